@@ -10,8 +10,9 @@ WORKDIR /tito
 
 FROM source AS build-cpu
 ARG FEATURES=mistralrs
-COPY Cargo.toml Cargo.lock README.md build.rs ./
+COPY Cargo.toml Cargo.lock README.md ./
 COPY benches benches
+COPY crates crates
 COPY src src
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,id=tito-target-cpu,target=/tito/target \
@@ -30,8 +31,9 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 
 FROM toolchain AS build-cuda
 ARG FEATURES=mistralrs,cuda
-COPY Cargo.toml Cargo.lock README.md build.rs ./
+COPY Cargo.toml Cargo.lock README.md ./
 COPY benches benches
+COPY crates crates
 COPY src src
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,id=tito-target-cuda,target=/tito/target \

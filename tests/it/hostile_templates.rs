@@ -1,5 +1,5 @@
 //! Templates and variables that are made to stop the server: an error at the start, or the client's fault. What they may
-//! be made of is tested where templates are run, `src/prompt/template/tests/hostile.rs`.
+//! be made of is tested where templates are run, `crates/tito-text/src/prompt/template/tests/hostile.rs`.
 
 use serde_json::{Value, json};
 

@@ -28,6 +28,7 @@ use tower::ServiceExt;
 use crate::it::{
     app::{TINY_MODEL, TestApp},
     layering::sources,
+    rooms::CODE,
 };
 
 /// What bounds the values of a label.
@@ -256,7 +257,7 @@ fn every_label_that_the_source_names_has_a_bound() {
     let sample = "counter!(\n\"a_total\",\n\"b\" => \"c\", \"d\" => e)";
     assert_eq!(labels_in(sample)["a_total"], BTreeSet::from(["b".to_owned(), "d".to_owned()]));
     let mut checked = 0;
-    for source in sources(&["src"]) {
+    for source in sources(&CODE) {
         let code: String = source.code().flat_map(|(_, line)| [line, "\n"]).collect();
         for (metric, labels) in labels_in(&code) {
             for label in labels {

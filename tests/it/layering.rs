@@ -3,153 +3,36 @@
 //! Every rule has a test that shows it failing on a bad sample, so that none is true by accident.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
 };
 
-/// What each part of the crate may use. Nothing points up.
-const MAY_USE: [(&str, &[&str]); 35] = [
-    ("main", &["program"]),
-    ("program", &["api", "config", "files", "launch", "telemetry"]),
-    // What others may build on.
-    ("prompting", &["chat", "continuity", "json", "model", "prompt", "tokenizer"]),
-    ("inference", &["engine", "sampling"]),
-    // For benches and fuzz targets, which may use everything.
-    ("internals", &[]),
-    (
-        "launch",
-        &[
-            "adapters",
-            "admin",
-            "api",
-            "chat",
-            "config",
-            "continuity",
-            "control",
-            "engine",
-            "files",
-            "generation",
-            "gguf",
-            "json",
-            "memory",
-            "model",
-            "parser",
-            "prompt",
-            "records",
-            "replay",
-            "sampling",
-            "server",
-            "store",
-            "structured",
-            "telemetry",
-            "tokenizer",
-            "trajectory",
-            "turn",
-            "weights",
-        ],
-    ),
-    // Pauses, weights, sleep.
-    ("admin", &["adapters", "control", "engine", "weights"]),
-    ("adapters", &["engine", "files", "weights"]),
-    ("control", &["engine", "generation", "weights"]),
-    ("server", &["admin", "api", "engine", "telemetry", "turn"]),
-    ("telemetry", &["engine"]),
-    (
-        "api",
-        &[
-            "adapters",
-            "chat",
-            "continuity",
-            "engine",
-            "generation",
-            "json",
-            "model",
-            "parser",
-            "prompt",
-            "records",
-            "sampling",
-            "store",
-            "structured",
-            "tokenizer",
-            "trajectory",
-            "turn",
-            "wire",
-        ],
-    ),
-    ("records", &["chat", "json", "store", "turn", "wire"]),
-    (
-        "wire",
-        &[
-            "chat",
-            "continuity",
-            "engine",
-            "generation",
-            "json",
-            "parser",
-            "pydantic",
-            "sampling",
-            "structured",
-            "tokenizer",
-            "trajectory",
-        ],
-    ),
-    (
-        "turn",
-        &[
-            "chat",
-            "continuity",
-            "engine",
-            "generation",
-            "json",
-            "model",
-            "parser",
-            "prompt",
-            "sampling",
-            "structured",
-            "tokenizer",
-            "trajectory",
-        ],
-    ),
-    ("replay", &["engine", "sampling", "store", "structured", "tokenizer", "trajectory"]),
-    ("trajectory", &["store"]),
-    // The flags name types of these.
-    ("config", &["json", "parser", "prompt", "sampling"]),
-    ("continuity", &["chat", "json", "prompt"]),
-    ("generation", &["engine", "parser", "sampling", "tokenizer"]),
-    ("prompt", &["chat", "json", "model", "tokenizer"]),
-    ("engine", &["files", "gguf", "json", "memory", "sampling", "weights"]),
-    ("weights", &["files"]),
-    ("structured", &["sampling", "tokenizer"]),
-    ("model", &["files", "gguf", "json", "tokenizer"]),
-    ("gguf", &["files", "tokenizer"]),
-    ("chat", &["json"]),
-    // A format says in the words of `structured` what forces its calls.
-    ("parser", &["chat", "json", "structured"]),
-    ("sampling", &[]),
-    ("pydantic", &["json"]),
-    ("store", &["files"]),
-    ("json", &[]),
-    ("tokenizer", &["files"]),
-    ("files", &[]),
-    ("memory", &[]),
-];
+use crate::it::rooms::{CODE, CRATES, MAY_USE, PROGRAM, home, place};
 
 /// Names that only some files may write, by the beginning of their paths.
 const OWNED: [(&str, &[&str]); 21] = [
     // A filter of log lines names it.
-    ("mistralrs_core", &["src/engine/mistralrs/", "src/config/http.rs"]),
-    ("mistralrs_paged_attn", &["src/engine/native/cuda/kernels/"]),
+    ("mistralrs_core", &["crates/tito-engine/src/engine/mistralrs/", "src/config/http.rs"]),
+    ("mistralrs_paged_attn", &["crates/tito-engine/src/engine/native/cuda/kernels/"]),
     ("redb", &["src/store/"]),
     ("fastcdc", &["src/store/"]),
     ("parquet::", &["src/wire/trajectories/table.rs"]),
-    ("zstd", &["src/weights/delta/"]),
-    ("twox_hash", &["src/weights/delta/"]),
-    ("candle_core", &["src/engine/gpu.rs", "src/engine/mistralrs/", "src/engine/native/", "src/gguf/"]),
+    ("zstd", &["crates/tito-engine/src/weights/delta/"]),
+    ("twox_hash", &["crates/tito-engine/src/weights/delta/"]),
+    (
+        "candle_core",
+        &[
+            "crates/tito-engine/src/engine/gpu.rs",
+            "crates/tito-engine/src/engine/mistralrs/",
+            "crates/tito-engine/src/engine/native/",
+            "crates/tito-model/src/gguf/",
+        ],
+    ),
     // A test of the mistralrs engine needs a tokenizer of the library's own.
-    ("tokenizers::", &["src/tokenizer/", "src/engine/mistralrs/alphabet.rs"]),
-    ("llguidance", &["src/structured/"]),
+    ("tokenizers::", &["crates/tito-model/src/tokenizer/", "crates/tito-engine/src/engine/mistralrs/alphabet.rs"]),
+    ("llguidance", &["crates/tito-text/src/structured/"]),
     (
         "StatusCode",
         &[
@@ -159,18 +42,18 @@ const OWNED: [(&str, &[&str]); 21] = [
             "src/server/auth.rs",
             // Browsers take nothing else for an answer to a preflight request.
             "src/server/cors.rs",
-            "src/model/hub/tests.rs",
+            "crates/tito-model/src/model/hub/tests.rs",
         ],
     ),
     // Settings come from the environment in one place; where temporary files go is none, and tests ask where the model
     // is and whether there is a GPU.
-    ("env::var", &["src/config/", "src/engine/mistralrs/tests/real_model.rs"]),
-    ("env::var_os", &["src/config/", "src/engine/native/cuda/tests.rs"]),
+    ("env::var", &["src/config/", "crates/tito-engine/src/engine/mistralrs/tests/real_model.rs"]),
+    ("env::var_os", &["src/config/", "crates/tito-engine/src/engine/native/cuda/tests.rs"]),
     ("env::vars", &["src/config/"]),
     ("env::home_dir", &["src/config/"]),
     ("process::exit", &["src/server/stop_signal.rs"]),
-    ("axum", &["src/admin/", "src/api/", "src/server/", "src/model/hub/tests.rs"]),
-    ("clap", &["src/config/", "src/prompt/mod.rs"]),
+    ("axum", &["src/admin/", "src/api/", "src/server/", "crates/tito-model/src/model/hub/tests.rs"]),
+    ("clap", &["src/config/", "crates/tito-text/src/prompt/mod.rs"]),
     // Flags become settings in one place.
     ("ServeArgs", &["src/config/", "src/launch/settings/", "src/launch/mod.rs"]),
     ("HttpArgs", &["src/config/", "src/launch/settings/"]),
@@ -179,7 +62,11 @@ const OWNED: [(&str, &[&str]); 21] = [
 
 /// Where instructions that the language does not know are written, a GPU's memory, and a call of the C library that has
 /// no safe name; rustc denies unsafe code elsewhere.
-const UNSAFE: [&str; 3] = ["src/engine/native/cpu/kernels/", "src/engine/native/cuda/kernels/", "src/turn/memory.rs"];
+const UNSAFE: [&str; 3] = [
+    "crates/tito-engine/src/engine/native/cpu/kernels/",
+    "crates/tito-engine/src/engine/native/cuda/kernels/",
+    "src/turn/memory.rs",
+];
 const MOST_LINES: usize = 500;
 /// Names that say nothing.
 const EMPTY_NAMES: [&str; 6] = ["utils", "util", "helpers", "helper", "common", "misc"];
@@ -196,10 +83,11 @@ impl Source {
         Self { path: path.to_owned(), text: text.to_owned() }
     }
 
-    /// `api` of `src/api/error.rs`, `telemetry` of `src/telemetry.rs`; `None` outside of `src`.
+    /// `api` of `src/api/error.rs`, `telemetry` of `src/telemetry.rs`; `None` outside of the crates' code.
     fn part(&self) -> Option<&str> {
-        let inner = self.path.strip_prefix("src/")?;
-        Some(inner.split('/').next()?.trim_end_matches(".rs"))
+        let (home, inner) = place(&self.path)?;
+        let only = CRATES.iter().find_map(|(name, parts)| (*name == home && parts.len() == 1).then_some(parts[0]));
+        only.or_else(|| Some(inner.split('/').next()?.trim_end_matches(".rs")))
     }
 
     /// Lines with their numbers, without comments.
@@ -271,16 +159,18 @@ fn wrong_uses(source: &Source) -> Vec<String> {
     let parts = parts();
     let Some(part) = source.part().filter(|part| *part != "lib") else { return Vec::new() };
     let Some(allowed) = parts.get(part) else {
-        return vec![format!("{}: the part `{part}` is not in the table of tests/it/layering.rs", source.path)];
+        return vec![format!("{}: the part `{part}` is not in the table of tests/it/rooms.rs", source.path)];
     };
     let wrong = |(line, used): (usize, String)| {
         let is_part = parts.contains_key(used.as_str()) && used != part;
-        (is_part && !allowed.contains(&used.as_str()))
+        let is_ours = home(part) == PROGRAM || home(part) == home(&used);
+        (is_part && is_ours && !allowed.contains(&used.as_str()))
             .then(|| format!("{}:{line}: `{part}` may not use `{used}`", source.path))
     };
     let mut complaints: Vec<_> = source.uses().into_iter().filter_map(wrong).collect();
     // From a part's root, `super::` is the crate: an edge that the table would not see.
-    let root = source.path == format!("src/{part}.rs") || source.path == format!("src/{part}/mod.rs");
+    let (_, inner) = place(&source.path).unwrap_or_default();
+    let root = inner == format!("{part}.rs") || inner == format!("{part}/mod.rs");
     let upward = |(number, line): (usize, &str)| {
         let hidden = root && !line.starts_with(' ') && line.contains("super::");
         hidden.then(|| format!("{}:{number}: write `crate::` for a part of the crate", source.path))
@@ -293,7 +183,7 @@ fn wrong_uses(source: &Source) -> Vec<String> {
 fn foreign_names(source: &Source) -> Vec<String> {
     let mut complaints = Vec::new();
     for (name, owners) in OWNED {
-        if !source.path.starts_with("src/") || owners.iter().any(|owner| source.path.starts_with(owner)) {
+        if place(&source.path).is_none() || owners.iter().any(|owner| source.path.starts_with(owner)) {
             continue;
         }
         for (number, line) in source.code() {
@@ -367,27 +257,36 @@ fn assert_clean(folders: &[&str], rule: impl Fn(&Source) -> Vec<String>) {
 
 #[test]
 fn no_part_uses_one_above_it() {
-    assert_clean(&["src"], wrong_uses);
+    assert_clean(&CODE, wrong_uses);
 }
 
 #[test]
 fn dependencies_are_named_where_they_belong() {
-    assert_clean(&["src"], foreign_names);
+    assert_clean(&CODE, foreign_names);
 }
 
 #[test]
 fn files_are_short_aptly_named_and_safe() {
-    assert_clean(&["src", "tests", "benches"], bad_shape);
+    assert_clean(&["src", "crates", "tests", "benches"], bad_shape);
 }
 
 #[test]
 fn the_table_has_every_part_and_no_circle() {
     let parts = parts();
-    let lib = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).unwrap();
-    let declared =
-        lib.lines().filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'));
-    for part in declared.filter(|part| *part != "it") {
-        assert!(parts.contains_key(part), "{part}");
+    for folder in CODE {
+        let lib = format!("{folder}/lib.rs");
+        let (name, _) = place(&lib).unwrap();
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&lib)).unwrap();
+        let declared: BTreeSet<&str> = text
+            .lines()
+            .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'))
+            .filter(|part| *part != "it")
+            .collect();
+        match CRATES.iter().find(|(other, _)| *other == name) {
+            Some((_, [only])) => assert!(parts.contains_key(only), "{only}"),
+            Some((_, several)) => assert_eq!(declared, several.iter().copied().collect(), "{name}"),
+            None => assert!(declared.iter().all(|part| parts.contains_key(part)), "{declared:?}"),
+        }
     }
     // Parts whose dependencies are all known to lead nowhere back.
     let mut settled: Vec<&str> = Vec::new();
@@ -405,13 +304,17 @@ fn the_table_has_every_part_and_no_circle() {
 #[test]
 fn a_use_that_is_not_in_the_table_is_found_however_it_is_written() {
     let bad = [
-        ("src/engine/scripted/mod.rs", "use crate::api::ApiError;", 1),
-        ("src/engine/scripted/mod.rs", "use crate::{\n    TokenId,\n    sampling::{A, B},\n    chat::Message,\n};", 4),
-        ("src/sampling/draw.rs", "fn a() {\n    let b = crate::json::Value::Null;\n}", 2),
+        ("crates/tito-engine/src/weights/mod.rs", "use crate::engine::Engine;", 1),
+        (
+            "crates/tito-text/src/chat/said.rs",
+            "use crate::{\n    TokenId,\n    json::{A, B},\n    prompt::Tail,\n};",
+            4,
+        ),
+        ("crates/tito-model/src/json/node.rs", "fn a() {\n    let b = crate::files::Silence;\n}", 2),
         ("src/telemetry.rs", "use crate::{engine::EngineLoad, server};", 1),
         ("src/api/error.rs", "use crate::{prompt::{A, B}, server::X};", 1),
         ("src/main.rs", "use tito::{\n    program,\n    prompt,\n};", 3),
-        ("src/json/mod.rs", "use super::chat::Message;", 1),
+        ("crates/tito-model/src/json/mod.rs", "use super::chat::Message;", 1),
     ];
     for (path, text, line) in bad {
         let complaints = wrong_uses(&Source::new(path, text));
@@ -424,11 +327,14 @@ fn a_use_that_is_not_in_the_table_is_found_however_it_is_written() {
 #[test]
 fn allowed_uses_and_comments_are_not_complained_about() {
     let good = [
-        ("src/engine/scripted/mod.rs", "use crate::{TokenId, engine::Gate, sampling::Sampler};"),
-        ("src/engine/mod.rs", "//! See [`crate::api`].\nuse crate::TokenId; // crate::server\npub(super) fn a() {}"),
-        ("src/json/mod.rs", "mod tests {\n    use super::*;\n}"),
+        ("crates/tito-engine/src/engine/scripted/mod.rs", "use crate::{TokenId, engine::Gate, sampling::Sampler};"),
+        (
+            "crates/tito-engine/src/engine/mod.rs",
+            "//! See [`crate::api`].\nuse crate::TokenId; // crate::server\npub(super) fn a() {}",
+        ),
+        ("crates/tito-model/src/json/mod.rs", "mod tests {\n    use super::*;\n}"),
         ("src/lib.rs", "pub mod api;\npub mod json;"),
-        ("src/prompt/mod.rs", "use crate::{chat::{FunctionTool, Message}, json::{Object, api}};"),
+        ("crates/tito-text/src/prompt/mod.rs", "use crate::{chat::{FunctionTool, Message}, json::{Object, api}};"),
     ];
     for (path, text) in good {
         assert_eq!(wrong_uses(&Source::new(path, text)), [] as [&str; 0], "{path}");
@@ -439,21 +345,21 @@ fn allowed_uses_and_comments_are_not_complained_about() {
 fn a_name_in_the_wrong_place_is_found() {
     let bad = [
         ("src/api/mod.rs", "use mistralrs_core::Request;"),
-        ("src/model/config.rs", "use candle_core::Device;"),
-        ("src/prompt/mod.rs", "let a = tokenizers::Tokenizer::new(model);"),
+        ("crates/tito-model/src/model/config.rs", "use candle_core::Device;"),
+        ("crates/tito-text/src/prompt/mod.rs", "let a = tokenizers::Tokenizer::new(model);"),
         ("src/api/models.rs", "use axum::http::StatusCode;"),
         ("src/launch/mod.rs", "let home = std::env::home_dir();"),
         ("src/server/mod.rs", "let key = env::var_os(\"KEY\");"),
-        ("src/engine/mod.rs", "fn a() { std::process::exit(1) }"),
+        ("crates/tito-engine/src/engine/mod.rs", "fn a() { std::process::exit(1) }"),
         ("src/generation/mod.rs", "use axum::Json;"),
-        ("src/sampling/params.rs", "#[derive(clap::ValueEnum)]"),
+        ("crates/tito-sampling/src/params.rs", "#[derive(clap::ValueEnum)]"),
         ("src/launch/listen.rs", "fn bind(args: &HttpArgs) {}"),
     ];
     for (path, text) in bad {
         assert_eq!(foreign_names(&Source::new(path, text)).len(), 1, "{path}: {text}");
     }
     for (path, text) in [
-        ("src/tokenizer/mod.rs", "use tokenizers::Tokenizer;"),
+        ("crates/tito-model/src/tokenizer/mod.rs", "use tokenizers::Tokenizer;"),
         ("src/api/mod.rs", "// StatusCode is for error.rs\nlet axum_like = tokenizer;"),
         ("src/launch/weights.rs", "let directory = std::env::temp_dir();"),
         ("src/api/models.rs", "let version = env!(\"CARGO_PKG_VERSION\");"),
@@ -469,13 +375,16 @@ fn long_nameless_and_unsafe_files_are_found() {
         ("src/api/mod.rs", long.as_str()),
         ("src/api/utils.rs", ""),
         ("tests/it/common/mod.rs", ""),
-        ("src/json/parse.rs", concat!("fn a() {\n    uns", "afe { b() }\n}")),
+        ("crates/tito-model/src/json/parse.rs", concat!("fn a() {\n    uns", "afe { b() }\n}")),
     ] {
         assert_eq!(bad_shape(&Source::new(path, text)).len(), 1, "{path}");
     }
     for (path, text) in [
-        ("src/json/parse.rs", "// unsafe {\nlet unsafe_code = \"it is unsafe\";"),
-        ("src/engine/native/cpu/kernels/amx/panel.rs", concat!("fn a() {\n    uns", "afe { b() }\n}")),
+        ("crates/tito-model/src/json/parse.rs", "// unsafe {\nlet unsafe_code = \"it is unsafe\";"),
+        (
+            "crates/tito-engine/src/engine/native/cpu/kernels/amx/panel.rs",
+            concat!("fn a() {\n    uns", "afe { b() }\n}"),
+        ),
     ] {
         assert_eq!(bad_shape(&Source::new(path, text)), [] as [&str; 0], "{path}");
     }

@@ -235,7 +235,8 @@ fn files(folder: &str, extension: &str) -> BTreeMap<String, String> {
 
 /// By file and kind, the lines.
 fn found() -> BTreeMap<(String, Luck), Vec<usize>> {
-    let files = [files("src", "rs"), files("tests", "rs"), files("tests", "py")].into_iter().flatten();
+    let files =
+        [files("src", "rs"), files("crates", "rs"), files("tests", "rs"), files("tests", "py")].into_iter().flatten();
     let mut found: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     // But for the samples below.
     for (path, text) in files.filter(|(path, _)| path != "tests/it/luck.rs") {

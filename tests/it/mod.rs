@@ -57,6 +57,7 @@ mod patience;
 /// Ports that end together.
 mod ports;
 /// One file for each endpoint.
+mod rooms;
 mod routes;
 /// docs/security.md: which path is open to whom.
 mod security;

@@ -88,7 +88,7 @@ def raw(tensor):
 
 
 def of_tensor(name, tensor):
-    """The checksum of a tensor, as src/weights/checksum.rs describes it."""
+    """The checksum of a tensor, as crates/tito-engine/src/weights/checksum.rs describes it."""
 
     def number(value):
         return value.to_bytes(8, "little")

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs};
 use candle_core::quantized::gguf_file::Value;
 use serde_json::Value as Json;
 use tito::{
-    gguf::{GgufFile, tests::fixture::Gguf},
+    gguf::{GgufFile, fixture::Gguf},
     tokenizer::Tokenizer,
 };
 

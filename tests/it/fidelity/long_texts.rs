@@ -11,7 +11,7 @@ use crate::it::continuity::multiturn::smollm2_tokenizer;
 const PARTS: [&str; 14] = [
     include_str!("../../../README.md"),
     include_str!("../../../docs/token-continuity.md"),
-    include_str!("../../../src/tokenizer/mod.rs"),
+    include_str!("../../../crates/tito-model/src/tokenizer/mod.rs"),
     "Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz, 1234567 und 89,5 %\r\n\r\n",
     "人工智能正在改变世界。今天的天气很好，我们去公园散步吧！「你好」と言った。ありがとうございます。",
     "Искусственный интеллект меняет мир — и это хорошо. الذكاء الاصطناعي يغير العالم. कृत्रिम बुद्धि।",

@@ -1,0 +1,484 @@
+//! tito's own engine: continuous batching over a cache of shared prefixes, the same bits whatever else is computed.
+//!
+//! Owns a thread with the model, and the way of requests to it and of tokens back. Refuses text and files other than
+//! weights.
+
+mod aside;
+mod backend;
+mod control;
+mod cpu;
+mod cuda;
+mod drafts;
+mod executor;
+mod jobs;
+mod kv_cache;
+mod model;
+mod processor;
+mod recurrence;
+mod room;
+mod scheduler;
+mod settings;
+mod status;
+mod step_gate;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use std::{
+    collections::BTreeMap,
+    num::NonZero,
+    path::Path,
+    pin::Pin,
+    sync::{
+        Arc,
+        mpsc::{Sender, channel},
+    },
+    task::{Context, Poll, ready},
+    thread,
+    time::Duration,
+};
+
+use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
+use serde_json::{Map, Value};
+
+pub use self::drafts::Speculation;
+pub use self::processor::try_kernels;
+pub use self::settings::{Device, Dtype, KernelName, KernelSet, Mismatch, NativeSettings, WeightsSource};
+pub use self::step_gate::StepGate;
+use self::{
+    backend::{Backend, NoRoom},
+    cpu::{CpuBackend, Pool, Precision},
+    cuda::{DeviceBackend, Gpu},
+    executor::{Command, Entry, Executor},
+    model::{AdapterSites, ConfigError, Model, ModelShape, Room},
+    room::Wanted,
+    scheduler::{Bounds, Scheduler},
+    status::Status,
+    weights::{GgufWeights, Rounded, Weights, WeightsError},
+};
+use super::{
+    AdapterLimits, Engine, EngineAdapters, EngineControl, EngineError, EngineInfo, EngineLoad, EngineOutput, Party,
+    Reservation, RouteShape, SequenceRequest, TensorInfo, Ticket, TokenStream,
+    backlog::{Backlog, Bounds as BacklogBounds, Receiver},
+    meters::EngineMeters,
+};
+use crate::{
+    gguf::GgufFile,
+    weights::peft::{PeftAdapter, PeftModule},
+};
+
+/// Why the engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The model is not one that this engine computes.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The weights cannot be read, or are not the model's.
+    #[error("{0}")]
+    Weights(String),
+    /// The memory for keys and values does not hold a single block, and the least number of recurrent states.
+    #[error("a KV cache of {bytes} bytes is too small; one block takes {block_bytes} bytes{}", and_states(*.states_bytes))]
+    CacheTooSmall {
+        /// What was asked for.
+        bytes: u64,
+        /// What a block takes.
+        block_bytes: usize,
+        /// What two recurrent states take; 0 in a model without them.
+        states_bytes: usize,
+    },
+    /// The system has no room for keys and values.
+    #[error("a KV cache of {bytes} bytes is too large: the system has no room for it")]
+    CacheTooLarge {
+        /// What was asked for.
+        bytes: u64,
+    },
+    /// A GPU cannot be used.
+    #[error("{0}")]
+    Gpu(String),
+    /// This machine does not have the instructions that were asked for.
+    #[error("this machine cannot run the kernels {asked}; it can run {available}")]
+    Kernels {
+        /// What was asked for.
+        asked: KernelName,
+        /// What there is.
+        available: String,
+    },
+    /// The instructions that were asked for compute something else than they should.
+    #[error("the kernels {asked} are wrong on this machine: {mismatch}")]
+    WrongKernels {
+        /// What was asked for.
+        asked: KernelSet,
+        /// What they compute otherwise.
+        mismatch: Mismatch,
+    },
+    /// The system refused a thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+impl From<ConfigError> for LoadError {
+    fn from(error: ConfigError) -> Self {
+        Self::Unsupported(error.to_string())
+    }
+}
+
+impl From<WeightsError> for LoadError {
+    fn from(error: WeightsError) -> Self {
+        Self::Weights(error.to_string())
+    }
+}
+
+fn and_states(bytes: usize) -> String {
+    if bytes == 0 { String::new() } else { format!(", two recurrent states take {bytes} bytes") }
+}
+
+/// Whether this engine computes a model with this config.json; the reason if it does not.
+pub fn supports(config: &Map<String, Value>) -> Result<(), String> {
+    ModelShape::read(config).map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// How many numbers the tensors of a model with this config.json have; the reason if this engine does not compute it.
+pub fn parameter_count(config: &Map<String, Value>) -> Result<u64, String> {
+    ModelShape::read(config).map(|shape| model::parameter_count(&shape)).map_err(|error| error.to_string())
+}
+
+/// Whether a directory has weights that can stay in their codes, FP8 or MXFP4.
+pub fn has_codes(directory: &Path, config: &Map<String, Value>) -> Result<bool, LoadError> {
+    Ok(weights::holds_codes(directory, config)?)
+}
+
+/// The modules of an adapter, by the names of the tensors that they change in a model with this config.json; the error is one
+/// line.
+pub fn adapted_tensors<'a>(
+    config: &Map<String, Value>,
+    adapter: &'a PeftAdapter,
+) -> Result<BTreeMap<String, &'a PeftModule>, String> {
+    let shape = ModelShape::read(config).map_err(|error| error.to_string())?;
+    AdapterSites::of(&shape).by_tensor(adapter)
+}
+
+/// A model that is about to be loaded, and who computes it.
+struct Loading<'a> {
+    settings: &'a NativeSettings,
+    shape: ModelShape,
+    weights: &'a dyn Weights,
+    pool: Pool,
+    progress: &'a mut (dyn FnMut(u64, u64) + Send),
+}
+
+/// The engine.
+pub struct NativeEngine {
+    info: EngineInfo,
+    commands: Sender<Command>,
+    status: Arc<Status>,
+    /// What was sampled and not read yet.
+    backlog: Arc<Backlog>,
+    seats: usize,
+    longest_sequence: usize,
+    /// What the model consists of.
+    tensors: Arc<[TensorInfo]>,
+    /// Why weights cannot be replaced, if they cannot.
+    irreplaceable: Option<String>,
+    /// The mixtures of the model, where it has any.
+    routes: Option<RouteShape>,
+    /// Whether the routes of all tokens are kept, so that they can be reported.
+    keeps_routes: bool,
+    /// The matrices that adapters can change, and the bounds of adapters, where they are served.
+    adapters: Option<(Arc<AdapterSites>, AdapterLimits)>,
+}
+
+impl NativeEngine {
+    /// Loads a model and starts the engine; `progress` is called with the bytes of weights that are loaded, as the
+    /// engine holds them, and with those of all.
+    ///
+    /// Takes seconds and blocks: not for an async thread.
+    pub fn load(settings: &NativeSettings, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<Self, LoadError> {
+        let shape = ModelShape::read(&settings.config)?;
+        shape.check_length(settings.max_model_len)?;
+        if settings.return_routed_experts && shape.routes().is_none() {
+            return Err(LoadError::Unsupported(
+                "--enable-return-routed-experts is for models with mixtures of experts, and this one has none"
+                    .to_owned(),
+            ));
+        }
+        check_speculation(settings, &shape)?;
+        let weights = open(settings)?;
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let pool = Pool::new(settings.threads.unwrap_or(cores).max(1)).map_err(LoadError::Thread)?;
+        let loading = Loading { settings, shape, weights: &*weights, pool, progress };
+        match settings.device {
+            Device::Cpu => Self::on_processor(loading),
+            Device::Cuda { number, .. } => Self::on_gpu(loading, &Gpu::open(number)?),
+        }
+    }
+
+    fn on_processor(loading: Loading<'_>) -> Result<Self, LoadError> {
+        let Loading { settings, shape, weights, pool, progress } = loading;
+        let processor = processor::choose(settings, pool)?;
+        let precision = match settings.dtype {
+            Dtype::Bf16 => Precision::Bf16,
+            Dtype::F32 => Precision::F32,
+        };
+        let device = format!("cpu ({}, {} threads)", processor.set, processor.pool.threads());
+        let mut backend = CpuBackend::new(processor, precision);
+        backend = match settings.source {
+            WeightsSource::Coded(_) => backend.keeping_codes(),
+            WeightsSource::Gguf { keep_blocks: true, .. } => backend.keeping_blocks(),
+            WeightsSource::Directory(_) | WeightsSource::Gguf { .. } => backend,
+        };
+        let bytes = settings.kv_cache_bytes;
+        let room = wanted(settings, &backend, &shape).divide(bytes)?;
+        let model = Model::load(backend, shape, weights, progress)?;
+        Self::serve(settings, device, model, bytes, room)
+    }
+
+    fn on_gpu(loading: Loading<'_>, gpu: &Gpu) -> Result<Self, LoadError> {
+        let Loading { settings, shape, weights, pool, progress } = loading;
+        if let WeightsSource::Gguf { keep_blocks: true, .. } = settings.source {
+            return Err(LoadError::Unsupported(
+                "weights stay in the blocks of a GGUF file on the CPU only; --gguf-weights widened computes with them in \
+                 bfloat16 on a GPU"
+                    .to_owned(),
+            ));
+        }
+        let Device::Cuda { deterministic, memory_share, .. } = settings.device else { unreachable!("there is a GPU") };
+        let backend = gpu.backend(settings.dtype, processor::choose(settings, pool)?);
+        let backend = if deterministic { backend.deterministic() } else { backend };
+        let is_coded = matches!(settings.source, WeightsSource::Coded(_));
+        let backend = if is_coded { backend.keeping_codes() } else { backend };
+        let wanted = wanted(settings, &backend, &shape);
+        if memory_share.is_none() {
+            wanted.divide(settings.kv_cache_bytes)?;
+        }
+        let step = DeviceBackend::step_bytes(&shape, settings.max_num_batched_tokens);
+        let number = backend.dtype().size();
+        let adapters = settings.adapters.map_or(0, |AdapterLimits { max_loras, max_lora_rank }| {
+            max_loras as u64 * AdapterSites::of(&shape).slot_bytes(max_lora_rank, number)
+        });
+        let model = Model::load(backend, shape, weights, progress)?;
+        let bytes = match memory_share {
+            None => settings.kv_cache_bytes,
+            Some(memory_share) => gpu.room_for_cache(memory_share, step + adapters)?,
+        };
+        Self::serve(settings, gpu.name(), model, bytes, wanted.divide(bytes)?)
+    }
+
+    fn serve<B: Backend>(
+        settings: &NativeSettings,
+        device: String,
+        mut model: Model<B>,
+        bytes: u64,
+        room: Room,
+    ) -> Result<Self, LoadError> {
+        model.allocate_cache(room).map_err(|NoRoom| LoadError::CacheTooLarge { bytes })?;
+        EngineMeters::cache_config(backend::BLOCK_TOKENS, room.blocks);
+        let quantised = if settings.source.kept_by().is_some() { ", quantised weights" } else { "" };
+        let info = EngineInfo {
+            engine: "native",
+            device,
+            dtype: format!("{}{quantised}", settings.dtype.name()),
+            vocab_size: model.shape().vocab_size,
+            max_model_len: settings.max_model_len,
+            unproven: None,
+        };
+        let tensors = model.tensors().into();
+        let routes = model.shape().routes();
+        let adapters = settings.adapters.map(|limits| (Arc::clone(model.adapter_sites()), limits));
+        let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
+        let scheduler =
+            Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.room().blocks, model.room().slots)
+                .with_adapters(settings.adapters.map_or(0, |limits| limits.max_loras))
+                .speculating(settings.speculation);
+        let longest_sequence = scheduler.longest_sequence();
+        let status = Arc::new(Status::new(max_num_seqs.saturating_add(max_waiting)));
+        let (commands, received) = channel();
+        let mut executor = Executor::new(model, scheduler, (commands.clone(), received), Arc::clone(&status));
+        if let (true, Some(shape)) = (settings.return_routed_experts, &routes) {
+            executor = executor.keeping_routes(shape.width());
+        }
+        let work = move || executor.run();
+        thread::Builder::new().name("engine".to_owned()).spawn(work).map_err(LoadError::Thread)?;
+        Ok(Self {
+            info,
+            commands,
+            status,
+            backlog: Backlog::new(BacklogBounds::default()),
+            seats: max_num_seqs,
+            longest_sequence,
+            tensors,
+            irreplaceable: settings.irreplaceable(),
+            keeps_routes: settings.return_routed_experts,
+            routes,
+            adapters,
+        })
+    }
+
+    /// The same engine with other bounds of what may wait for clients.
+    #[cfg(test)]
+    fn with_backlog(mut self, bounds: BacklogBounds) -> Self {
+        self.backlog = Backlog::new(bounds);
+        self
+    }
+
+    /// A gate before the engine's steps, for tests.
+    pub fn step_gate(&self) -> StepGate {
+        StepGate::new(self.commands.clone())
+    }
+
+    fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Outputs, EngineError> {
+        self.status.health()?;
+        match self.status.lacking() {
+            0 => {}
+            missing => return Err(EngineError::WithoutWeights { missing }),
+        }
+        self.info.check(&request, self)?;
+        if request.routing.shown_from.is_some() && !self.keeps_routes {
+            return Err(EngineError::Unsupported("the server was not started to report routed experts".to_owned()));
+        }
+        let length = request.prompt_token_ids.len().saturating_add(request.sampling.max_tokens);
+        // The last token is sampled, not computed.
+        if length > self.longest_sequence + 1 {
+            let longest = self.longest_sequence;
+            return Err(EngineError::Unsupported(format!(
+                "prompt and max_completion_tokens are {length} tokens together, more than the {longest} that the KV cache holds; \
+                 start the server with a larger --kv-cache-memory"
+            )));
+        }
+        let id = ticket.number;
+        let resume = self.commands.clone();
+        // If the thread is gone, there is nothing that could go on.
+        let on_room = move || _ = resume.send(Command::Resume(id));
+        let (sender, receiver) = self.backlog.channel(request.prompt_token_ids.len(), ticket.arrived, on_room);
+        let (commands, status) = (self.commands.clone(), Arc::clone(&self.status));
+        let entry = Entry { id, claimant: ticket.claimant.clone(), arrived: ticket.arrived };
+        let outputs = Outputs { ticket, receiver, commands, status, ended: false };
+        let start = Command::Start { entry, request, outputs: sender };
+        self.commands.send(start).map_err(|_| gone())?;
+        Ok(outputs)
+    }
+}
+
+/// The thread ended without saying why.
+fn gone() -> EngineError {
+    EngineError::Failed("the engine's thread is gone".to_owned())
+}
+
+fn open(settings: &NativeSettings) -> Result<Box<dyn Weights>, LoadError> {
+    match &settings.source {
+        WeightsSource::Directory(path) => Ok(weights::open_directory(path, &settings.config)?),
+        WeightsSource::Coded(path) => Ok(weights::open_coded(path, &settings.config)?),
+        WeightsSource::Gguf { path, keep_blocks } => {
+            let file = GgufFile::open(path).map_err(WeightsError::from)?;
+            let weights = GgufWeights::open(&file)?;
+            Ok(if *keep_blocks { Box::new(weights) } else { Box::new(Rounded(weights)) })
+        }
+    }
+}
+
+/// Refuses drafts where they would change bits, or cannot be taken back.
+fn check_speculation(settings: &NativeSettings, shape: &ModelShape) -> Result<(), LoadError> {
+    let reason = match settings.device {
+        _ if settings.speculation.is_none() => return Ok(()),
+        Device::Cuda { .. } => "--speculative-config is for the CPU: drafts were not shown to change no bit on a GPU",
+        Device::Cpu if shape.layers.iter().any(|layer| layer.recurrent.is_some()) => {
+            "--speculative-config is not for models with recurrent states, which cannot go back over a draft"
+        }
+        Device::Cpu => return Ok(()),
+    };
+    Err(LoadError::Unsupported(reason.to_owned()))
+}
+
+/// What there is to be room for.
+fn wanted<B: Backend>(settings: &NativeSettings, backend: &B, shape: &ModelShape) -> Wanted {
+    let (block_bytes, slot_bytes) = (Model::block_bytes(backend, shape), Model::<B>::slot_bytes(shape));
+    let NativeSettings { max_num_seqs, max_model_len, .. } = *settings;
+    Wanted { block_bytes, slot_bytes, max_num_seqs, max_model_len }
+}
+
+/// The outputs of a sequence. Dropping them aborts the sequence.
+struct Outputs {
+    /// The place of the sequence in the engine, for as long as somebody reads it.
+    ticket: Ticket,
+    receiver: Receiver,
+    commands: Sender<Command>,
+    status: Arc<Status>,
+    /// Whether the last output was read.
+    ended: bool,
+}
+
+impl Stream for Outputs {
+    type Item = Result<EngineOutput, EngineError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let output = ready!(self.receiver.poll_next_unpin(context));
+        let output = match output {
+            // A request that is sent while the thread ends may be lost with the thread; its stream must not end as if
+            // all were well.
+            None if !self.ended => Some(Err(self.status.health().err().unwrap_or_else(gone))),
+            output => output,
+        };
+        self.ended |= matches!(output, Some(Ok(EngineOutput::Finished(_)) | Err(_)));
+        Poll::Ready(output)
+    }
+}
+
+impl Drop for Outputs {
+    fn drop(&mut self) {
+        // If the thread is gone, there is nothing to abort.
+        let _ = self.commands.send(Command::Abort(self.ticket.number));
+    }
+}
+
+impl Engine for NativeEngine {
+    fn reserve(&self, party: Option<Party>, sequences: usize) -> Result<Reservation, EngineError> {
+        self.status.reserve(party, sequences)
+    }
+
+    fn start(&self, ticket: Ticket, request: SequenceRequest) -> TokenStream {
+        match self.begin(ticket, request) {
+            Ok(outputs) => outputs.boxed(),
+            Err(error) => stream::once(async { Err(error) }).boxed(),
+        }
+    }
+
+    fn seats(&self) -> usize {
+        self.seats
+    }
+
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn load(&self) -> EngineLoad {
+        self.status.load()
+    }
+
+    fn health(&self) -> Result<(), EngineError> {
+        self.status.health()
+    }
+
+    fn route_shape(&self) -> Option<&RouteShape> {
+        self.routes.as_ref()
+    }
+
+    fn control(&self) -> Option<&dyn EngineControl> {
+        Some(self)
+    }
+
+    fn adapters(&self) -> Option<&dyn EngineAdapters> {
+        self.adapters.as_ref().map(|_| self as &dyn EngineAdapters)
+    }
+
+    fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ()> {
+        self.status.close(None);
+        let _ = self.commands.send(Command::Stop);
+        self.status.ended(grace).boxed()
+    }
+}
+
+impl Drop for NativeEngine {
+    fn drop(&mut self) {
+        // The thread may outlive the engine, since a stream that is still read holds a sender of commands.
+        let _ = self.commands.send(Command::Stop);
+    }
+}

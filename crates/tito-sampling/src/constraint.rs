@@ -1,0 +1,165 @@
+//! Which tokens a structured output leaves at each position.
+//!
+//! Owns the seam: a grammar (`structured`) says what may come next, the sampler draws among that. Refuses to know what
+//! a grammar is, and when a sequence ends: end tokens are the sampler's.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::SampleError;
+use crate::TokenId;
+
+/// What all sequences of a request must keep to.
+pub trait TokenConstraint: fmt::Debug + Send + Sync {
+    /// The beginning of one sequence's output.
+    fn start(&self) -> Box<dyn ConstraintState>;
+}
+
+/// What one sequence must keep to from here on.
+pub trait ConstraintState: fmt::Debug + Send {
+    /// Whether any token may come next, the end included, just as if there were no constraint.
+    fn is_free(&self) -> bool {
+        false
+    }
+
+    /// Writes the tokens that may come next, and returns whether the output may also end here.
+    fn allow(&mut self, mask: &mut TokenMask) -> Result<bool, SampleError>;
+
+    /// Takes in the next token: one of those that [`allow`](Self::allow) wrote, or any where the constraint
+    /// [is free](Self::is_free).
+    fn accept(&mut self, id: TokenId) -> Result<(), SampleError>;
+}
+
+/// A position that takes longer than this is one that others should not have to wait for.
+pub(super) const LONG: Duration = Duration::from_millis(4);
+
+/// A [`TokenConstraint`] as a parameter; equal to itself only.
+#[derive(Debug, Clone)]
+pub struct SharedConstraint {
+    constraint: Arc<dyn TokenConstraint>,
+    long: Duration,
+}
+
+impl SharedConstraint {
+    /// Shares a constraint among sequences.
+    pub fn new(constraint: Arc<dyn TokenConstraint>) -> Self {
+        Self { constraint, long: LONG }
+    }
+
+    /// The same constraint, of which every position counts as long: a test need not make one that takes its time.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn always_long(self) -> Self {
+        Self { long: Duration::ZERO, ..self }
+    }
+
+    /// What a position may take before others should not have to wait for it.
+    pub(super) fn long(&self) -> Duration {
+        self.long
+    }
+
+    /// The beginning of one sequence's output.
+    pub fn start(&self) -> Box<dyn ConstraintState> {
+        self.constraint.start()
+    }
+}
+
+impl PartialEq for SharedConstraint {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.constraint, &other.constraint)
+    }
+}
+
+/// A set of tokens, a bit each.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct TokenMask {
+    words: Vec<u32>,
+}
+
+impl TokenMask {
+    /// Makes it empty.
+    pub fn clear(&mut self) {
+        self.words.clear();
+    }
+
+    /// Makes it the set of these bits, lowest first.
+    pub fn set(&mut self, words: &[u32]) {
+        self.words.clear();
+        self.words.extend_from_slice(words);
+    }
+
+    /// Makes it every token below `count`.
+    pub fn fill(&mut self, count: usize) {
+        self.words.clear();
+        self.words.resize(count / 32, u32::MAX);
+        if !count.is_multiple_of(32) {
+            self.words.push((1 << (count % 32)) - 1);
+        }
+    }
+
+    /// Adds a token.
+    pub fn allow(&mut self, id: TokenId) {
+        let word = (id / 32) as usize;
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= 1 << (id % 32);
+    }
+
+    /// Takes a token out.
+    pub fn forbid(&mut self, id: TokenId) {
+        if let Some(word) = self.words.get_mut((id / 32) as usize) {
+            *word &= !(1 << (id % 32));
+        }
+    }
+
+    /// Whether a token is in it.
+    pub fn allows(&self, id: TokenId) -> bool {
+        self.words.get((id / 32) as usize).is_some_and(|word| word & (1 << (id % 32)) != 0)
+    }
+
+    /// The tokens, ascending.
+    pub fn ids(&self) -> impl Iterator<Item = TokenId> {
+        (0..).step_by(32).zip(&self.words).flat_map(|(first, &word)| Bits(word).map(move |bit| first + bit))
+    }
+}
+
+/// The set bits of a word, lowest first.
+struct Bits(u32);
+
+impl Iterator for Bits {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        if self.0 == 0 {
+            return None;
+        }
+        let bit = self.0.trailing_zeros();
+        self.0 &= self.0 - 1;
+        Some(bit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        #[test]
+        fn a_mask_gives_back_the_tokens_that_were_put_in(ids in prop::collection::btree_set(0_u32..2_000, 0..200)) {
+            let mut mask = TokenMask::default();
+            for &id in &ids {
+                mask.allow(id);
+            }
+            prop_assert!(mask.ids().eq(ids.iter().copied()));
+            prop_assert!(ids.iter().all(|&id| mask.allows(id)));
+            let Some(&first) = ids.first() else { return Ok(()) };
+            mask.forbid(first);
+            prop_assert!(!mask.allows(first));
+            mask.fill(first as usize);
+            prop_assert!(mask.ids().eq(0..first));
+        }
+    }
+}

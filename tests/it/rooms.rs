@@ -1,0 +1,156 @@
+//! The crates and their parts, and which may use which.
+
+/// The crates that lie under the program, with their parts. Cargo keeps what a crate may use of the others; one with a single
+/// part is that part.
+pub(super) const CRATES: [(&str, &[&str]); 4] = [
+    ("tito-engine", &["engine", "inference", "memory", "weights"]),
+    ("tito-model", &["files", "gguf", "json", "model", "tokenizer"]),
+    ("tito-sampling", &["sampling"]),
+    ("tito-text", &["chat", "continuity", "parser", "prompt", "prompting", "structured"]),
+];
+pub(super) const PROGRAM: &str = "tito";
+
+/// Where the code of all crates is.
+pub(super) const CODE: [&str; 5] =
+    ["src", "crates/tito-engine/src", "crates/tito-model/src", "crates/tito-sampling/src", "crates/tito-text/src"];
+
+/// What each part may use: of its own crate, and what is the program's of the others too. Nothing points up.
+pub(super) const MAY_USE: [(&str, &[&str]); 35] = [
+    ("main", &["program"]),
+    ("program", &["api", "config", "files", "launch", "telemetry"]),
+    // What others may build on.
+    ("prompting", &["chat", "continuity", "prompt"]),
+    ("inference", &["engine"]),
+    // For benches and fuzz targets, which may use everything.
+    ("internals", &[]),
+    (
+        "launch",
+        &[
+            "adapters",
+            "admin",
+            "api",
+            "chat",
+            "config",
+            "continuity",
+            "control",
+            "engine",
+            "files",
+            "generation",
+            "gguf",
+            "json",
+            "memory",
+            "model",
+            "parser",
+            "prompt",
+            "records",
+            "replay",
+            "sampling",
+            "server",
+            "store",
+            "structured",
+            "telemetry",
+            "tokenizer",
+            "trajectory",
+            "turn",
+            "weights",
+        ],
+    ),
+    // Pauses, weights, sleep.
+    ("admin", &["adapters", "control", "engine", "weights"]),
+    ("adapters", &["engine", "files", "weights"]),
+    ("control", &["engine", "generation", "weights"]),
+    ("server", &["admin", "api", "engine", "telemetry", "turn"]),
+    ("telemetry", &["engine"]),
+    (
+        "api",
+        &[
+            "adapters",
+            "chat",
+            "continuity",
+            "engine",
+            "generation",
+            "json",
+            "model",
+            "parser",
+            "prompt",
+            "records",
+            "sampling",
+            "store",
+            "structured",
+            "tokenizer",
+            "trajectory",
+            "turn",
+            "wire",
+        ],
+    ),
+    ("records", &["chat", "json", "store", "turn", "wire"]),
+    (
+        "wire",
+        &[
+            "chat",
+            "continuity",
+            "engine",
+            "generation",
+            "json",
+            "parser",
+            "pydantic",
+            "sampling",
+            "structured",
+            "tokenizer",
+            "trajectory",
+        ],
+    ),
+    (
+        "turn",
+        &[
+            "chat",
+            "continuity",
+            "engine",
+            "generation",
+            "json",
+            "model",
+            "parser",
+            "prompt",
+            "sampling",
+            "structured",
+            "tokenizer",
+            "trajectory",
+        ],
+    ),
+    ("replay", &["engine", "sampling", "store", "structured", "tokenizer", "trajectory"]),
+    ("trajectory", &["store"]),
+    // The flags name types of these.
+    ("config", &["json", "parser", "prompt", "sampling"]),
+    ("continuity", &["chat", "prompt"]),
+    ("generation", &["engine", "parser", "sampling", "tokenizer"]),
+    ("prompt", &["chat"]),
+    ("engine", &["memory", "weights"]),
+    ("weights", &[]),
+    ("structured", &[]),
+    ("model", &["files", "gguf", "json", "tokenizer"]),
+    ("gguf", &["files", "tokenizer"]),
+    ("chat", &[]),
+    // A format says in the words of `structured` what forces its calls.
+    ("parser", &["chat", "structured"]),
+    ("sampling", &[]),
+    ("pydantic", &["json"]),
+    ("store", &["files"]),
+    ("json", &[]),
+    ("tokenizer", &["files"]),
+    ("files", &[]),
+    ("memory", &[]),
+];
+
+/// The crate of a file, and its path in the code of that crate.
+pub(super) fn place(path: &str) -> Option<(&str, &str)> {
+    if let Some(inner) = path.strip_prefix("src/") {
+        return Some((PROGRAM, inner));
+    }
+    let (home, inner) = path.strip_prefix("crates/")?.split_once('/')?;
+    Some((home, inner.strip_prefix("src/")?))
+}
+
+/// The crate of a part.
+pub(super) fn home(part: &str) -> &'static str {
+    CRATES.iter().find_map(|(name, parts)| parts.contains(&part).then_some(*name)).unwrap_or(PROGRAM)
+}
