@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from . import http2
 from .client import BenchError, authorization
 from .report import milliseconds, number, percentile, size, table
 
@@ -257,6 +258,20 @@ ATTACKS = {
 }
 
 
+ATTACKS |= {
+    f"HTTP/2: {name}": Attack(http2.endless(frames), "", lambda m: b"", 4, probe=on_a_new_connection)
+    for name, frames in {
+        "streams reset at once": http2.streams_reset,
+        "settings": http2.settings,
+        "pings": http2.pings,
+        "a head without end": http2.heads_without_end,
+        "an empty head without end": http2.empty_heads_without_end,
+        "heads of 1 MB": http2.heads_of_a_megabyte,
+        "heads that repeat themselves": http2.heads_that_repeat_themselves,
+    }.items()
+}
+
+
 def chosen(names, command):
     """The attacks that are asked for, or else all that the server can be asked; and what is said of the others."""
     missing = [name for name in names or ATTACKS if ATTACKS[name].needs not in command]
@@ -361,7 +376,7 @@ def row(figure):
     """One line of the table."""
     quiet, times = figure["quiet"], figure["attacked"]
     ratio = percentile(times, 99) / percentile(quiet, 99) if times else None
-    answers = ", ".join(f"{count:,} × {what}" for what, count in sorted(figure["answers"].items()))
+    answers = ", ".join(f"{count:,.0f} × {what}" for what, count in sorted(figure["answers"].items()))
     above = size(max(0, figure["memory_peak"] - figure["memory_before"]))
     shown = [milliseconds(percentile(all_times, percent)) for all_times in (quiet, times) for percent in (50, 99)]
     counts = [f"{len(times):,}", f"{len(figure['failures']):,}"]

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from . import attack, options, peers, structured, versus
+from . import attack, http2, options, peers, structured, versus
 from .client import BenchError, Reply
 from .load import Prompts, cached_tokens, check
 from .report import percentile
@@ -254,6 +254,24 @@ def refusing():
         listener.shutdown(socket.SHUT_RDWR)
 
 
+def check_frames():
+    """Frames are as long as they say, a head ends once, and the reason of an end is read."""
+    for frames in http2.streams_reset, http2.heads_of_a_megabyte, http2.heads_that_repeat_themselves:
+        data, kinds, number = frames(0) + frames(1), [], 0
+        while data:
+            length, kind, flags = int.from_bytes(data[:3]), data[3], data[4]
+            assert length <= http2.LARGEST and len(data) >= 9 + length, (frames, length)
+            number, before = int.from_bytes(data[5:9]), number
+            assert number % 2 and number >= before, (frames, number)
+            kinds.append((kind, flags & http2.END_HEADERS))
+            data = data[9 + length :]
+        ends = [kind for kind, ends in kinds if ends]
+        assert len(ends) == sum(kind == http2.HEADERS for kind, _ in kinds) > 1, (frames, kinds)
+    assert http2.text(b"b" * 300) == b"\x7f\xad\x01" + b"b" * 300
+    end = http2.frame(http2.GO_AWAY, 0, 0, bytes(7) + b"\x0b")
+    assert http2.said(b"") == "closed" and http2.said(b"123" + end) == "GOAWAY 11"
+
+
 def check_attackers():
     """Attackers ask in turn, count what they get, and come again where they are hung up on."""
     with refusing() as address:
@@ -277,6 +295,7 @@ def run():
     check_peers()
     check_texts()
     check_attacks()
+    check_frames()
     check_attackers()
     print(f"self-test: {count:,} ways to cut a response, all read the same")
     return 0
