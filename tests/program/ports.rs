@@ -99,8 +99,8 @@ async fn of_too_many_tls_handshakes_the_oldest_goes_and_a_new_client_is_served()
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
     let new = tokio::net::TcpStream::connect(server.address).await.unwrap();
     for connection in [new, silent.pop().unwrap()] {
-        let served = answer_over(connection, false, "/health").await.unwrap();
-        assert!(served.starts_with("HTTP/1.1 200"), "{served}");
+        let reply = answer_over(connection, false, "/health").await.unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     }
     let (status, log) = server.stop("-TERM");
     assert_eq!(status.code(), Some(0), "{log}");
