@@ -54,7 +54,7 @@ def parse(arguments=None):
 def add_server(add):
     """Which server, and how it is asked."""
     add("--url", help="of a server that runs, for example http://127.0.0.1:8000")
-    add("--serve", metavar="COMMAND", help="starts the server; {port} stands for a free port; no shell reads it")
+    add("--serve", metavar="COMMAND", help="starts the server; {port} and {admin_port} stand for free ports; no shell reads it")
     add("--serve-log", metavar="FILE", help="what the server writes")
     add("--ready-timeout", type=float, default=600, metavar="SECONDS")
     add("--health", default="/health", metavar="PATH")

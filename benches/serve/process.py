@@ -1,6 +1,8 @@
 """The server as a process: start, readiness, memory, end."""
 
 import asyncio
+import contextlib
+import functools
 import os
 import shlex
 import signal
@@ -18,22 +20,25 @@ TERMINATE = 10.0
 MEMORY = ("VmRSS", "VmHWM", "RssFile")
 
 
-def free_port():
-    """A port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+def free_ports(count):
+    """Ports that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in listeners]
 
 
 class Served:
     """A server that was started here, in a process group of its own."""
 
     def __init__(self, command, log=None):
-        port = free_port()
+        port, self.admin_port = free_ports(2)
         self.command = command
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"{'https' if '--ssl-certfile' in command else 'http'}://127.0.0.1:{port}"
         self._log = open(log, "w+b") if log else tempfile.TemporaryFile()
-        words = [word.replace("{port}", str(port)) for word in shlex.split(command)]
+        ports = {"{port}": str(port), "{admin_port}": str(self.admin_port)}
+        words = shlex.split(functools.reduce(lambda text, name: text.replace(name, ports[name]), ports, command))
         self._started = time.perf_counter()
         try:
             self._process = subprocess.Popen(

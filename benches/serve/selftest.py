@@ -1,8 +1,12 @@
 """The parser on canned streams, cut at every place; answers that must be refused; a comparison of canned figures."""
 
+import contextlib
 import json
+import socket
+import threading
+import time
 
-from . import options, peers, structured, versus
+from . import attack, http2, options, peers, structured, versus
 from .client import BenchError, Reply
 from .load import Prompts, cached_tokens, check
 from .report import percentile
@@ -202,6 +206,83 @@ def check_texts():
     assert not structured.conforms('{"findings": [')
 
 
+def check_attacks():
+    """Which attacks a server can be asked for, what they send, and what they may get."""
+    names, said = attack.chosen(None, "tito serve m --port {port} --admin-port {admin_port}")
+    assert "pages to the admin port" in names and "idle connections" in names
+    assert said == ["NOT MEASURED: silent to a TLS port: --serve has no --ssl-certfile"], said
+    assert attack.chosen(["huge n"], "tito") == (["huge n"], [])
+    not_possible(lambda: attack.chosen(["huge n", "silent to the admin port"], "tito"), "no {admin_port}")
+    for name, one in attack.ATTACKS.items():
+        for request in [] if "text" in name or "JSON" in name else one.requests(one, "m", "127.0.0.1:9", "k"):
+            head, _, body = request.partition(b"\r\n\r\n")
+            assert f"Content-Length: {len(body)}" in head.decode().split("\r\n"), head
+            page = b"elsewhere.example" in head
+            assert page == (name == "pages to the admin port") and page != (b"Bearer k" in head), head
+            assert page or b"\r\nHost: 127.0.0.1:9\r\n" in head, head
+    attack.check_answers("pages to the admin port", {"403": 9})
+    attack.check_answers("huge n", {"200": 9})
+    not_possible(lambda: attack.check_answers("pages to the admin port", {"403": 9, "200": 1}), "{'200': 1}")
+
+
+def not_possible(call, reason):
+    """Checks that there is no figure, for this reason."""
+    try:
+        call()
+    except BenchError as error:
+        assert reason in str(error), f"{error} instead of {reason}"
+    else:
+        raise AssertionError(f"a figure, although: {reason}")
+
+
+@contextlib.contextmanager
+def refusing():
+    """Where a server says 403 to whoever says something, and hangs up on everybody else."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    connection.settimeout(0.05)
+                    with connection, contextlib.suppress(TimeoutError):
+                        if connection.recv(4096):
+                            connection.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def check_frames():
+    """Frames are as long as they say, a head ends once, and the reason of an end is read."""
+    for frames in http2.streams_reset, http2.heads_of_a_megabyte, http2.heads_that_repeat_themselves:
+        data, kinds, number = frames(0) + frames(1), [], 0
+        while data:
+            length, kind, flags = int.from_bytes(data[:3]), data[3], data[4]
+            assert length <= http2.LARGEST and len(data) >= 9 + length, (frames, length)
+            number, before = int.from_bytes(data[5:9]), number
+            assert number % 2 and number >= before, (frames, number)
+            kinds.append((kind, flags & http2.END_HEADERS))
+            data = data[9 + length :]
+        ends = [kind for kind, ends in kinds if ends]
+        assert len(ends) == sum(kind == http2.HEADERS for kind, _ in kinds) > 1, (frames, kinds)
+    assert http2.text(b"b" * 300) == b"\x7f\xad\x01" + b"b" * 300
+    end = http2.frame(http2.GO_AWAY, 0, 0, bytes(7) + b"\x0b")
+    assert http2.said(b"") == "closed" and http2.said(b"123" + end) == "GOAWAY 11"
+
+
+def check_attackers():
+    """Attackers ask in turn, count what they get, and come again where they are hung up on."""
+    with refusing() as address:
+        counts = {}
+        attack.flood(address, [b"a", b"b"], 2, time.monotonic() + 0.2, counts)
+        assert set(counts) == {"403"}, counts
+        counts = {}
+        attack.silent(address, [], 3, time.monotonic() + 0.6, counts)
+        assert counts["silent connections"] == 3 and counts["closed and opened again"] > 0, counts
+
+
 def run():
     """All of it; returns the exit status, 0: a failure is an `AssertionError`."""
     first = (200, True, 3, [7, 8, 11], "length", USAGE, {}, None, True)
@@ -213,5 +294,8 @@ def run():
     check_comparison()
     check_peers()
     check_texts()
+    check_attacks()
+    check_frames()
+    check_attackers()
     print(f"self-test: {count:,} ways to cut a response, all read the same")
     return 0

@@ -198,8 +198,10 @@ impl Trajectories {
     fn write(&self, gone: Vec<String>, kept: Option<(String, Vec<u8>)>) -> Result<(), CaptureError> {
         self.writer.write(gone.clone(), kept).map_err(|error| {
             self.index.lock().gone.extend(gone);
-            tracing::error!(%error, "the trajectory store failed");
-            error.into()
+            // In its own words: what stores say of themselves speaks of responses.
+            let error = CaptureError::from(error);
+            tracing::error!(%error, "a trajectory was not written");
+            error
         })
     }
 

@@ -25,7 +25,7 @@ use crate::program::{Server, TINY_MODEL, failure, serve_arguments};
 
 const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tls");
 
-fn fixture(name: &str) -> String {
+pub(crate) fn fixture(name: &str) -> String {
     format!("{TLS}/{name}")
 }
 
@@ -39,11 +39,12 @@ async fn health(server: &Server, shows_certificate: bool) -> std::io::Result<Str
 }
 
 /// The answer to a request over TLS, from a client with or without a certificate.
-pub(crate) async fn answer_over_tls(
-    address: SocketAddr,
-    shows_certificate: bool,
-    path: &str,
-) -> std::io::Result<String> {
+async fn answer_over_tls(address: SocketAddr, shows_certificate: bool, path: &str) -> std::io::Result<String> {
+    answer_over(TcpStream::connect(address).await?, shows_certificate, path).await
+}
+
+/// The same on a connection on which nothing was said.
+pub(crate) async fn answer_over(tcp: TcpStream, shows_certificate: bool, path: &str) -> std::io::Result<String> {
     let mut roots = RootCertStore::empty();
     roots.add(certificates("authority.pem").remove(0)).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -54,7 +55,6 @@ pub(crate) async fn answer_over_tls(
     } else {
         builder.with_no_client_auth()
     };
-    let tcp = TcpStream::connect(address).await?;
     let name = ServerName::try_from("localhost").unwrap();
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

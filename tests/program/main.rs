@@ -18,6 +18,8 @@ mod damage;
 mod damaged;
 /// Files that are not what they are said to be, or lie elsewhere.
 mod hostile_files;
+/// HTTP/2, as clients ask who know it before.
+mod http2;
 /// Clients that only sit there.
 mod idle_clients;
 /// A capture file, looked at.

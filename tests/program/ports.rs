@@ -7,13 +7,18 @@ use std::{
     time::Duration,
 };
 
-use crate::program::{Server, TINY_MODEL, serve_arguments, tito};
+use tokio::io::AsyncReadExt;
+
+use crate::{
+    connections::{answer_over, fixture},
+    program::{Server, TINY_MODEL, serve_arguments, tito},
+};
 
 /// The longest that an answer may take; nothing here waits for a model.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The answer to a request on a connection of its own.
-fn answer(address: SocketAddr, request: &str) -> String {
+pub(crate) fn answer(address: SocketAddr, request: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     connection.write_all(request.as_bytes()).unwrap();
     connection.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -78,6 +83,28 @@ fn connections_to_the_port_of_the_control_plane_leave_the_main_one_its_own() {
         let (status, log) = server.stop("-TERM");
         assert_eq!(status.code(), Some(0), "{log}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_too_many_tls_handshakes_the_oldest_goes_and_a_new_client_is_served() {
+    let [certificate, key] = ["server.pem", "server.key"].map(fixture);
+    let server = limited(&["--ssl-certfile", &certificate, "--ssl-keyfile", &key, "--uvicorn-log-level", "debug"]);
+    // An eighth of the 192 connections that 320 files leave room for, and one more.
+    let mut silent = Vec::new();
+    for _ in 0..25 {
+        silent.push(tokio::net::TcpStream::connect(server.address).await.unwrap());
+    }
+    let mut oldest = silent.remove(0);
+    let ended = oldest.read(&mut [0]).await;
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    let new = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    for connection in [new, silent.pop().unwrap()] {
+        let reply = answer_over(connection, false, "/health").await.unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    }
+    let (status, log) = server.stop("-TERM");
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert_eq!(log.matches("the oldest is ended").count(), 2, "{log}");
 }
 
 #[test]
