@@ -76,10 +76,20 @@ async fn control_with_a_request(tokens: usize) -> (Served, StepGate, JoinHandle<
 
 pub(super) type Events = BoxStream<'static, Result<Event, EngineError>>;
 
+impl Served {
+    pub(super) fn generate(&self, request: GenerationRequest) -> Events {
+        self.generator.generate(request)
+    }
+}
+
 /// A request for `tokens` tokens, as a turn would make it.
 pub(super) fn request(control: &Served, tokens: usize) -> Events {
+    control.generate(generation(tokens))
+}
+
+pub(super) fn generation(tokens: usize) -> GenerationRequest {
     let sampling = SamplingParams { max_tokens: tokens, ignore_eos: true, seed: Some(1), ..SamplingParams::default() };
-    let request = GenerationRequest {
+    GenerationRequest {
         prompt_token_ids: [5, 6, 7].into(),
         sequences: 1,
         party: None,
@@ -92,8 +102,7 @@ pub(super) fn request(control: &Served, tokens: usize) -> Events {
         text: Arc::default(),
         owner: None,
         request_ids: ["named".into()].into(),
-    };
-    control.generator.generate(request)
+    }
 }
 
 /// How many tokens an answer has, how it ended, and which weights computed it.

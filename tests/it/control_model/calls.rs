@@ -53,6 +53,41 @@ pub(super) enum Part {
     Empty,
 }
 
+/// What adapters are called.
+pub(super) const ADAPTERS: [&str; 2] = ["p", "q"];
+
+/// What an adapter brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Lora {
+    /// Matrices of attention, filled with one of the numbers.
+    Attention(usize),
+    /// Matrices of the head beside the weights that they were trained with, which have to be those that are served.
+    Head,
+    /// More ranks than are served.
+    TooGreat,
+    /// Nothing is there.
+    Missing,
+}
+
+impl Lora {
+    /// Whether it is compared with weights, which an update may be writing.
+    pub(super) fn reads_weights(self) -> bool {
+        self == Self::Head
+    }
+}
+
+/// What becomes of an adapter whose name is given to another one, and of requests that run with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Replacing {
+    /// It stays, and the other one is refused.
+    Never,
+    Finish,
+    Abort,
+}
+
+/// What requests are called.
+pub(super) const IDS: [&str; 2] = ["one", "other"];
+
 /// What weights are called: nothing, a name, or a number.
 pub(super) type Label = Option<&'static str>;
 
@@ -75,6 +110,21 @@ pub(super) enum Call {
     ResetWeights,
     ResetCache(bool),
     AbortAll,
+    /// Requests that are called so.
+    Abort(&'static str),
+    Load(&'static str, Lora, Replacing),
+    Unload(&'static str),
+}
+
+impl Call {
+    /// Whether what it says depends on calls that it does not wait for.
+    pub(super) fn waits_for_nobody(self) -> bool {
+        match self {
+            Self::ResetCache(_) => true,
+            Self::Load(_, lora, _) => lora.reads_weights(),
+            _ => false,
+        }
+    }
 }
 
 /// What may happen next.
@@ -90,8 +140,8 @@ pub(super) enum Event {
     Damage(usize),
     /// Its client goes away.
     Break(usize),
-    /// A request for so many tokens.
-    Request(usize),
+    /// A request for so many tokens, by an adapter or by the base, that is called so.
+    Request(usize, Option<&'static str>, &'static str),
     /// Its client goes away.
     HangUp(usize),
     /// The engine may compute a step.
@@ -123,6 +173,22 @@ fn part() -> impl Strategy<Value = Part> {
     ]
 }
 
+fn adapter_call() -> impl Strategy<Value = Call> {
+    let name = || prop::sample::select(ADAPTERS.to_vec());
+    let lora = prop_oneof![
+        8 => (0..NUMBERS.len()).prop_map(Lora::Attention),
+        3 => Just(Lora::Head),
+        1 => Just(Lora::TooGreat),
+        1 => Just(Lora::Missing),
+    ];
+    let replacing =
+        prop::sample::select(vec![Replacing::Never, Replacing::Finish, Replacing::Finish, Replacing::Abort]);
+    prop_oneof![
+        3 => (name(), lora, replacing).prop_map(|(name, lora, replacing)| Call::Load(name, lora, replacing)),
+        1 => name().prop_map(Call::Unload),
+    ]
+}
+
 fn call() -> impl Strategy<Value = Call> {
     let mode = || prop::sample::select(vec![PauseMode::Abort, PauseMode::Wait, PauseMode::Keep]);
     let newcomers = prop::sample::select(vec![Newcomers::Refused, Newcomers::Queued]);
@@ -144,11 +210,15 @@ fn call() -> impl Strategy<Value = Call> {
         1 => Just(Call::ResetWeights),
         1 => any::<bool>().prop_map(Call::ResetCache),
         1 => Just(Call::AbortAll),
+        1 => prop::sample::select(IDS.to_vec()).prop_map(Call::Abort),
+        10 => adapter_call(),
     ]
 }
 
 fn event() -> impl Strategy<Value = Event> {
     let numbers = [0..NUMBERS.len(), 0..NUMBERS.len()];
+    let by = prop::option::weighted(0.6, prop::sample::select(ADAPTERS.to_vec()));
+    let id = prop::sample::select(IDS.to_vec());
     prop_oneof![
         12 => call().prop_map(|call| Event::Calls(vec![call])),
         4 => prop::collection::vec(call(), 2..=4).prop_map(Event::Calls),
@@ -156,7 +226,7 @@ fn event() -> impl Strategy<Value = Event> {
         8 => (0..2_usize).prop_map(Event::Piece),
         1 => (0..2_usize).prop_map(Event::Damage),
         1 => (0..2_usize).prop_map(Event::Break),
-        4 => (1..=4_usize).prop_map(Event::Request),
+        6 => (1..=4_usize, by, id).prop_map(|(tokens, by, id)| Event::Request(tokens, by, id)),
         1 => (0..4_usize).prop_map(Event::HangUp),
         9 => Just(Event::Step),
     ]

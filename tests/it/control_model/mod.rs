@@ -1,12 +1,15 @@
 //! The control plane against a model of it: whatever several callers call, in whatever order, with faults, late bodies and
 //! requests under way, the weights are to the bit those of the model, and so are their name, their checksums, the answers
-//! of all calls, and the weights that each token is said to be of.
+//! of all calls, and the weights and the adapter that each token is said to be of. Each token is also the one that an engine samples
+//! which never had other weights, unless it was computed with older keys.
 //!
-//! How many orders are tried is `TITO_TEST_CONTROL_ORDERS`. The time after which an update is given up is none of a clock here:
+//! How many orders are tried is `TITO_TEST_CONTROL_ORDERS`; each `TITO_TEST_CONTROL_SEED`, a number, has others. The time after which an update is given up is none of a clock here:
 //! what it does is a call of its own.
 
 mod calls;
+mod loras;
 mod model;
+mod reference;
 mod requests;
 mod world;
 
@@ -21,8 +24,8 @@ use tito::{
 };
 
 use self::{
-    calls::{Call, Event, Label, Tensor},
-    model::{Fault, Model, Next, Outcome, Step},
+    calls::{ADAPTERS, Call, Event, Label, Lora, Replacing, Tensor},
+    model::{Fault, Model, Next, Outcome, Said, Step},
     requests::Requests,
     world::{Body, World},
 };
@@ -61,7 +64,12 @@ impl Both {
         let world = World::new(policy).await;
         let model = Model::new(policy, world.tensors());
         let requests = Requests::new(policy.on_weights_change);
-        Self { world, model, requests, bodies: Vec::new(), parked: Vec::new() }
+        let mut both = Self { world, model, requests, bodies: Vec::new(), parked: Vec::new() };
+        // So that most orders have answers by adapters.
+        let all = ADAPTERS.iter().enumerate();
+        both.call(all.map(|(number, name)| Call::Load(name, Lora::Attention(number), Replacing::Never)).collect())
+            .await;
+        both
     }
 
     async fn happen(&mut self, event: Event) {
@@ -74,7 +82,7 @@ impl Both {
                 self.break_body(index, Ok(vec![255; 64].into())).await;
             }
             Event::Break(index) if index < self.bodies.len() => self.break_body(index, Err("gone".to_owned())).await,
-            Event::Request(tokens) => self.requests.send(&self.world.served, tokens),
+            Event::Request(tokens, by, id) => self.request(tokens, by, id),
             Event::HangUp(index) => self.requests.hang_up(index),
             Event::Step if stepped => self.world.gate.step().await.unwrap(),
             Event::Piece(_) | Event::Damage(_) | Event::Break(_) | Event::Step => {}
@@ -83,13 +91,26 @@ impl Both {
         self.compare().await;
     }
 
+    /// Sends a request, unless it is for an adapter that is not there.
+    fn request(&mut self, tokens: usize, by: Option<&'static str>, id: &'static str) {
+        let World { served, adapters, .. } = &self.world;
+        let expected = by.map(|name| self.model.adapters.get(name).cloned());
+        let found = by.map(|name| adapters.get(name));
+        let label = found.as_ref().map(|found| found.as_ref().map(|adapter| adapter.label().to_string()));
+        assert_eq!(label, expected.as_ref().map(|expected| expected.as_ref().map(|adapter| adapter.label.clone())));
+        if expected == Some(None) {
+            return;
+        }
+        let events = reference::ask(served, &[], tokens, found.flatten(), id);
+        self.requests.add(events, tokens, expected.flatten(), id);
+    }
+
     /// Has calls come at once, and compares what they answer.
     async fn call(&mut self, calls: Vec<Call>) {
         let is_alone = calls.len() == 1;
         let newest = self.model.newest();
         let resolved = calls.into_iter().filter_map(|call| match call {
-            // It does not wait for other calls.
-            Call::ResetCache(_) if !is_alone => None,
+            call if call.waits_for_nobody() && !is_alone => None,
             Call::Cancel(Some(before)) => Some(Call::Cancel(Some(newest.saturating_sub(before)))),
             call => Some(call),
         });
@@ -107,14 +128,7 @@ impl Both {
         let mut answered = Vec::new();
         while let Some(Begun { handle, step, call }) = begun.pop_front() {
             let next = self.model.step(step);
-            let aborts = match call {
-                Call::AbortAll | Call::Pause(PauseMode::Abort, _) => true,
-                Call::Sleep(_, PauseMode::Abort) => matches!(next, Next::Done(Ok(_))),
-                _ => false,
-            };
-            if aborts {
-                self.requests.abort();
-            }
+            let next = self.abort(call, next);
             match next {
                 Next::Done(outcome) => answered.push((handle, outcome, call)),
                 Next::WhenSettled(step) if self.requests.entered() == 0 => {
@@ -130,6 +144,22 @@ impl Both {
             assert!(outcome == expected || is_lost, "{call:?}: {outcome:?}, not {expected:?}: {:?}", self.model);
         }
         self.world.fence().await;
+    }
+
+    /// Has those requests end that a call aborts; returns what then comes of it.
+    fn abort(&mut self, call: Call, next: Next) -> Next {
+        match (call, &next) {
+            (Call::AbortAll, _) => return Next::Done(Ok(Said::Aborts(self.requests.abort()))),
+            (Call::Abort(id), _) => return Next::Done(Ok(Said::Aborts(self.requests.abort_named(id)))),
+            (Call::Pause(PauseMode::Abort, _), _) | (Call::Sleep(_, PauseMode::Abort), Next::Done(Ok(_))) => {
+                self.requests.abort();
+            }
+            (Call::Load(_, _, Replacing::Abort), Next::Done(Ok(Said::Loaded { before: Some(before) }))) => {
+                self.requests.abort_adapter(before);
+            }
+            _ => {}
+        }
+        next
     }
 
     async fn begin_body(&mut self, label: Label, numbers: [usize; 2]) {
@@ -189,6 +219,9 @@ impl Both {
             self.go_on(parked.into()).await;
             self.requests.look(&self.model, false);
         }
+        for (seen, sampled) in self.requests.take_seen() {
+            reference::compare(seen, sampled).await;
+        }
     }
 
     async fn compare(&self) {
@@ -203,6 +236,9 @@ impl Both {
         let version = world.served.weights();
         assert_eq!((&*version.label, version.number), (model.label.as_str(), model.number), "{model:?}");
         assert_eq!(world.served.lacking(), model.lacking(), "{model:?}");
+        let adapters = world.adapters.all();
+        let labels: Vec<&str> = adapters.iter().map(|(_, named)| &**named.adapter.label()).collect();
+        assert_eq!(labels, model.adapters.labels(), "{model:?}");
         world.compare(model.weights, model.is_updating()).await;
     }
 }
@@ -226,8 +262,9 @@ const ORDERS: u32 = 500;
 #[test]
 fn whatever_is_called_in_whatever_order_is_what_the_model_says() {
     let orders = std::env::var("TITO_TEST_CONTROL_ORDERS").map_or(ORDERS, |orders| orders.parse().unwrap());
+    let seed: u8 = std::env::var("TITO_TEST_CONTROL_SEED").map_or(0, |seed| seed.parse().unwrap());
     let config = Config { cases: orders, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]));
     let outcome = runner.run(&(policies(), calls::events()), |(policy, events)| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let all = async {

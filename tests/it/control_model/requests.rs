@@ -3,17 +3,21 @@
 use futures::{FutureExt, StreamExt};
 
 use tito::{
-    engine::{EngineError, OnWeightsChange},
+    engine::{EngineError, OnWeightsChange, SampledToken},
     generation::{Event, Finish, WeightSpans},
 };
 
 use super::{
-    super::control::{Events, Served, request},
-    model::{Door, Model},
+    super::control::Events,
+    model::{Adapter, Door, Model},
+    reference::{Sampled, Seen},
 };
 
 struct Request {
     events: Events,
+    id: &'static str,
+    /// The adapter that samples, whatever has its name by now; `None` for the base.
+    adapter: Option<Adapter>,
     /// Whether it is in the engine.
     entered: bool,
     aborted: bool,
@@ -21,6 +25,7 @@ struct Request {
     left: usize,
     spans: WeightSpans,
     keys: Option<Keys>,
+    sampled: Vec<Sampled>,
 }
 
 /// What the keys and values of a request were computed with.
@@ -57,17 +62,20 @@ impl Came {
 pub(super) struct Requests {
     policy: OnWeightsChange,
     all: Vec<Request>,
+    /// Tokens that are not compared yet with those of an engine of their own.
+    seen: Vec<(Seen, Sampled)>,
 }
 
 impl Requests {
     pub(super) fn new(policy: OnWeightsChange) -> Self {
-        Self { policy, all: Vec::new() }
+        Self { policy, all: Vec::new(), seen: Vec::new() }
     }
 
-    pub(super) fn send(&mut self, served: &Served, tokens: usize) {
-        let events = request(served, tokens);
-        let spans = WeightSpans::default();
-        self.all.push(Request { events, entered: false, aborted: false, left: tokens, spans, keys: None });
+    /// Takes note of a request for `tokens` tokens.
+    pub(super) fn add(&mut self, events: Events, tokens: usize, adapter: Option<Adapter>, id: &'static str) {
+        let (spans, sampled) = (WeightSpans::default(), Vec::new());
+        let (entered, aborted, left, keys) = (false, false, tokens, None);
+        self.all.push(Request { events, id, adapter, entered, aborted, left, spans, keys, sampled });
     }
 
     pub(super) fn hang_up(&mut self, index: usize) {
@@ -76,9 +84,30 @@ impl Requests {
         }
     }
 
-    /// Those in the engine are to end with what they have.
-    pub(super) fn abort(&mut self) {
-        self.all.iter_mut().filter(|request| request.entered).for_each(|request| request.aborted = true);
+    /// Those in the engine are to end with what they have; says how many those are.
+    pub(super) fn abort(&mut self) -> usize {
+        self.abort_where(|_| true)
+    }
+
+    /// The same for those that are called so.
+    pub(super) fn abort_named(&mut self, id: &str) -> usize {
+        self.abort_where(|request| request.id == id)
+    }
+
+    /// The same for those of an adapter.
+    pub(super) fn abort_adapter(&mut self, label: &str) -> usize {
+        self.abort_where(|request| request.adapter.as_ref().is_some_and(|adapter| adapter.label == label))
+    }
+
+    fn abort_where(&mut self, is_meant: impl Fn(&Request) -> bool) -> usize {
+        let meant = self.all.iter_mut().filter(|request| request.entered && is_meant(request));
+        meant.map(|request| request.aborted = true).count()
+    }
+
+    /// The tokens that were sampled since the last call, each with what it was sampled from; those of older keys, which have
+    /// a history, are not among them.
+    pub(super) fn take_seen(&mut self) -> Vec<(Seen, Sampled)> {
+        std::mem::take(&mut self.seen)
     }
 
     /// How many are in the engine.
@@ -90,13 +119,15 @@ impl Requests {
     /// which samples at most one token of each, and not of none.
     pub(super) fn look(&mut self, model: &Model, stepped: bool) {
         let (policy, mut sampled) = (self.policy, 0);
-        self.all.retain_mut(|request| {
-            let came = request.read();
+        let Self { all, seen, .. } = self;
+        all.retain_mut(|request| {
+            let (came, token) = request.read();
             assert!(came.tokens <= usize::from(stepped), "{came:?}: {model:?}");
             assert_eq!(came, request.expected(model, came.tokens), "{model:?}");
-            if came.tokens > 0 {
+            if let Some(token) = token {
                 sampled += 1;
                 request.compare_span(model, policy);
+                seen.extend(request.take_in(token, model));
             }
             came.finish.is_none() && came.error.is_none()
         });
@@ -124,8 +155,9 @@ impl Request {
         }
     }
 
-    fn read(&mut self) -> Came {
-        let mut came = Came::default();
+    /// Reads what came, and the last token of it.
+    fn read(&mut self) -> (Came, Option<SampledToken>) {
+        let (mut came, mut last) = (Came::default(), None);
         while let Some(Some(event)) = self.events.next().now_or_never() {
             match event {
                 Ok(Event::Prompt(_)) => {}
@@ -133,11 +165,22 @@ impl Request {
                     self.spans.push(&delta);
                     came.tokens += delta.tokens.len();
                     came.finish = delta.finish.or(came.finish);
+                    last = delta.tokens.into_iter().next_back().or(last);
                 }
                 Err(error) => came.error = Some(error),
             }
         }
-        came
+        (came, last)
+    }
+
+    /// Takes note of a token; returns what it was sampled from, if that is of the weights alone.
+    fn take_in(&mut self, token: SampledToken, model: &Model) -> Option<(Seen, Sampled)> {
+        let sampled = Sampled::of(&token);
+        let before = self.sampled.iter().map(|sampled| sampled.id).collect();
+        self.sampled.push(sampled);
+        let is_new = self.keys.is_some_and(|keys| !keys.are_older);
+        let lora = self.adapter.as_ref().map(|adapter| adapter.lora);
+        is_new.then_some((Seen { weights: model.weights, lora, before }, sampled))
     }
 
     /// The last token is said to be of the weights that are there, and of older keys where it is.
@@ -145,7 +188,11 @@ impl Request {
         let keys = Keys::next(self.keys, model, policy);
         self.keys = Some(keys);
         let span = self.spans.spans().pop().unwrap();
-        let said = (&*span.label, span.number, span.reuse_older_keys);
-        assert_eq!(said, (model.label.as_str(), model.number, keys.are_older), "{span:?}");
+        let (label, base) = match &self.adapter {
+            None => (&model.label, None),
+            Some(adapter) => (&adapter.label, Some(model.label.as_str())),
+        };
+        let said = (&*span.label, span.base.as_deref(), span.number, span.reuse_older_keys);
+        assert_eq!(said, (label.as_str(), base, model.number, keys.are_older), "{span:?}");
     }
 }

@@ -20,17 +20,22 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use tito::{
+    adapters::{AdapterError, AdapterPolicy, Adapters},
     control::{Control, ControlError, ControlPolicy, Update, Updated},
-    engine::{EngineError, NewWeights, UpdateError, WeightDtype, WeightTensor, native::StepGate},
+    engine::{
+        AdapterLimits, EngineError, NewWeights, UpdateError, WeightDtype, WeightTensor,
+        native::{NativeEngine, NativeSettings, StepGate},
+    },
     weights::checksum::Checksum,
 };
 
 use super::{
-    calls::{Call, Label, NUMBERS, Part, Place, Tensor},
+    calls::{Call, Label, NUMBERS, Part, Place, Replacing, Tensor},
+    loras::load,
     model::{Content, Fault, Outcome, Said, Weights},
 };
 use crate::it::{
-    control::{MODEL, Served, engine, serve},
+    control::{MODEL, Served, engine_of, serve, settings},
     control_deltas::{publish, write},
 };
 
@@ -41,7 +46,7 @@ pub(super) struct Disk {
 
 pub(super) static DISK: LazyLock<Disk> = LazyLock::new(Disk::new);
 
-fn checkpoint() -> PathBuf {
+pub(super) fn checkpoint() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL)
 }
 
@@ -80,7 +85,7 @@ impl Disk {
     }
 }
 
-fn filled(tensor: Tensor, number: usize) -> WeightTensor {
+pub(super) fn filled(tensor: Tensor, number: usize) -> WeightTensor {
     let bytes = NUMBERS[number].to_le_bytes().repeat(64).into();
     WeightTensor { name: tensor.name().to_owned(), dtype: WeightDtype::F32, shape: vec![64], bytes }
 }
@@ -160,6 +165,15 @@ fn updated_says(updated: &Updated) -> Said {
     Said::Updated { label, number, tensors: updated.written.tensors }
 }
 
+fn adapters_say(outcome: Result<Said, AdapterError>) -> Outcome {
+    outcome.map_err(|error| match error {
+        AdapterError::Taken(_) => Fault::Taken,
+        AdapterError::Unknown(_) => Fault::Unknown,
+        AdapterError::Rank { .. } | AdapterError::NotFound { .. } | AdapterError::Model(_) => Fault::Refused,
+        other => panic!("{other:?}"),
+    })
+}
+
 fn said(outcome: Result<Said, ControlError>) -> Outcome {
     outcome.map_err(|error| match error {
         ControlError::State(_) => Fault::State,
@@ -170,9 +184,16 @@ fn said(outcome: Result<Said, ControlError>) -> Outcome {
     })
 }
 
+/// An engine with fewer places for adapters than there may be adapters.
+pub(super) fn engine() -> Arc<NativeEngine> {
+    let limits = AdapterLimits { max_loras: 2, max_lora_rank: 1 };
+    Arc::new(engine_of(&NativeSettings { adapters: Some(limits), ..settings() }))
+}
+
 /// A control plane and its engine.
 pub(super) struct World {
     pub(super) served: Served,
+    pub(super) adapters: Arc<Adapters>,
     pub(super) gate: StepGate,
     /// The checksums of the tensors as they were loaded.
     loaded: BTreeMap<String, Checksum>,
@@ -183,9 +204,10 @@ impl World {
         let engine = engine();
         let gate = engine.step_gate();
         gate.shut().await.unwrap();
+        let adapters = Arc::new(Adapters::new(engine.clone(), AdapterPolicy::default()));
         let served = serve(engine, policy);
         let loaded = served.checksums().await.unwrap();
-        Self { served, gate, loaded }
+        Self { served, adapters, gate, loaded }
     }
 
     pub(super) fn tensors(&self) -> usize {
@@ -198,8 +220,21 @@ impl World {
 
     /// Begins a call.
     pub(super) fn call(&self, call: Call) -> JoinHandle<Outcome> {
-        let control = Arc::clone(&self.served);
-        tokio::spawn(async move { said(done(&control, call).await) })
+        let (control, adapters) = (Arc::clone(&self.served), Arc::clone(&self.adapters));
+        tokio::spawn(async move {
+            match call {
+                Call::Load(name, lora, replacing) => {
+                    let before = adapters.load(load(name, lora, replacing)).await;
+                    if let (Ok(Some(before)), Replacing::Abort) = (&before, replacing) {
+                        control.abort_adapter(before.id());
+                    }
+                    let label = |before: Arc<tito::engine::Adapter>| before.label().to_string();
+                    adapters_say(before.map(|before| Said::Loaded { before: before.map(label) }))
+                }
+                Call::Unload(name) => adapters_say(adapters.unload(name).await.map(|_| Said::Nothing)),
+                call => said(done(&control, call).await),
+            }
+        })
     }
 
     /// Waits for all calls before.
@@ -283,7 +318,9 @@ async fn done(control: &Arc<Control>, call: Call) -> Result<Said, ControlError> 
         Call::Relabel(label) => control.relabel(label.into()).await?,
         Call::ResetWeights => control.reset_weights().await?,
         Call::ResetCache(running) => _ = control.reset_prefix_cache(running).await?,
-        Call::AbortAll => _ = control.abort(None),
+        Call::AbortAll => return Ok(Said::Aborts(control.abort(None))),
+        Call::Abort(id) => return Ok(Said::Aborts(control.abort(Some(&[id.to_owned()])))),
+        Call::Load(..) | Call::Unload(_) => unreachable!("adapters are not the control plane's: {call:?}"),
     }
     Ok(Said::Nothing)
 }

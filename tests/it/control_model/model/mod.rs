@@ -1,14 +1,17 @@
 //! What a control plane should be in, written down anew as a state machine: which weights are there, what they are called,
-//! which call is done, and which requests go on. It knows nothing of the real one.
+//! which call is done, and which requests go on; and which adapters are there. It knows nothing of the real one.
 
+mod adapters;
 mod updating;
 
 use tito::control::{ControlPolicy, Newcomers, PauseMode, SleepLevel, SleepTag};
 
+pub(super) use self::adapters::Adapter;
+use self::adapters::Adapters;
 use super::calls::{Call, Label, Tensor};
 
 /// What a tensor, or all others, hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Content {
     /// What the checkpoint has.
     Loaded,
@@ -18,7 +21,7 @@ pub(super) enum Content {
     Gone,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Weights {
     pub(super) norm: Content,
     pub(super) first: Content,
@@ -44,6 +47,10 @@ pub(super) enum Fault {
     OutOfOrder,
     Refused,
     Lost,
+    /// An adapter has this name.
+    Taken,
+    /// No adapter has this name.
+    Unknown,
 }
 
 /// What a call says that was done.
@@ -64,6 +71,12 @@ pub(super) enum Said {
     },
     /// The body was a part of an update.
     WasPart,
+    /// An adapter took the place of this one.
+    Loaded {
+        before: Option<String>,
+    },
+    /// So many requests end with what they have.
+    Aborts(usize),
 }
 
 pub(super) type Outcome = Result<Said, Fault>;
@@ -142,6 +155,7 @@ pub(super) struct Model {
     begun: Option<Begun>,
     trained: Option<u64>,
     pulled: Option<u64>,
+    pub(super) adapters: Adapters,
     /// How often the weights changed under requests, and how often their keys and values were given back.
     pub(super) changes: u64,
     pub(super) given_back: u64,
@@ -167,6 +181,7 @@ impl Model {
             begun: None,
             trained: Some(0),
             pulled: None,
+            adapters: Adapters::default(),
             changes: 0,
             given_back: 0,
         }
@@ -260,7 +275,12 @@ impl Model {
             }
             Call::ResetCache(running) => self.given_back += u64::from(running),
             Call::Relabel(label) => self.label = label.to_owned(),
-            Call::AbortAll => {}
+            Call::AbortAll | Call::Abort(_) => {}
+            Call::Load(name, lora, replacing) => {
+                let is_settled = !self.is_updating() && self.lacking() == 0;
+                return Next::Done(self.adapters.load(name, lora, replacing, is_settled));
+            }
+            Call::Unload(name) => return Next::Done(self.adapters.unload(name)),
             other => return Next::Done(self.weights_call(other)),
         }
         Next::Done(Ok(Said::Nothing))
