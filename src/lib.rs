@@ -9,7 +9,8 @@
 //! | [`tito_sampling`] | logits to token and log-probs: pure, seeded, the same for every engine |
 //! | [`tito_model`] | the files of a model and what they say: JSON, GGUF, tokenizers |
 //! | [`tito_text`] | messages to prompt ids with a proof; text to reasoning, content and tool calls |
-//! | [`tito_engine`] | ids to sampled tokens: tito's own engine, mistral.rs, and one that plays scripts |
+//! | [`tito_engine`] | ids to sampled tokens: tito's own engine, and one that plays scripts |
+//! | `tito_mistralrs` | mistral.rs as such an engine, behind the feature `mistralrs` |
 //! | `tito` | the program: requests, answers, the control plane, start-up |
 //!
 //! A program of its own, a trainer's above all, can use two doors without HTTP: [`tito_text::prompting`] and

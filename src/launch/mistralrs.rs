@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tempfile::TempDir;
+use tito_mistralrs::{Dtype, LoadSpec, MistralRsEngine, WeightsSource};
 
 use super::{device::Device, progress::Progress, wanted::Wanted, weights::keep_blocks};
 use crate::{
     config::{Dtype as Asked, GgufWeights},
-    engine::{
-        Engine,
-        mistralrs::{Dtype, LoadSpec, MistralRsEngine, WeightsSource},
-    },
+    engine::Engine,
     gguf::{
         GgufError, GgufFile,
         convert::{self, ConvertError},

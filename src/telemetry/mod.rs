@@ -100,7 +100,7 @@ mod tests {
     fn what_an_engine_reports_is_exposed_under_vllms_names() {
         let metrics = Metrics::detached("tiny");
         metrics::with_local_recorder(&metrics.registry, || {
-            let meters = EngineMeters::new();
+            let meters = EngineMeters::of_recorder();
             meters.prefix_cache(10, 4);
             meters.prefix_cache(5, 0);
             meters.preempted();

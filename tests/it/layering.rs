@@ -14,7 +14,7 @@ use crate::it::rooms::{CODE, CRATES, MAY_USE, PROGRAM, home, place};
 /// Names that only some files may write, by the beginning of their paths.
 const OWNED: [(&str, &[&str]); 21] = [
     // A filter of log lines names it.
-    ("mistralrs_core", &["crates/tito-engine/src/engine/mistralrs/", "src/config/http.rs"]),
+    ("mistralrs_core", &["crates/tito-mistralrs/src/", "src/config/http.rs"]),
     ("mistralrs_paged_attn", &["crates/tito-engine/src/engine/native/cuda/kernels/"]),
     ("redb", &["src/store/"]),
     ("fastcdc", &["src/store/"]),
@@ -25,13 +25,13 @@ const OWNED: [(&str, &[&str]); 21] = [
         "candle_core",
         &[
             "crates/tito-engine/src/engine/gpu.rs",
-            "crates/tito-engine/src/engine/mistralrs/",
+            "crates/tito-mistralrs/src/",
             "crates/tito-engine/src/engine/native/",
             "crates/tito-model/src/gguf/",
         ],
     ),
     // A test of the mistralrs engine needs a tokenizer of the library's own.
-    ("tokenizers::", &["crates/tito-model/src/tokenizer/", "crates/tito-engine/src/engine/mistralrs/alphabet.rs"]),
+    ("tokenizers::", &["crates/tito-model/src/tokenizer/", "crates/tito-mistralrs/src/alphabet.rs"]),
     ("llguidance", &["crates/tito-text/src/structured/"]),
     (
         "StatusCode",
@@ -47,7 +47,7 @@ const OWNED: [(&str, &[&str]); 21] = [
     ),
     // Settings come from the environment in one place; where temporary files go is none, and tests ask where the model
     // is and whether there is a GPU.
-    ("env::var", &["src/config/", "crates/tito-engine/src/engine/mistralrs/tests/real_model.rs"]),
+    ("env::var", &["src/config/", "crates/tito-mistralrs/src/tests/real_model.rs"]),
     ("env::var_os", &["src/config/", "crates/tito-engine/src/engine/native/cuda/tests.rs"]),
     ("env::vars", &["src/config/"]),
     ("env::home_dir", &["src/config/"]),

@@ -2,8 +2,9 @@
 
 /// The crates that lie under the program, with their parts. Cargo keeps what a crate may use of the others; one with a single
 /// part is that part.
-pub(super) const CRATES: [(&str, &[&str]); 4] = [
+pub(super) const CRATES: [(&str, &[&str]); 5] = [
     ("tito-engine", &["engine", "inference", "memory", "weights"]),
+    ("tito-mistralrs", &["mistralrs"]),
     ("tito-model", &["files", "gguf", "json", "model", "tokenizer"]),
     ("tito-sampling", &["sampling"]),
     ("tito-text", &["chat", "continuity", "parser", "prompt", "prompting", "structured"]),
@@ -11,11 +12,17 @@ pub(super) const CRATES: [(&str, &[&str]); 4] = [
 pub(super) const PROGRAM: &str = "tito";
 
 /// Where the code of all crates is.
-pub(super) const CODE: [&str; 5] =
-    ["src", "crates/tito-engine/src", "crates/tito-model/src", "crates/tito-sampling/src", "crates/tito-text/src"];
+pub(super) const CODE: [&str; 6] = [
+    "src",
+    "crates/tito-engine/src",
+    "crates/tito-mistralrs/src",
+    "crates/tito-model/src",
+    "crates/tito-sampling/src",
+    "crates/tito-text/src",
+];
 
 /// What each part may use: of its own crate, and what is the program's of the others too. Nothing points up.
-pub(super) const MAY_USE: [(&str, &[&str]); 35] = [
+pub(super) const MAY_USE: [(&str, &[&str]); 36] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -133,6 +140,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 35] = [
     // A format says in the words of `structured` what forces its calls.
     ("parser", &["chat", "structured"]),
     ("sampling", &[]),
+    ("mistralrs", &[]),
     ("pydantic", &["json"]),
     ("store", &["files"]),
     ("json", &[]),

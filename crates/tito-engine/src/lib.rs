@@ -36,7 +36,7 @@
 //!
 //! | module | owns | refuses |
 //! |---|---|---|
-//! | `engine` | `trait Engine`, what all engines share, and three of them: `native`, `mistralrs` (behind the feature of its name), `scripted` | text |
+//! | `engine` | `trait Engine`, what all engines share, and two of them: `native` and `scripted` | text |
 //! | `weights` | weights as trainers hand them over: streams, deltas, adapters, checksums; names `zstd` | what a tensor is for |
 //! | `memory` | how much memory the system could still give | |
 //!

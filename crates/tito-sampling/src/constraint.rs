@@ -47,6 +47,7 @@ impl SharedConstraint {
 
     /// The same constraint, of which every position counts as long: a test need not make one that takes its time.
     #[cfg(any(test, feature = "internals"))]
+    #[must_use]
     pub fn always_long(self) -> Self {
         Self { long: Duration::ZERO, ..self }
     }

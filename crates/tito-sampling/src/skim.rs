@@ -99,6 +99,9 @@ impl Skim {
     }
 
     /// The token, from the logits of the blocks, one after another.
+    ///
+    /// # Panics
+    /// Where the logits are not those of [`blocks`](Self::blocks).
     pub fn pick(&self, logits: &[f32]) -> Skimmed {
         let blocks = self.blocks.iter().zip(logits.chunks(BLOCK));
         let mut candidates: Vec<Candidate> =
@@ -152,6 +155,9 @@ impl SequenceSampler {
     }
 
     /// Looks at a summary; `None` where all logits are needed, to say what is wrong with them.
+    ///
+    /// # Panics
+    /// Where the summary is of more blocks than a [`TokenId`] can number.
     pub fn skim(&mut self, summary: Summary<'_>) -> Option<Skim> {
         let temperature = self.skims()?;
         let max = summary.maxima.iter().copied().fold(f32::NEG_INFINITY, greater);

@@ -127,7 +127,7 @@ impl Requests {
             if let Some(token) = token {
                 sampled += 1;
                 request.compare_span(model, policy);
-                seen.extend(request.take_in(token, model));
+                seen.extend(request.take_in(&token, model));
             }
             came.finish.is_none() && came.error.is_none()
         });
@@ -174,8 +174,8 @@ impl Request {
     }
 
     /// Takes note of a token; returns what it was sampled from, if that is of the weights alone.
-    fn take_in(&mut self, token: SampledToken, model: &Model) -> Option<(Seen, Sampled)> {
-        let sampled = Sampled::of(&token);
+    fn take_in(&mut self, token: &SampledToken, model: &Model) -> Option<(Seen, Sampled)> {
+        let sampled = Sampled::of(token);
         let before = self.sampled.iter().map(|sampled| sampled.id).collect();
         self.sampled.push(sampled);
         let is_new = self.keys.is_some_and(|keys| !keys.are_older);

@@ -25,7 +25,7 @@ use super::{
 
 /// Seats and the queue for them.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub struct Admission {
     seats: usize,
     register: Arc<Register>,
     /// After how long a rest a seat is given on; never, if there is none.
@@ -55,7 +55,7 @@ struct Seat {
 
 /// A place in the queue, which becomes a seat. Dropping it gives back whichever it is.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     admission: Arc<Admission>,
     ticket: Ticket,
     called: oneshot::Receiver<()>,
@@ -63,7 +63,7 @@ pub(crate) struct Place {
 
 impl Admission {
     /// A queue for `seats` sequences at a time, but at least one, in which no more than `max_waiting` others wait.
-    pub(crate) fn new(seats: usize, max_waiting: usize) -> Self {
+    pub fn new(seats: usize, max_waiting: usize) -> Self {
         let seats = seats.max(1);
         Self {
             seats,
@@ -86,18 +86,18 @@ impl Admission {
     }
 
     /// How many seats there are.
-    pub(crate) fn seats(&self) -> usize {
+    pub fn seats(&self) -> usize {
         self.seats
     }
 
     /// Takes places for all `sequences` of a request, or none.
-    pub(crate) fn reserve(&self, party: Option<Party>, sequences: usize) -> Result<Reservation, EngineError> {
+    pub fn reserve(&self, party: Option<Party>, sequences: usize) -> Result<Reservation, EngineError> {
         self.health()?;
         self.register.reserve(party, sequences)
     }
 
     /// Joins the queue.
-    pub(crate) fn enter(self: &Arc<Self>, ticket: Ticket) -> Result<Place, EngineError> {
+    pub fn enter(self: &Arc<Self>, ticket: Ticket) -> Result<Place, EngineError> {
         let mut state = self.state.lock();
         self.health()?;
         let called = self.queue(&mut state, &ticket);
@@ -136,7 +136,7 @@ impl Admission {
     }
 
     /// Sequences in the engine now.
-    pub(crate) fn load(&self) -> EngineLoad {
+    pub fn load(&self) -> EngineLoad {
         let load = *self.load.borrow();
         EngineLoad { waiting: load.waiting + self.register.unstarted(), ..load }
     }
@@ -155,7 +155,7 @@ impl Admission {
     }
 
     /// Sends everyone who waits away and admits nobody any more.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let mut state = self.state.lock();
         self.closed.send_replace(true);
         state.turns.clear();
@@ -163,7 +163,7 @@ impl Admission {
     }
 
     /// `Err` once nobody is admitted any more.
-    pub(crate) fn health(&self) -> Result<(), EngineError> {
+    pub fn health(&self) -> Result<(), EngineError> {
         if *self.closed.borrow() {
             return Err(EngineError::Failed("the engine is shut down".to_owned()));
         }
@@ -171,7 +171,7 @@ impl Admission {
     }
 
     /// Closes, then waits until nothing runs, at most `grace`.
-    pub(crate) async fn shutdown(&self, grace: Duration) {
+    pub async fn shutdown(&self, grace: Duration) {
         self.close();
         // A sequence that nobody drives keeps its seat.
         let _ = tokio::time::timeout(grace, self.idle()).await;
@@ -213,7 +213,7 @@ impl Admission {
 
 impl Place {
     /// Waits for the seat, or for another one if it was given on; `false` if the engine closed first.
-    pub(crate) async fn seated(&mut self) -> bool {
+    pub async fn seated(&mut self) -> bool {
         loop {
             {
                 let mut state = self.admission.state.lock();
@@ -247,7 +247,7 @@ impl Place {
     }
 
     /// Resolves when the engine closes.
-    pub(crate) async fn dismissed(&self) {
+    pub async fn dismissed(&self) {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.admission.closed.subscribe().wait_for(|closed| *closed).await;
     }

@@ -31,13 +31,13 @@ type Output = Result<EngineOutput, EngineError>;
 
 /// How many bytes may wait for clients. One output more than that may: it is known only once it is there.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub struct Bounds {
     /// The most that may wait of one sequence.
-    pub(crate) sequence: usize,
+    pub sequence: usize,
     /// The most that may wait of all sequences together.
-    pub(crate) all: usize,
+    pub all: usize,
     /// So much of a sequence may always wait, however much waits of all others.
-    pub(crate) spared: usize,
+    pub spared: usize,
 }
 
 impl Default for Bounds {
@@ -49,7 +49,7 @@ impl Default for Bounds {
 
 /// What waits for all clients of an engine.
 #[derive(Debug)]
-pub(crate) struct Backlog {
+pub struct Backlog {
     bounds: Bounds,
     bytes: AtomicUsize,
     meters: SamplingMeters,
@@ -72,14 +72,14 @@ struct State {
 
 /// Where an engine sends the outputs of a sequence; sending never waits. Clones are the same place.
 #[derive(Clone)]
-pub(crate) struct Sender {
+pub struct Sender {
     unread: Arc<Unread>,
     outputs: mpsc::UnboundedSender<Output>,
     meter: Arc<Mutex<SamplingMeter>>,
 }
 
 /// The outputs of a sequence, for its client.
-pub(crate) struct Receiver {
+pub struct Receiver {
     unread: Arc<Unread>,
     outputs: mpsc::UnboundedReceiver<Output>,
     on_room: Box<dyn Fn() + Send + Sync>,
@@ -87,18 +87,18 @@ pub(crate) struct Receiver {
 
 /// Nobody reads any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gone;
+pub struct Gone;
 
 impl Backlog {
     /// Nothing waits yet.
-    pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
+    pub fn new(bounds: Bounds) -> Arc<Self> {
         Arc::new(Self { bounds, bytes: AtomicUsize::new(0), meters: SamplingMeters::new() })
     }
 
     /// The two ends of a sequence whose request has `arrived`; `on_room` is called by whoever reads, when a sequence that
     /// paused can go on.
     #[expect(clippy::disallowed_methods, reason = "what waits is bounded by its bytes, not by the number of outputs")]
-    pub(crate) fn channel(
+    pub fn channel(
         self: &Arc<Self>,
         prompt_tokens: usize,
         arrived: Instant,
@@ -136,7 +136,7 @@ impl Unread {
 
 impl Sender {
     /// Sends an output, and counts it as sampled.
-    pub(crate) fn send(&self, output: Output) -> Result<(), Gone> {
+    pub fn send(&self, output: Output) -> Result<(), Gone> {
         if let Ok(output) = &output {
             self.meter.lock().observe(output);
         }
@@ -152,15 +152,14 @@ impl Sender {
     }
 
     /// Whether the sequence has to pause now; if so, the receiver tells when it can go on.
-    pub(crate) fn pauses(&self) -> bool {
+    pub fn pauses(&self) -> bool {
         let mut state = self.unread.state.lock();
         state.paused = !state.gone && self.unread.is_full(&state);
         state.paused
     }
 
     /// Resolves when nobody reads any more.
-    #[cfg_attr(not(feature = "mistralrs"), expect(dead_code, reason = "the engine that waits for it is left out"))]
-    pub(crate) async fn closed(&self) {
+    pub async fn closed(&self) {
         self.outputs.closed().await;
     }
 }

@@ -4,7 +4,7 @@ use super::{Engine, EngineError, EngineInfo, SequenceRequest};
 
 impl EngineInfo {
     /// Refuses what no load or luck could make servable by `engine`, which this is the description of.
-    pub(crate) fn check(&self, request: &SequenceRequest, engine: &dyn Engine) -> Result<(), EngineError> {
+    pub fn check(&self, request: &SequenceRequest, engine: &dyn Engine) -> Result<(), EngineError> {
         let routes = engine.route_shape();
         let prompt = &request.prompt_token_ids;
         let (max_tokens, longest) = (request.sampling.max_tokens, self.max_model_len);

@@ -4,10 +4,6 @@
 
 /// Why a GPU cannot be used.
 #[derive(Debug, PartialEq, Eq)]
-#[cfg_attr(
-    not(any(feature = "cuda", feature = "internals", test)),
-    expect(dead_code, reason = "without CUDA nobody looks")
-)]
 pub enum Trouble {
     /// There is no GPU.
     Absent(String),

@@ -144,7 +144,7 @@ impl SamplingMeter {
 
 impl EngineMeters {
     /// Handles of the recorder that is installed now.
-    pub fn new() -> Self {
+    pub fn of_recorder() -> Self {
         Self {
             prefix_cache_queries: counter!("vllm:prefix_cache_queries_total"),
             prefix_cache_hits: counter!("vllm:prefix_cache_hits_total"),

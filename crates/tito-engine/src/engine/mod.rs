@@ -3,15 +3,13 @@
 //! Owns the boundary to whatever runs the model. Refuses text, chat and HTTP.
 
 mod adapters;
-mod admission;
-mod backlog;
+pub mod admission;
+pub mod backlog;
 mod check;
 pub mod compared;
 mod control;
 pub mod gpu;
 mod meters;
-#[cfg(feature = "mistralrs")]
-pub mod mistralrs;
 pub mod native;
 mod reservation;
 mod routes;
@@ -144,7 +142,7 @@ pub enum EngineError {
         /// How many tensors are missing.
         missing: usize,
     },
-    /// What was generated could not be captured, see [`crate::turn`]; the text says why.
+    /// What was generated could not be captured by whoever asked for it; the text says why.
     #[error("the answer could not be captured: {0}")]
     Uncaptured(String),
     /// The engine failed; the text is for the log.

@@ -44,7 +44,7 @@ pub struct Ticket {
     /// The number of the sequence among all of the engine; later ones have greater numbers.
     pub(crate) number: u64,
     /// When the request came.
-    pub(crate) arrived: Instant,
+    pub arrived: Instant,
 }
 
 impl Register {

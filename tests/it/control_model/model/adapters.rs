@@ -43,12 +43,11 @@ impl Adapters {
         let version = self.given.entry(name).or_default();
         *version += 1;
         let adapter = Adapter { label: format!("{name}@{version}"), lora };
-        let before = match self.named.iter_mut().find(|(named, _)| *named == name) {
-            Some((_, before)) => Some(std::mem::replace(before, adapter).label),
-            None => {
-                self.named.push((name, adapter));
-                None
-            }
+        let before = if let Some((_, before)) = self.named.iter_mut().find(|(named, _)| *named == name) {
+            Some(std::mem::replace(before, adapter).label)
+        } else {
+            self.named.push((name, adapter));
+            None
         };
         Ok(Said::Loaded { before })
     }

@@ -11,7 +11,7 @@ const ROPE_SETTINGS: [&str; 2] = ["rope_theta", "partial_rotary_factor"];
 pub(super) const ORIGINAL_LENGTH: &str = "original_max_position_embeddings";
 
 /// `config` as mistral.rs must see it. The error says what is wrong with the file.
-pub(in crate::engine) fn adapted(config: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+pub fn adapted(config: &Map<String, Value>) -> Result<Map<String, Value>, String> {
     let mut config = config.clone();
     flatten_rope_parameters(&mut config)?;
     settle_rope_scaling(&mut config)?;

@@ -13,8 +13,7 @@ mod tests;
 
 use serde_json::{Map, Value};
 
-#[cfg(feature = "mistralrs")]
-pub(super) use self::config::adapted;
+pub use self::config::adapted;
 use self::{
     families::{FAMILIES, Family, KNOWN, NEUTRAL},
     setting::Model,

@@ -154,7 +154,7 @@ impl<B: Backend> Executor<B> {
         (own, commands): (Sender<Command>, Receiver<Command>),
         status: Arc<Status>,
     ) -> Self {
-        let (active, aside, meters) = (HashMap::new(), Aside::default(), EngineMeters::new());
+        let (active, aside, meters) = (HashMap::new(), Aside::default(), EngineMeters::of_recorder());
         let standing = Standing::new(status.weights());
         let draft_meters = scheduler.longest_draft().map(DraftMeters::new);
         let (steps, routes) = (Steps::default(), None);

@@ -1,8 +1,13 @@
-//! mistral.rs as an engine, exact ids in and out.
+//! mistral.rs as an engine of tito, exact ids in and out.
+//!
+//! A crate of its own, so that what mistral.rs brings is nobody else's. It owns the words in which mistral.rs is told what to
+//! load and to compute; the rest is [`tito_engine`]'s, above all which models it may serve. The program begins with
+//! [`MistralRsEngine`].
 //!
 //! mistral.rs computes logits and nothing else here: the tap samples, ends and scores, the queue in front lets one
 //! sequence in at a time (more would share one attention output on a CPU, and be slower on a GPU), its tokenizer,
-//! templates, sampler, prefix cache and hub client are kept out. Which models it may serve is in `compared`.
+//! templates, sampler, prefix cache and hub client are kept out. Which models it may serve is in
+//! [`tito_engine::engine::compared`].
 
 mod alphabet;
 mod gguf;
@@ -27,12 +32,14 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use mistralrs_core::Request;
 use tokio::{runtime::Handle, sync::mpsc};
 
-use self::{alphabet::Alphabet, load::Loaded, panics::Panics};
-use super::{
-    Engine, EngineError, EngineInfo, EngineLoad, Party, Reservation, SequenceRequest, Ticket, TokenStream,
+use tito_engine::engine::{
+    self, Engine, EngineError, EngineInfo, EngineLoad, Party, Reservation, SequenceRequest, Ticket, TokenStream,
     admission::Admission,
     backlog::{Backlog, Bounds},
 };
+use tito_sampling::{self as sampling, TokenId};
+
+use self::{alphabet::Alphabet, load::Loaded, panics::Panics};
 
 /// How many sequences may wait. The next one gets [`EngineError::Overloaded`].
 const MAX_WAITING: usize = 65_536;
