@@ -41,7 +41,7 @@ impl Control {
         pieces: impl Stream<Item = Result<Bytes, E>> + Unpin,
         label: Option<Arc<str>>,
     ) -> Result<Option<Updated>, ControlError> {
-        let (call, is_part) = self.join().await?;
+        let (call, is_part) = self.join_update().await?;
         match self.write_stream(call, pieces).await {
             Ok(()) if is_part => self.part_ended(call, label).await.map(|()| None),
             Ok(()) => self.finish(Whose::Of(call), label).await.map(Some),

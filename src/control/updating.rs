@@ -212,7 +212,7 @@ impl Control {
 
     /// Finds the update that a body is for: the one in phases, of which it is a part then, or else one of its own, which it
     /// begins. Returns the number of the update, and whether the body is a part.
-    pub(super) async fn join(self: &Arc<Self>) -> Result<(u64, bool), ControlError> {
+    pub(super) async fn join_update(self: &Arc<Self>) -> Result<(u64, bool), ControlError> {
         let engine = self.of_engine(WHAT)?;
         let mut state = self.state.lock().await;
         match &mut state.update {

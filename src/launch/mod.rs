@@ -131,6 +131,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let control = admin::on_main_port(settings.control_plane.main_port, &admin);
     let app = server::app(api, control, &config, metrics);
     server::raise_open_files();
+    server::survive_full_files()?;
     let admin = admin_port.map(|port| port.listen(&admin, &config, &progress)).transpose()?;
     let (endpoint, _file) = bound.listen()?;
     progress.banner(&announcement);

@@ -52,7 +52,7 @@ pub use local::AllowedHosts;
 pub use observe::AccessLog;
 pub use open_files::raise_open_files;
 pub use ports::{Port, Ports, Work, serve};
-pub use stop_signal::stop_signal;
+pub use stop_signal::{stop_signal, survive_full_files};
 pub use tls::{ClientCertificates, Tls, TlsFiles};
 
 /// How the process serves.

@@ -1,18 +1,27 @@
 //! Files that import each other, directly or by way of others: none can be read, moved or tested without the rest.
 //!
-//! A file uses what its `use` lines and its paths name; a re-export is followed to where the name comes from. What the
+//! A file uses what its `use` lines and its paths name, and the files that give the methods which it calls to types of other files; a
+//! re-export is followed to where the name comes from. What the
 //! modules that a file stands in define is its own vocabulary, so that a use of an ancestor does not count. Tests do not
 //! count either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::it::{
+    inherent_methods::{Methods, called_of, givers},
     layering::{Source, is_name, name_at, sources},
     rooms::{CODE, place},
 };
 
 /// Circles that are still there. The list may only get shorter.
-const KNOWN: &[&[&str]] = &[];
+const KNOWN: &[&[&str]] = &[
+    // An expression calls a macro, whose body loops over an expression: what is recursive in the language is so here.
+    &[
+        "crates/tito-text/src/prompt/template/render/calls.rs",
+        "crates/tito-text/src/prompt/template/render/expressions.rs",
+        "crates/tito-text/src/prompt/template/render/loops.rs",
+    ],
+];
 
 /// What each room of a part may use of the others. Nothing points up, and only the part itself knows all of its rooms.
 type Rooms = &'static [(&'static str, &'static [&'static str])];
@@ -25,14 +34,14 @@ const ROOMS_OF_API: Rooms = &[
     ("routed_experts", &[]),
     ("about", &["http"]),
     ("fields", &["http"]),
-    ("chat_completions", &["fields", "http"]),
-    ("completions", &["fields", "http"]),
+    ("chat_completions", &["fields", "http", "routed_experts"]),
+    ("completions", &["fields", "http", "routed_experts"]),
     ("messages", &["fields", "http"]),
-    ("responses", &["fields", "http"]),
+    ("responses", &["fields", "http", "routed_experts"]),
     ("tokenize", &["fields", "http"]),
     ("trajectories", &["http"]),
     ("inspect", &["http", "trajectories"]),
-    ("token_io", &["chat_completions", "completions", "fields", "http", "messages", "responses"]),
+    ("token_io", &["chat_completions", "completions", "fields", "http", "messages", "responses", "routed_experts"]),
     ("invocations", &["chat_completions", "completions", "http"]),
 ];
 
@@ -75,6 +84,7 @@ struct File {
     imports: Vec<Import>,
     /// Paths that stand in the code itself, of two names or more.
     mentions: Vec<String>,
+    methods: Methods,
 }
 
 /// `["api", "error"]` of `src/api/error.rs`.
@@ -202,7 +212,8 @@ impl Crate {
             let (code, test_modules) = product_code(source);
             tests.extend(test_modules.into_iter().map(|name| child(&module, &name)));
             let (imports, rest) = take_imports(&code);
-            files.insert(module, File { path: source.path.clone(), imports, mentions: mentions(&rest) });
+            let (mentions, methods) = (mentions(&rest), Methods::of(&rest));
+            files.insert(module, File { path: source.path.clone(), imports, mentions, methods });
         }
         files.retain(|module, _| !(1..=module.len()).any(|length| tests.contains(&module[..length])));
         let mut this = Self { files, reexports: BTreeMap::new() };
@@ -255,10 +266,12 @@ impl Crate {
 
     /// What each file uses, itself and its ancestors left out.
     fn uses(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let givers = givers(self.files.iter().map(|(module, file)| (module, &file.methods)));
         let uses = self.files.iter().map(|(module, file)| {
             let private = file.imports.iter().filter(|import| !import.is_reexport).map(|import| &import.path);
             let used = private.chain(&file.mentions).filter_map(|path| self.absolute(module, path));
-            let used = used.map(|path| self.definer(path)).filter(|used| !module.starts_with(used));
+            let used = used.map(|path| self.definer(path)).chain(called_of(&file.methods, &givers).map(Vec::as_slice));
+            let used = used.filter(|used| !module.starts_with(used));
             (&*file.path, used.map(|used| &*self.files[used].path).collect())
         });
         uses.collect()

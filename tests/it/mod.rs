@@ -41,6 +41,7 @@ mod fuzz_seeds;
 /// Templates and variables that are made to stop the server.
 mod hostile_templates;
 /// What labels of metrics may say.
+mod inherent_methods;
 mod labels;
 /// Which module may use which, and the rules that rustc does not check.
 mod layering;

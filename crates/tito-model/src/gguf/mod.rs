@@ -12,6 +12,7 @@ mod header;
 mod hugging_face;
 mod metadata;
 mod pre_tokenizer;
+mod stored;
 mod tensor_type;
 mod tensors;
 mod tokenizer;

@@ -9,6 +9,7 @@ use candle_core::quantized::GgmlDType;
 use super::{
     GgufError, GgufFile,
     hugging_face::{Groups, Layout, NamedTensor, Part, Source},
+    stored::Stored,
     tensor_type::TensorType,
 };
 use crate::files;
@@ -26,28 +27,6 @@ struct Entry {
     named: NamedTensor,
     /// Where the numbers of each of its sources are.
     stored: Vec<Stored>,
-}
-
-/// Where numbers are.
-#[derive(Debug, Clone, Copy)]
-struct Stored {
-    dtype: TensorType,
-    /// Where the first byte is in the file.
-    offset: u64,
-    /// How many numbers there are.
-    numbers: usize,
-}
-
-impl Stored {
-    /// The same from a number on, whose block begins with it.
-    fn part(self, first: usize, numbers: usize) -> Self {
-        Self { offset: self.offset + self.bytes(first) as u64, numbers, ..self }
-    }
-
-    /// Bytes of some numbers, a multiple of the type's block.
-    fn bytes(self, numbers: usize) -> usize {
-        numbers / self.dtype.block_size() * self.dtype.type_size()
-    }
 }
 
 impl GgufTensors {
@@ -110,16 +89,9 @@ impl GgufTensors {
     }
 }
 
-/// Where the numbers of a tensor are that the file was found to have.
-fn stored(file: &GgufFile, source: &str) -> Stored {
-    let info = &file.content.tensors[source];
-    let numbers = info.shape.iter().product();
-    Stored { dtype: info.dtype, offset: file.content.data_offset + info.offset, numbers }
-}
-
 /// Where those are of the rows of it that count.
 fn stored_rows(file: &GgufFile, source: &Source) -> Stored {
-    let (all, row) = (stored(file, &source.name), source.shape.iter().skip(1).product::<usize>());
+    let (all, row) = (Stored::of(file, &source.name), source.shape.iter().skip(1).product::<usize>());
     source.rows.as_ref().map_or(all, |rows| all.part(rows.start * row, rows.len() * row))
 }
 
@@ -299,22 +271,6 @@ fn alternating(tables: &[(Vec<f32>, usize)]) -> Vec<f32> {
     let rows = tables.first().map_or(0, |(table, columns)| table.len() / columns);
     let row = |row: usize| tables.iter().flat_map(move |(table, columns)| &table[row * columns..][..*columns]);
     (0..rows).flat_map(row).copied().collect()
-}
-
-/// Reads a tensor that has no name in the directory, in the file's order.
-pub(super) fn read_vector(file: &GgufFile, source: &str) -> Result<Vec<f32>, GgufError> {
-    let error = |reason| GgufError::Tensor { name: source.to_owned(), reason };
-    let info = file.content.tensors.get(source).ok_or_else(|| error("the file does not have it".to_owned()))?;
-    if info.dtype != TensorType::Ggml(GgmlDType::F32) {
-        return Err(error(format!("its type is {:?}, not F32", info.dtype)));
-    }
-    let stored = stored(file, source);
-    let path = file.path().to_owned();
-    let opened = File::open(&path).map_err(|source| GgufError::Open { path: path.clone(), source })?;
-    let mut bytes = vec![0; stored.bytes(stored.numbers)];
-    let read = opened.read_exact_at(&mut bytes, stored.offset);
-    read.map_err(|error| GgufError::Read { path, reason: error.to_string() })?;
-    Ok(bytes.as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)).collect())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{
     marks::last_text,
     seams::Seam,
     splice::spoken,
-    tail::{Splice, fresh_word},
+    splice_context::{Splice, fresh_word},
 };
 use crate::TokenId;
 

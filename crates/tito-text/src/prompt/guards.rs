@@ -3,7 +3,7 @@
 
 use super::{
     marks::{Part, calls, texts, with_part, without_arguments},
-    tail::{RenderedAnchor, Splice, fresh_word},
+    splice_context::{RenderedAnchor, Splice, fresh_word},
 };
 use crate::json::Value;
 

@@ -14,6 +14,7 @@ mod messages;
 mod seams;
 mod short;
 mod splice;
+mod splice_context;
 mod tail;
 pub mod template;
 
@@ -36,7 +37,7 @@ pub use harmony::{Harmony, HarmonySettings};
 pub use messages::{said, without_billing_header};
 use seams::Seams;
 use splice::Joined;
-use tail::Splice;
+use splice_context::Splice;
 use template::{ChatTemplate, Patience, TemplateError};
 
 /// A conversation to be put into ids.

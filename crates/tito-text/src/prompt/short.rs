@@ -23,7 +23,7 @@ use super::{
     PromptError, UnprovableSplice,
     conversation::Conversation,
     marks::Part,
-    tail::{Splice, fresh_word},
+    splice_context::{Splice, fresh_word},
 };
 
 /// The short conversation of a splice, and its render.

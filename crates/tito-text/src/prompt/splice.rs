@@ -12,7 +12,7 @@ use super::{
     PromptError, UnprovableSplice,
     marks::{Part, calls, last_text},
     short::Short,
-    tail::Splice,
+    splice_context::Splice,
 };
 use crate::TokenId;
 

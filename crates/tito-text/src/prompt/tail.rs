@@ -3,35 +3,11 @@
 
 use super::{
     PromptError, UnprovableSplice,
-    conversation::{Conversation, common_prefix},
+    conversation::common_prefix,
     marks::{Part, calls, with_part},
-    seams::{Seam, Seams},
+    seams::Seam,
+    splice_context::{RenderedAnchor, Splice, fresh_word},
 };
-use crate::{TokenId, tokenizer::Tokenizer};
-
-/// Everything that a splice is made of.
-#[derive(Clone, Copy)]
-pub(super) struct Splice<'a> {
-    pub(super) conversation: &'a Conversation<'a>,
-    pub(super) tokenizer: &'a Tokenizer,
-    pub(super) seams: &'a Seams,
-    /// Ids that end a generation.
-    pub(super) stops: &'a [TokenId],
-    /// The honest render.
-    pub(super) render: &'a str,
-    /// Prompt and generation up to and including the anchor.
-    pub(super) known: &'a [TokenId],
-    /// How many of them were sampled for the anchor, at the most.
-    pub(super) sampled: usize,
-}
-
-/// A render with a word in the place of a part of the anchor.
-pub(super) struct RenderedAnchor {
-    pub(super) before: String,
-    pub(super) after: String,
-    /// What everything else says that the model wrote in the anchor.
-    pub(super) other: String,
-}
 
 /// The end of a render that starts with the anchor's close.
 pub(super) struct Tail {
@@ -42,12 +18,6 @@ pub(super) struct Tail {
 }
 
 impl Splice<'_> {
-    /// The text of ids, as far as they have one: a model may be wider than its tokenizer.
-    pub(super) fn decode(&self, ids: &[TokenId], skip_special_tokens: bool) -> Result<String, PromptError> {
-        let ids: Vec<_> = ids.iter().copied().filter(|&id| self.tokenizer.contains(id)).collect();
-        Ok(self.tokenizer.decode(&ids, skip_special_tokens)?)
-    }
-
     /// The tail of the honest render that starts with the anchor's close, or why this part does not show it.
     pub(super) fn tail(&self, anchor: usize, part: Part) -> Result<Tail, PromptError> {
         let unprovable = |reason| Err(PromptError::Unprovable(reason));
@@ -127,9 +97,4 @@ impl Splice<'_> {
             }
         }
     }
-}
-
-/// A word that no message says: its 122 random bits are drawn for one request.
-pub(super) fn fresh_word() -> String {
-    format!("tito{}", uuid::Uuid::new_v4().simple())
 }

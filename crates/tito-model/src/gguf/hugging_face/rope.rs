@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 use serde_json::{Value, json};
 
 use super::{
-    super::{GgufError, GgufFile, tensors},
+    super::{GgufError, GgufFile, stored::read_vector},
     settings::Settings,
 };
 
@@ -139,7 +139,7 @@ fn factors(file: &GgufFile, pairs: usize) -> Result<Option<Vec<f64>>, GgufError>
 
 /// A factor for each pair of numbers that is rotated.
 fn factors_of(file: &GgufFile, name: &str, pairs: usize) -> Result<Vec<f64>, GgufError> {
-    let numbers = tensors::read_vector(file, name)?;
+    let numbers = read_vector(file, name)?;
     if numbers.len() != pairs {
         let reason = format!("its shape is [{}], not [{pairs}]", numbers.len());
         return Err(GgufError::Tensor { name: name.to_owned(), reason });

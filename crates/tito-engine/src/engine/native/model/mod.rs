@@ -45,10 +45,12 @@ use super::{
     recurrence::SlotId,
     weights::{Weights, WeightsError},
 };
+use crate::engine::WeightDtype;
 use destinations::Destination;
 use inputs::Inputs;
 use layer::{Layer, Past};
 use shape::LayerShape;
+use tensor::Tensor;
 use tensors::Tensors;
 use workspace::Workspace;
 
@@ -93,6 +95,16 @@ struct Parameters<B: Backend> {
 }
 
 impl<B: Backend> Model<B> {
+    /// The type in which a tensor is held.
+    fn dtype(&self, tensor: &Tensor) -> WeightDtype {
+        if tensor.is_vector() { WeightDtype::F32 } else { self.backend.dtype() }
+    }
+
+    /// The bytes of a tensor in that type.
+    fn held_bytes(&self, tensor: &Tensor) -> u64 {
+        (tensor.numbers() * self.dtype(tensor).size()) as u64
+    }
+
     /// Loads all of a model's weights; `progress` is called with the bytes that are there, and with those of all.
     pub(crate) fn load(
         backend: B,

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::destinations::Destination;
+use crate::engine::native::weights::WeightsError;
 
 /// How the names of the tensors of all layers begin.
 pub(super) const LAYERS: &str = "model.layers.";
@@ -43,5 +44,13 @@ impl Tensor {
     /// The matrices and vectors that it is a part of.
     pub(super) fn wholes(&self) -> impl Iterator<Item = Destination> {
         self.parts.iter().map(|part| part.place.whole())
+    }
+
+    /// Refuses a tensor of this name that has another shape than this one.
+    pub(super) fn has_shape(&self, name: &str, shape: &[usize]) -> Result<(), WeightsError> {
+        if shape == self.shape {
+            return Ok(());
+        }
+        Err(WeightsError::Shape { name: name.to_owned(), found: shape.to_vec(), expected: self.shape.clone() })
     }
 }

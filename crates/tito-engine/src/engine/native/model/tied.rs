@@ -29,16 +29,6 @@ impl Head {
     }
 }
 
-impl Tensor {
-    /// Refuses a tensor of this name that has another shape than this one.
-    pub(super) fn has_shape(&self, name: &str, shape: &[usize]) -> Result<(), WeightsError> {
-        if shape == self.shape {
-            return Ok(());
-        }
-        Err(WeightsError::Shape { name: name.to_owned(), found: shape.to_vec(), expected: self.shape.clone() })
-    }
-}
-
 /// A checksum of rows, rounded to a type.
 fn sum_of(rows: &dyn Rows, dtype: WeightDtype) -> Result<blake3::Hash, WeightsError> {
     let mut hasher = blake3::Hasher::new();

@@ -63,16 +63,6 @@ impl<B: Backend> Model<B> {
         TensorInfo { dtype: self.dtype(tensor), name: tensor.name.clone(), shape: tensor.shape.clone() }
     }
 
-    /// The type in which a tensor is held.
-    fn dtype(&self, tensor: &Tensor) -> WeightDtype {
-        if tensor.is_vector() { WeightDtype::F32 } else { self.backend.dtype() }
-    }
-
-    /// The bytes of a tensor in that type.
-    pub(super) fn held_bytes(&self, tensor: &Tensor) -> u64 {
-        (tensor.numbers() * self.dtype(tensor).size()) as u64
-    }
-
     /// Tensors that are to be written before anything can be computed.
     pub(crate) fn lacking(&self) -> usize {
         self.lacking.len()

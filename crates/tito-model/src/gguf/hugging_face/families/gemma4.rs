@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::super::{
-    super::{GgufError, tensors},
+    super::{GgufError, stored::read_vector},
     lines::{Dim, Line, line},
     model::{Family, Model},
     rope::{self, ROPE_FACTORS},
@@ -156,7 +156,7 @@ fn ropes(model: &mut Model<'_>) -> Result<(), GgufError> {
             return Err(GgufError::Unsupported(format!("`{}` is not {width}", model.settings.key(name))));
         }
     }
-    let factors = tensors::read_vector(model.file, ROPE_FACTORS)?;
+    let factors = read_vector(model.file, ROPE_FACTORS)?;
     let pairs = model.sizes.get(Dim::WideHead) / 2;
     let turning = factors.iter().take_while(|factor| factor.to_bits() == 1.0_f32.to_bits()).count();
     if factors.len() != pairs || factors[turning..].iter().any(|factor| factor.to_bits() != STILL.to_bits()) {

@@ -35,7 +35,7 @@ use super::{
 };
 
 /// All of them.
-static ALL: [Family; 45] = [
+static ALL: &[Family] = &[
     llama::LLAMA,
     llama::SMOLLM3,
     llama4::LLAMA4,

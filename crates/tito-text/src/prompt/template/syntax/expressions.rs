@@ -6,7 +6,7 @@ use super::super::literal;
 use super::super::operators::Operator;
 use super::super::tokens::{Kind, Token};
 use super::super::value::Value;
-use super::statements::{Parser, TokenResult};
+use super::parser::{Parser, TokenResult};
 use super::{Arguments, Arm, Comparison, Expression, Filtering, Step};
 
 /// Operators of arithmetic by precedence; `~` stands between the first two.

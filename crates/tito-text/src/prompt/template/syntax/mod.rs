@@ -3,6 +3,7 @@
 //! neither reading, rendering nor dropping it needs a stack that grows with the source.
 
 mod expressions;
+mod parser;
 mod statements;
 
 pub(super) use statements::parse;
