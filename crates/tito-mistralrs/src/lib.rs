@@ -9,6 +9,8 @@
 //! templates, sampler, prefix cache and hub client are kept out. Which models it may serve is in
 //! [`tito_engine::engine::compared`].
 
+#![warn(unreachable_pub)]
+
 mod alphabet;
 mod gguf;
 mod load;

@@ -26,6 +26,7 @@
 //!
 //! [`Sampler`]: https://github.com/vllm-project/vllm/blob/main/vllm/v1/sample/sampler.py
 
+#![cfg_attr(feature = "internals", warn(unreachable_pub))]
 #![cfg_attr(test, expect(clippy::float_cmp, reason = "results are exact to the bit"))]
 
 mod best;
