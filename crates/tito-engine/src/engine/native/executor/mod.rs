@@ -210,12 +210,16 @@ impl<B: Backend> Executor<B> {
         (0..plan.preempted + plan.reclaimed).for_each(|_| self.meters.preempted());
         self.admit(&plan);
         self.put_adapters(&mut plan);
-        if !plan.work.is_empty() {
+        let computes = !plan.work.is_empty();
+        if computes {
             self.compute(&plan);
-            self.steps.computed();
         }
         self.empty_slots();
         self.publish_load();
+        // Whoever waits for the step sees what the engine is like after it.
+        if computes {
+            self.steps.computed();
+        }
         true
     }
 
