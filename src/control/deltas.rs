@@ -152,6 +152,12 @@ impl Source {
             Self::Checkpoint(path) => return engine.write_weights(NewWeights::Path(path)).await,
             Self::Deltas(chain, held, version) => (chain, held, version),
         };
+        let lacking = engine.lacking();
+        if lacking > 0 && matches!(chain.start(), Start::Current) {
+            return Err(UpdateError::Refused(format!(
+                "{lacking} tensors of the weights are lost, and a delta is for weights that are there: replace all of them first"
+            )));
+        }
         if chain.is_empty() {
             return prove(engine, &chain, held, version).await.map(|()| Written::default());
         }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::control::{MODEL, Served, control, norm_file, streamed};
+use super::control::{MODEL, Served, control, norm, norm_file, streamed};
 use tito::{
     control::{ControlError, ControlPolicy, Update, Updated},
     engine::{NewWeights, UpdateError},
@@ -95,6 +95,26 @@ async fn what_the_server_counts_is_not_what_a_trainer_has_trained() {
         refused(&part, "it is not known which of them are there");
         assert_eq!((control.checksums().await.unwrap(), control.weights()), (before, version));
     }
+}
+
+#[tokio::test]
+async fn lost_weights_are_no_base_of_a_delta_though_they_still_lie_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let delta = publish(&directory, 1, (BEFORE, Some(0.5)));
+    let control = trained().await;
+    control.reset_weights().await.unwrap();
+    let lost = control.lacking();
+    let reason = format!("{lost} tensors of the weights are lost, and a delta is for weights that are there");
+    refused(&update(&control, &delta, None).await, &reason);
+    // The norm comes back with the very numbers that the delta is for; all others are still lost.
+    control.start_update().await.unwrap();
+    control.write_weights(norm(BEFORE)).await.unwrap();
+    let written = control.write_version(directory.path().to_owned(), 1).await;
+    assert!(
+        matches!(written, Err(ControlError::Update(UpdateError::Refused(_) | UpdateError::Lost { .. }))),
+        "{written:?}"
+    );
+    assert!(control.lacking() > 0);
 }
 
 #[tokio::test]

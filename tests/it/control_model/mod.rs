@@ -25,7 +25,7 @@ use tito::{
 
 use self::{
     calls::{ADAPTERS, Call, Event, Label, Lora, Replacing, Tensor},
-    model::{Fault, Model, Next, Outcome, Said, Step},
+    model::{Model, Next, Outcome, Said, Step},
     requests::Requests,
     world::{Body, World},
 };
@@ -139,9 +139,7 @@ impl Both {
         }
         for (handle, expected, call) in answered {
             let outcome = handle.await.unwrap();
-            // A delta finds what it is for where lost weights lay, as they are still there; what lacks is lost all the same.
-            let is_lost = self.model.lacking() > 0 && outcome == Err(Fault::Lost) && expected == Err(Fault::Refused);
-            assert!(outcome == expected || is_lost, "{call:?}: {outcome:?}, not {expected:?}: {:?}", self.model);
+            assert!(outcome == expected, "{call:?}: {outcome:?}, not {expected:?}: {:?}", self.model);
         }
         self.world.fence().await;
     }
