@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Where a sequence's outputs go; sending never waits.
-pub type Outputs = backlog::Sender;
+pub(super) type Outputs = backlog::Sender;
 
 /// Samples one sequence inside the engine.
 pub(super) struct Tap {
