@@ -86,6 +86,10 @@ impl Model {
     }
 
     fn write_deltas(&mut self, from: u64, to: u64, as_loaded: bool) -> Result<usize, Fault> {
+        // Lost weights are no base, whatever still lies there.
+        if self.lacking() > 0 {
+            return Err(Fault::Refused);
+        }
         if from == to {
             let proven = if to == 0 { as_loaded } else { self.weights.norm == Self::norm_of(to) };
             return if proven { Ok(0) } else { Err(Fault::Refused) };
