@@ -7,7 +7,7 @@ use super::{
     reading::{Reading, blocking, on_all_cores, parts, read},
 };
 use crate::{
-    engine::{EngineError, UpdateError, WeightTensor},
+    engine::{Engine, EngineControl, EngineError, UpdateError, WeightTensor},
     weights::checksum::Checksum,
 };
 
@@ -36,20 +36,33 @@ impl Control {
     ///
     /// If the engine cannot read its weights, or while they are replaced: what is there then is no version's.
     pub async fn checksums(&self) -> Result<BTreeMap<String, Checksum>, ControlError> {
-        let engine = self.of_engine("read its weights")?;
-        if engine.lacking() > 0 {
-            let missing = engine.lacking();
-            return Err(EngineError::WithoutWeights { missing }.into());
-        }
-        // An update that begins and ends between two parts leaves no other trace, if it is undone.
-        let begun = engine.begun_updates();
-        let tensors = engine.tensors();
-        let names = tensors.iter().map(|tensor| tensor.name.as_str());
-        let mut sums = BTreeMap::new();
-        for names in parts(&tensors, names).map_err(|name| EngineError::Failed(format!("there is no tensor {name}")))? {
-            let held = read(engine, names, Reading::Settled).await?;
-            sums.extend(blocking(move || on_all_cores(held, |tensor| Ok(summed(tensor)))).await?);
-        }
-        if engine.begun_updates() == begun { Ok(sums) } else { Err(UpdateError::Unsettled.into()) }
+        of_tensors(self.of_engine("read its weights")?).await
     }
+}
+
+/// Returns the checksum of all that an engine holds; `None` for an engine whose weights nobody can read.
+///
+/// # Errors
+///
+/// As [`Control::checksums`].
+pub async fn model_checksum(engine: &dyn Engine) -> Result<Option<Checksum>, ControlError> {
+    let Some(engine) = engine.control() else { return Ok(None) };
+    Ok(Some(Checksum::of_model(&of_tensors(engine).await?)))
+}
+
+async fn of_tensors(engine: &dyn EngineControl) -> Result<BTreeMap<String, Checksum>, ControlError> {
+    if engine.lacking() > 0 {
+        let missing = engine.lacking();
+        return Err(EngineError::WithoutWeights { missing }.into());
+    }
+    // An update that begins and ends between two parts leaves no other trace, if it is undone.
+    let begun = engine.begun_updates();
+    let tensors = engine.tensors();
+    let names = tensors.iter().map(|tensor| tensor.name.as_str());
+    let mut sums = BTreeMap::new();
+    for names in parts(&tensors, names).map_err(|name| EngineError::Failed(format!("there is no tensor {name}")))? {
+        let held = read(engine, names, Reading::Settled).await?;
+        sums.extend(blocking(move || on_all_cores(held, |tensor| Ok(summed(tensor)))).await?);
+    }
+    if engine.begun_updates() == begun { Ok(sums) } else { Err(UpdateError::Unsettled.into()) }
 }

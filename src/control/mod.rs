@@ -20,15 +20,18 @@ mod reading;
 mod sleeping;
 mod streaming;
 mod updating;
+mod weight_sets;
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
 pub use self::{
+    checksums::model_checksum,
     pausing::{Newcomers, PauseMode},
     sleeping::{Awakened, SleepLevel, SleepTag},
     updating::{Update, Updated},
+    weight_sets::WeightSets,
 };
 use crate::{
     engine::{AdapterId, Engine, EngineControl, EngineError, OnWeightsChange, UndoPolicy, UpdateError, WeightVersion},

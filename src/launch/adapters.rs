@@ -41,14 +41,14 @@ pub fn merge(base: &Path, adapter: &Path, directory: &Path) -> anyhow::Result<()
 /// Loads the adapters that flags name.
 pub(super) async fn load(
     engine: &Arc<dyn Engine>,
-    AdapterSettings { is_on, policy, modules }: AdapterSettings,
+    AdapterSettings { is_on, policy, modules }: &AdapterSettings,
     models: &ServedModels,
     progress: &Progress,
 ) -> anyhow::Result<Arc<Adapters>> {
-    if is_on && engine.adapters().is_none() {
+    if *is_on && engine.adapters().is_none() {
         bail!("adapters are served by the native engine only: --enable-lora needs --engine native");
     }
-    let policy = AdapterPolicy { base_names: models.names().to_vec(), ..policy };
+    let policy = AdapterPolicy { base_names: models.names().to_vec(), ..policy.clone() };
     let adapters = Arc::new(Adapters::new(Arc::clone(engine), policy));
     if modules.is_empty() {
         return Ok(adapters);
@@ -56,7 +56,7 @@ pub(super) async fn load(
     let step = progress.step("reading adapters");
     for module in modules {
         let name = module.name.clone();
-        adapters.load(module).await.with_context(|| format!("the adapter {name} cannot be served"))?;
+        adapters.load(module.clone()).await.with_context(|| format!("the adapter {name} cannot be served"))?;
     }
     step.done();
     Ok(adapters)

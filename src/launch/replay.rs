@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use futures::StreamExt;
 
 use super::{
-    adapters, checksums, engine, model,
+    adapters, capture, engine, model,
     progress::Progress,
     settings::{CaptureSettings, Settings},
     store,
@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     api::ServedModels,
+    control::model_checksum,
     replay::{Outcome, Replayed, Replayer, named},
     structured::Grammars,
     trajectory::{CapturePolicy, Trajectories},
@@ -78,15 +79,15 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
     let wanted =
         Wanted { settings: &settings.engine, device, files: &files, tokenizer: &tokenizer, eos: &eos, max_model_len };
     let engine = engine::load(wanted, progress).await?;
-    let loaded = adapters::load(&engine, settings.adapters, &models, progress).await?;
+    let loaded = adapters::load(&engine, &settings.adapters, &models, progress).await?;
     let by_name = loaded.all().into_iter().filter_map(|(name, _)| Some((name.clone(), loaded.get(&name)?)));
     let adapters = by_name.collect();
     let step = progress.step("taking the checksum of the weights");
-    let checksum = checksums::of(&engine).await?;
+    let checksum = model_checksum(&*engine).await?.map(|checksum| checksum.to_string());
     step.done();
     // The tokens that may end an output, in the order in which the server names them.
     let ends = eos.primary.into_iter().chain(eos.others.iter().copied());
-    let computed_by = checksums::computed_by(engine.info());
+    let computed_by = capture::computed_by(engine.info());
     let grammars = Arc::new(Grammars::new(Arc::clone(&tokenizer), ends));
     Ok(Replayer { engine, tokenizer, grammars, adapters, checksum, computed_by })
 }

@@ -10,13 +10,13 @@ use crate::{
             conversation::{CarrierFields, Conversation},
             delivery::{AnswerDelivery, delivery},
             sampling::report_prompt,
-            tools::ToolFields,
+            tools::{ToolFields, ToolUse},
         },
         http::caller::Caller,
     },
     json::Value,
     sampling::Logprobs,
-    turn::{PromptRequest, TextForm, Turn},
+    turn::{PromptRequest, Sampling, TextForm, Turn},
     wire::{
         answer::tool_notices::ToolNotices,
         chat_completions::{rules::NO_TOP_LOGPROBS, types::ChatCompletionRequest},
@@ -42,31 +42,15 @@ pub(in crate::api) struct ChatTurn {
 impl ChatTurn {
     pub(in crate::api) fn new(request: ChatCompletionRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
         let adapter = api.models.find(request.model.as_deref())?;
-        let tokenizer = api.turns.tokenizer();
+        let policies = &api.turns.policies;
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref())?;
-        let delivery =
-            delivery(request.stream, request.stream_options, api.turns.policies.requests.force_include_usage)?;
+        let delivery = delivery(request.stream, request.stream_options, policies.requests.force_include_usage)?;
         refuse_media(&request)?;
-        let tools = ToolFields {
-            tools: request.tools.as_deref(),
-            tool_choice: request.tool_choice.as_ref(),
-            parallel_tool_calls: request.parallel_tool_calls,
-        };
-        let tools = tools.resolve(api.turns.policies.tools)?;
-        let mut notices = ToolNotices::default();
-        tools.unforced.into_iter().for_each(|what| notices.leave_unforced(what));
-        let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.as_str() == Some("none"));
-        let hides_tools = may_not_call && api.turns.policies.requests.exclude_tools_when_tool_choice_none;
+        let tools = tools(&request).resolve(policies.tools)?;
         let (logprobs, top_logprobs) = logprobs(&request)?;
-        let max_tokens = request.max_completion_tokens.or(request.max_tokens);
-        let param = if request.max_completion_tokens.is_some() { "max_completion_tokens" } else { "max_tokens" };
-        api.check_max_tokens(param, max_tokens)?;
-        let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.turns.policies.sampling, tokenizer)?;
-        if let Some(format) = &tools.format
-            && let Some(constraint) = format.constraint(&|token| tokenizer.id_of(token).is_some())?
-        {
-            sampling.demand(constraint);
-        }
+        let max_tokens = max_tokens(&request, api)?;
+        let mut sampling = sampling(&request, max_tokens, logprobs, &tools, api)?;
+        sampling.adapter = adapter;
         if sampling.prompt_logprobs.is_some_and(|top| top > 0) && delivery != AnswerDelivery::Json {
             return Err(ApiError::refused("prompt_logprobs", NO_PROMPT_LOGPROBS, None));
         }
@@ -74,40 +58,14 @@ impl ChatTurn {
         // A stream has no place for log-probs of the prompt.
         if shown.echo.is_some() && delivery == AnswerDelivery::Json {
             let like_answer = alternatives(request.top_logprobs.unwrap_or(0));
-            report_prompt(&mut sampling, Some(&like_answer), &api.turns.policies.sampling, tokenizer.vocab_size())?;
+            let vocab_size = api.turns.tokenizer().vocab_size();
+            report_prompt(&mut sampling, Some(&like_answer), &policies.sampling, vocab_size)?;
         }
-        sampling.adapter = adapter;
-        sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);
-        let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
-        let truncation = request.sampling.truncation(api.turns.max_model_len, max_tokens)?;
-        let wants_text = request.return_prompt_text.unwrap_or(false);
-        let conversation = Conversation {
-            messages: request.messages,
-            carriers: CarrierFields {
-                required_prefix_token_ids: request.required_prefix_token_ids,
-                prompt_token_ids: request.prompt_token_ids,
-                tokens: request.tokens,
-                kv_transfer_params: request.kv_transfer_params,
-                session_id: request.session_id,
-                vllm_xargs: request.vllm_xargs,
-                prompt_cache_key: request.prompt_cache_key,
-                return_token_continuity: request.return_token_continuity,
-            },
-            tools: request.tools.filter(|_| !hides_tools),
-            documents: request.documents,
-            reasoning_effort: request.reasoning_effort,
-            add_generation_prompt: request.add_generation_prompt,
-            continue_final_message: request.continue_final_message,
-            add_special_tokens: request.add_special_tokens,
-            chat_template: request.chat_template,
-            chat_template_kwargs: request.chat_template_kwargs,
-            stop_token_ids: sampling.stop_token_ids().to_vec(),
-            cache_salt: sampling.cache_salt.clone(),
-            adapter: sampling.adapter.clone(),
-        };
-        let prompt =
-            PromptRequest { truncation, wants_text, must_fit: true, ..conversation.into_request(api, caller)? };
-        sampling.read(api.turns.policies.tools.output_format(tools.format, &prompt.prompt));
+        let stream_interval = request.sampling.stream_interval(policies.requests.stream_interval)?;
+        let mut notices = ToolNotices::default();
+        tools.unforced.into_iter().for_each(|what| notices.leave_unforced(what));
+        let prompt = prompt(request, max_tokens, &sampling, caller, api)?;
+        sampling.read(policies.tools.output_format(tools.format, &prompt.prompt));
         let turn = Turn {
             prompt,
             sampling,
@@ -118,6 +76,82 @@ impl ChatTurn {
         };
         Ok(Self { id, turn, shown, stream_interval, delivery, notices })
     }
+}
+
+fn tools(request: &ChatCompletionRequest) -> ToolFields<'_> {
+    ToolFields {
+        tools: request.tools.as_deref(),
+        tool_choice: request.tool_choice.as_ref(),
+        parallel_tool_calls: request.parallel_tool_calls,
+    }
+}
+
+/// Returns how many tokens the request asks for, which are no more than the context has.
+fn max_tokens(request: &ChatCompletionRequest, api: &Api) -> Result<Option<i64>, ApiError> {
+    let (field, asked) = match request.max_completion_tokens {
+        Some(asked) => ("max_completion_tokens", Some(asked)),
+        None => ("max_tokens", request.max_tokens),
+    };
+    api.check_max_tokens(field, asked)?;
+    Ok(asked)
+}
+
+/// Returns how the answer is sampled, with what forces calls.
+fn sampling(
+    request: &ChatCompletionRequest,
+    max_tokens: Option<i64>,
+    logprobs: Option<Logprobs>,
+    tools: &ToolUse,
+    api: &Api,
+) -> Result<Sampling, ApiError> {
+    let tokenizer = api.turns.tokenizer();
+    let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.turns.policies.sampling, tokenizer)?;
+    if let Some(format) = &tools.format
+        && let Some(constraint) = format.constraint(&|token| tokenizer.id_of(token).is_some())?
+    {
+        sampling.demand(constraint);
+    }
+    sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);
+    Ok(sampling)
+}
+
+/// Returns the conversation with the ids that are known of it, and how it becomes a prompt.
+fn prompt(
+    request: ChatCompletionRequest,
+    max_tokens: Option<i64>,
+    sampling: &Sampling,
+    caller: &Caller,
+    api: &Api,
+) -> Result<PromptRequest, ApiError> {
+    let truncation = request.sampling.truncation(api.turns.max_model_len, max_tokens)?;
+    let wants_text = request.return_prompt_text.unwrap_or(false);
+    let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.as_str() == Some("none"));
+    let hides_tools = may_not_call && api.turns.policies.requests.exclude_tools_when_tool_choice_none;
+    let conversation = Conversation {
+        messages: request.messages,
+        carriers: CarrierFields {
+            required_prefix_token_ids: request.required_prefix_token_ids,
+            prompt_token_ids: request.prompt_token_ids,
+            tokens: request.tokens,
+            kv_transfer_params: request.kv_transfer_params,
+            session_id: request.session_id,
+            vllm_xargs: request.vllm_xargs,
+            prompt_cache_key: request.prompt_cache_key,
+            return_token_continuity: request.return_token_continuity,
+        },
+        tools: request.tools.filter(|_| !hides_tools),
+        documents: request.documents,
+        reasoning_effort: request.reasoning_effort,
+        add_generation_prompt: request.add_generation_prompt,
+        continue_final_message: request.continue_final_message,
+        add_special_tokens: request.add_special_tokens,
+        chat_template: request.chat_template,
+        chat_template_kwargs: request.chat_template_kwargs,
+        stop_token_ids: sampling.stop_token_ids().to_vec(),
+        cache_salt: sampling.cache_salt.clone(),
+        adapter: sampling.adapter.clone(),
+    };
+    Ok(PromptRequest { truncation, wants_text, must_fit: true, ..conversation.into_request(api, caller)? })
 }
 
 /// Refuses fields about media, since there are none whose processing a request could change (vLLM:

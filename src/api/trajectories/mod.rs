@@ -14,6 +14,7 @@ use axum::{
 use tokio::task;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+use self::query::{ListQuery, StrictQuery};
 use super::{
     Api,
     http::{caller::Caller, json_body::JsonBody},
@@ -138,15 +139,18 @@ fn not_found(field: &'static str, what: &str, id: &str) -> ApiError {
     get,
     path = "/v1/trajectories",
     tag = "trajectories",
-    params(query::FilterParams, query::ListParams),
+    params(ListQuery),
     responses(
         (status = 200, body = TrajectoryList),
         (status = 400, body = ErrorBody),
         (status = 404, description = "Nothing is captured, or `after` is not here", body = ErrorBody),
     )
 )]
-async fn list_trajectories(own: Own, sent: query::Sent) -> Result<Json<TrajectoryList>, ApiError> {
-    let query::Asked { filter, limit, .. } = query::read::<query::ListParams>(sent)?;
+async fn list_trajectories(
+    own: Own,
+    StrictQuery(query): StrictQuery<ListQuery>,
+) -> Result<Json<TrajectoryList>, ApiError> {
+    let (filter, limit) = query.resolve()?;
     let after = filter.after.clone();
     let listed = own.with(move |trajectories, owner| Ok(trajectories.list(owner, &filter, limit))).await?;
     let listed = listed.ok_or_else(|| not_found("after", "trajectory", &after.unwrap_or_default()))?;

@@ -1,188 +1,190 @@
 //! The queries of lists and exports. A name or a value that is not known is refused, because a list without its filter
-//! would look like the one that was asked for. The names that are known are those of the OpenAPI document.
+//! would look like the one that was asked for.
 
-use axum::extract::{Query, rejection::QueryRejection};
+use std::{error::Error, iter};
+
+use axum::{
+    extract::{FromRequestParts, Query, rejection::QueryRejection},
+    http::request::Parts,
+};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, DeserializeOwned},
+};
 use utoipa::IntoParams;
 
 use crate::{
     trajectory::{Filter, Unit},
-    wire::{
-        error::ApiError,
-        trajectories::export::{FORMATS, Format},
-    },
+    wire::{error::ApiError, trajectories::export::Format},
 };
 
-/// A query as it was sent.
-pub(super) type Sent = Result<Query<Vec<(String, String)>>, QueryRejection>;
+/// The query of a request, all of whose names and values are known.
+pub(super) struct StrictQuery<Q>(pub(super) Q);
 
-/// Which trajectories are meant.
-#[derive(Debug, Default, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only the names are read")]
-pub(super) struct FilterParams {
-    /// The session that the requests named.
-    session: Option<String>,
-    /// A tag.
-    tag: Option<String>,
-    /// The model that sampled a turn.
-    model: Option<String>,
-    /// What the weights are called that sampled a turn.
-    version: Option<String>,
-    /// Those with a turn that ended then or later, in seconds since 1970.
-    since: Option<f64>,
-    /// Those without a turn that ended then or later.
-    until: Option<f64>,
-    /// Whether every leaf ended by itself: by an end, a stop token or a stop string.
-    complete: Option<bool>,
-    /// The id of a trajectory; those behind it.
-    after: Option<String>,
-    /// The id of a trajectory: only that one.
-    trajectory: Option<String>,
-}
+impl<Q: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for StrictQuery<Q> {
+    type Rejection = ApiError;
 
-/// How much of a list is asked for.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only the names are read")]
-pub(super) struct ListParams {
-    /// At most this many, 1 to 1000 (default 100).
-    limit: Option<usize>,
-    /// `asc` (the default): those that began first in front; `desc`: those that began last.
-    order: Option<String>,
-}
-
-/// What an export looks like.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only the names are read")]
-pub(super) struct ExportParams {
-    /// `jsonl` (the default), `trl`, `nemo_rl`, `verl`, `prime_rl`, `verifiers`, `agent_lightning`, or `parquet`, a table
-    /// with the columns of `jsonl`.
-    format: Option<String>,
-    /// `leaf` (the default): a sequence for each turn that no other one continues; `turn`: one for each turn.
-    unit: Option<String>,
-    /// With `true`, `rescored` in each line says how far the log-probs are from those that the present weights give; for
-    /// `jsonl` only.
-    rescore: Option<bool>,
-    /// With `true`, sequences are exported to every format whose log-probs are the model's own (`raw_logprobs`) though the
-    /// requests edited the distribution, by a temperature for example. Otherwise such a line is an error, but in `jsonl`, which
-    /// says in `logprobs_mode` what they are.
-    allow_raw: Option<bool>,
-}
-
-/// A query that was read.
-#[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) filter: Filter,
-    pub(super) limit: usize,
-    /// The shape of lines; `None` for a table.
-    pub(super) format: Option<Format>,
-    pub(super) unit: Unit,
-    /// Whether log-probs are computed again.
-    pub(super) rescore: bool,
-    /// Whether log-probs may be those of another distribution than the one that was sampled from.
-    pub(super) allow_raw: bool,
-}
-
-/// The names of some parameters.
-fn names<P: IntoParams>() -> impl Iterator<Item = String> {
-    P::into_params(|| None).into_iter().map(|parameter| parameter.name)
-}
-
-/// Reads a query with the names of filters and those of `P`.
-pub(super) fn read<P: IntoParams>(sent: Sent) -> Result<Asked, ApiError> {
-    let known: Vec<String> = names::<FilterParams>().chain(names::<P>()).collect();
-    let Query(pairs) = sent.map_err(|error| ApiError::malformed(Some("query".into()), error.body_text()))?;
-    let (filter, format, unit) = (Filter::default(), Some(Format::Jsonl), Unit::Leaf);
-    let mut asked = Asked { filter, limit: 100, format, unit, rescore: false, allow_raw: false };
-    let mut seen = Vec::new();
-    for (name, value) in pairs {
-        if !known.contains(&name) {
-            let known = known.join(", ");
-            return Err(ApiError::invalid(name.clone(), format!("`{name}` is not known here; known are {known}")));
-        }
-        if seen.contains(&name) {
-            return Err(ApiError::invalid(name.clone(), format!("`{name}` stands in the query twice")));
-        }
-        asked.take(&name, value)?;
-        seen.push(name);
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Query::try_from_uri(&parts.uri).map(|Query(query)| Self(query)).map_err(|error| refusal(&error))
     }
-    if asked.rescore && asked.format != Some(Format::Jsonl) {
-        return Err(ApiError::invalid(
-            "rescore",
-            "`rescore` is for `format=jsonl`; other formats have no place for it",
-        ));
-    }
-    Ok(asked)
 }
 
-impl Asked {
-    fn take(&mut self, name: &str, value: String) -> Result<(), ApiError> {
-        let filter = &mut self.filter;
-        match name {
-            "session" => filter.session = Some(value),
-            "tag" => filter.tag = Some(value),
-            "model" => filter.model = Some(value),
-            "version" => filter.version = Some(value),
-            "after" => filter.after = Some(value),
-            "trajectory" => filter.trajectory = Some(value),
-            "order" => filter.newest_first = one_of(name, &value, &[("asc", false), ("desc", true)])?,
-            "since" => filter.since = Some(seconds(name, &value)?),
-            "until" => filter.until = Some(seconds(name, &value)?),
-            "rescore" => self.rescore = one_of(name, &value, &[("true", true), ("false", false)])?,
-            "allow_raw" => self.allow_raw = one_of(name, &value, &[("true", true), ("false", false)])?,
-            "complete" => filter.complete = Some(one_of(name, &value, &[("true", true), ("false", false)])?),
-            "format" => {
-                let lines = FORMATS.map(|(name, format)| (name, Some(format)));
-                self.format = one_of(name, &value, &[&lines[..], &[("parquet", None)]].concat())?;
+/// Refuses a query by the parameter that is at fault; of one that stands there twice, serde tells the name in its message only.
+fn refusal(error: &QueryRejection) -> ApiError {
+    let mut causes = iter::successors(error.source(), |&cause| cause.source());
+    let located = causes.find_map(|cause| cause.downcast_ref::<serde_path_to_error::Error<de::value::Error>>());
+    match located.map(|located| (located.path().to_string(), located.inner())) {
+        Some((name, message)) if name != "." => {
+            ApiError::invalid(name.clone(), format!("`{name}` in the query: {message}"))
+        }
+        _ => ApiError::malformed(Some("query".into()), error.body_text()),
+    }
+}
+
+/// Declares a query that has the names of a filter and some of its own: out of what `flatten` collects, serde reads neither
+/// numbers nor names that nobody knows.
+macro_rules! filtered_query {
+    ($(#[$about:meta])* $name:ident { $($own:tt)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Deserialize, IntoParams)]
+        #[into_params(parameter_in = Query)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct $name {
+            /// The session that the requests named.
+            session: Option<String>,
+            /// A tag.
+            tag: Option<String>,
+            /// The model that sampled a turn.
+            model: Option<String>,
+            /// What the weights are called that sampled a turn.
+            version: Option<String>,
+            /// Those with a turn that ended then or later, in seconds since 1970.
+            #[serde(default, deserialize_with = "seconds")]
+            since: Option<f64>,
+            /// Those without a turn that ended then or later.
+            #[serde(default, deserialize_with = "seconds")]
+            until: Option<f64>,
+            /// Whether every leaf ended by itself: by an end, a stop token or a stop string.
+            complete: Option<bool>,
+            /// The id of a trajectory; those behind it.
+            after: Option<String>,
+            /// The id of a trajectory: only that one.
+            trajectory: Option<String>,
+            $($own)*
+        }
+
+        impl $name {
+            /// Takes out which trajectories are meant, in the order in which they began.
+            fn take_filter(&mut self) -> Filter {
+                Filter {
+                    session: self.session.take(),
+                    tag: self.tag.take(),
+                    model: self.model.take(),
+                    version: self.version.take(),
+                    since: self.since,
+                    until: self.until,
+                    complete: self.complete,
+                    after: self.after.take(),
+                    trajectory: self.trajectory.take(),
+                    newest_first: false,
+                }
             }
-            "unit" => self.unit = one_of(name, &value, &[("leaf", Unit::Leaf), ("turn", Unit::Turn)])?,
-            "limit" => {
-                let limit = value.parse().ok().filter(|limit| (1..=1000).contains(limit));
-                self.limit =
-                    limit.ok_or_else(|| ApiError::invalid(name.to_owned(), "`limit` is a number from 1 to 1000"))?;
+        }
+    };
+}
+
+filtered_query! {
+    /// What of the captured trajectories a list shows.
+    ListQuery {
+        /// At most this many, 1 to 1000 (default 100).
+        limit: Option<usize>,
+        /// `asc` (the default): those that began first in front; `desc`: those that began last.
+        #[param(value_type = Option<String>)]
+        order: Option<Order>,
+    }
+}
+
+filtered_query! {
+    /// What an export consists of, and what it looks like.
+    ExportQuery {
+        /// `jsonl` (the default), `trl`, `nemo_rl`, `verl`, `prime_rl`, `verifiers`, `agent_lightning`, or `parquet`, a table
+        /// with the columns of `jsonl`.
+        #[param(value_type = Option<String>)]
+        format: Option<Format>,
+        /// `leaf` (the default): a sequence for each turn that no other one continues; `turn`: one for each turn.
+        #[param(value_type = Option<String>)]
+        unit: Option<SequenceUnit>,
+        /// With `true`, `rescored` in each line says how far the log-probs are from those that the present weights give; for
+        /// `jsonl` only.
+        rescore: Option<bool>,
+        /// With `true`, sequences are exported to every format whose log-probs are the model's own (`raw_logprobs`) though the
+        /// requests edited the distribution, by a temperature for example. Otherwise such a line is an error, but in `jsonl`, which
+        /// says in `logprobs_mode` what they are.
+        allow_raw: Option<bool>,
+    }
+}
+
+/// Which trajectories stand in front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    Asc,
+    Desc,
+}
+
+/// What makes a sequence, in the words of the query.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum SequenceUnit {
+    Leaf,
+    Turn,
+}
+
+impl ListQuery {
+    /// Returns which trajectories are listed, and how many at most.
+    pub(super) fn resolve(mut self) -> Result<(Filter, usize), ApiError> {
+        let limit = self.limit.unwrap_or(100);
+        if !(1..=1000).contains(&limit) {
+            return Err(ApiError::invalid("limit", "`limit` is a number from 1 to 1000"));
+        }
+        let newest_first = self.order == Some(Order::Desc);
+        Ok((Filter { newest_first, ..self.take_filter() }, limit))
+    }
+}
+
+/// What an export writes of its sequences.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Content {
+    /// What was captured, in the shape of `format`, of which log-probs are only those of the distribution that was sampled
+    /// from, unless `allow_raw` is set.
+    Captured { format: Format, allow_raw: bool },
+    /// Lines of tito's own shape, with how far their log-probs are from those of the present weights.
+    Rescored,
+}
+
+impl ExportQuery {
+    /// Returns which trajectories are exported, in what pieces, and what is written of them.
+    pub(super) fn resolve(mut self) -> Result<(Filter, Unit, Content), ApiError> {
+        let format = self.format.unwrap_or(Format::Jsonl);
+        let content = match self.rescore {
+            Some(true) if format == Format::Jsonl => Content::Rescored,
+            Some(true) => {
+                let message = "`rescore` is for `format=jsonl`; other formats have no place for it";
+                return Err(ApiError::invalid("rescore", message));
             }
-            // A name of the document that is not read here.
-            _ => return Err(ApiError::internal(format!("the parameter {name} has no meaning"))),
-        }
-        Ok(())
+            // tito's own lines say which distribution their log-probs describe; trainers do not ask.
+            _ => Content::Captured { format, allow_raw: format == Format::Jsonl || self.allow_raw == Some(true) },
+        };
+        let unit = match self.unit {
+            None | Some(SequenceUnit::Leaf) => Unit::Leaf,
+            Some(SequenceUnit::Turn) => Unit::Turn,
+        };
+        Ok((self.take_filter(), unit, content))
     }
 }
 
-fn seconds(name: &str, value: &str) -> Result<f64, ApiError> {
-    let seconds = value.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
-    seconds.ok_or_else(|| ApiError::invalid(name.to_owned(), format!("`{name}` is a number of seconds since 1970")))
-}
-
-fn one_of<T: Copy>(name: &str, value: &str, known: &[(&str, T)]) -> Result<T, ApiError> {
-    let found = known.iter().find(|(known, _)| *known == value).map(|(_, meant)| *meant);
-    found.ok_or_else(|| {
-        let known = known.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
-        ApiError::invalid(name.to_owned(), format!("`{name}` is one of {known}"))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_name_of_the_document_is_read() {
-        let names: Vec<String> =
-            names::<FilterParams>().chain(names::<ListParams>()).chain(names::<ExportParams>()).collect();
-        assert!(names.len() > 10, "{names:?}");
-        for name in names {
-            // A value that fits one kind of parameter or the other.
-            let values = ["1", "true", "leaf", "jsonl", "desc"];
-            let mut asked = Asked {
-                filter: Filter::default(),
-                limit: 100,
-                format: Some(Format::Jsonl),
-                unit: Unit::Leaf,
-                rescore: false,
-                allow_raw: false,
-            };
-            assert!(values.iter().any(|value| asked.take(&name, (*value).to_owned()).is_ok()), "{name}");
-        }
-    }
+/// Reads a time that can be compared with others.
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let seconds = f64::deserialize(deserializer)?;
+    if seconds.is_finite() { Ok(Some(seconds)) } else { Err(de::Error::custom("expected seconds since 1970")) }
 }

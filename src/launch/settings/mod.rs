@@ -19,20 +19,37 @@ pub(super) use model::ModelSettings;
 pub(super) use policies::{ParserSettings, SamplingSettings, Store};
 pub(super) use server::{Address, Listener};
 
+use std::time::Duration;
+
 use crate::{
     config::ServeArgs, continuity::ContinuityPolicy, generation::RequestLog, prompt::OnUnprovable,
     server::ServerConfig, structured::JsonOptions, turn::RequestPolicy,
 };
 
-/// What all flags say together.
-#[expect(clippy::struct_excessive_bools, reason = "settings are independent")]
-pub(super) struct Settings {
+/// What flags say of the ports, and of who may do what there.
+pub(super) struct PortSettings {
     /// Where the API listens.
     pub(super) listener: Listener,
     /// What surrounds it.
     pub(super) server: ServerConfig,
     /// Who may pause the server and replace its weights, and what happens then.
     pub(super) control_plane: ControlPlaneSettings,
+}
+
+impl PortSettings {
+    /// Fails with one sentence where flags do not go together.
+    pub(super) fn of(args: &ServeArgs) -> anyhow::Result<Self> {
+        Ok(Self {
+            listener: server::listener(&args.http),
+            server: server::config(args)?,
+            control_plane: control_plane::settings(args)?,
+        })
+    }
+}
+
+/// What flags say of the model and of all that is done with it.
+#[expect(clippy::struct_excessive_bools, reason = "settings are independent")]
+pub(super) struct Settings {
     /// What is served.
     pub(super) model: ModelSettings,
     /// What runs it.
@@ -57,6 +74,8 @@ pub(super) struct Settings {
     pub(super) store: Store,
     /// Where generations are captured, if they are.
     pub(super) capture: Option<CaptureSettings>,
+    /// How long a client may leave its answer unread.
+    pub(super) stream_stall_timeout: Option<Duration>,
     /// What is logged of requests.
     pub(super) request_log: Option<RequestLog>,
     /// Throughput is logged.
@@ -73,9 +92,6 @@ impl Settings {
     /// Fails with one sentence where flags do not go together.
     pub(super) fn of(args: &ServeArgs) -> anyhow::Result<Self> {
         Ok(Self {
-            listener: server::listener(&args.http),
-            server: server::config(args)?,
-            control_plane: control_plane::settings(args)?,
             model: model::settings(args),
             engine: engine::settings(args),
             adapters: adapters::settings(&args.adapters)?,
@@ -88,6 +104,7 @@ impl Settings {
             seed: args.seed,
             store: policies::store(args),
             capture: capture::settings(args),
+            stream_stall_timeout: server::stream_stall_timeout(&args.http),
             request_log: policies::request_log(args),
             log_statistics: !args.logs.disable_log_stats,
             server_load: args.enable_server_load_tracking,

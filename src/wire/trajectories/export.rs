@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
@@ -14,10 +14,11 @@ use crate::{
     trajectory::{CaptureError, Rescored, Sequence, SequenceKey, SequenceTurn},
 };
 
-/// Whose shape a line has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whose shape an export has. A variant's name in the query is its own in snake case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Format {
-    /// tito's own, see docs/trajectories.schema.json.
+    /// tito's own lines, see docs/trajectories.schema.json.
     Jsonl,
     /// What TRL's `rollout_func` returns, one row.
     Trl,
@@ -31,18 +32,29 @@ pub(crate) enum Format {
     Verifiers,
     /// agent-lightning's `RolloutLegacy`, with its triplets.
     AgentLightning,
+    /// A table with the columns of tito's own lines, which `table` writes.
+    Parquet,
 }
 
-/// All formats of lines by their names.
-pub(crate) const FORMATS: [(&str, Format); 7] = [
-    ("jsonl", Format::Jsonl),
-    ("trl", Format::Trl),
-    ("nemo_rl", Format::NemoRl),
-    ("verl", Format::Verl),
-    ("prime_rl", Format::PrimeRl),
-    ("verifiers", Format::Verifiers),
-    ("agent_lightning", Format::AgentLightning),
-];
+/// Writes a sequence as a line of JSON without its end.
+pub(crate) type WriteLine = fn(Sequence) -> Result<String, serde_json::Error>;
+
+impl Format {
+    /// Returns what writes a line in this shape; `None` for a table.
+    pub(crate) fn write_line(self) -> Option<WriteLine> {
+        let write: WriteLine = match self {
+            Self::Jsonl => |sequence| serde_json::to_string(&own(sequence)),
+            Self::Trl => |sequence| serde_json::to_string(&trainers::trl(&sequence)),
+            Self::NemoRl => |sequence| serde_json::to_string(&trainers::nemo_rl(&sequence)),
+            Self::Verl => |sequence| serde_json::to_string(&trainers::verl(&sequence)),
+            Self::PrimeRl => |sequence| serde_json::to_string(&trainers::prime_rl(&sequence)),
+            Self::Verifiers => |sequence| serde_json::to_string(&trainers::verifiers(&sequence)),
+            Self::AgentLightning => |sequence| serde_json::to_string(&trainers::agent_lightning(&sequence)),
+            Self::Parquet => return None,
+        };
+        Some(write)
+    }
+}
 
 /// A line of tito's own format.
 #[derive(Debug, Serialize)]
@@ -96,19 +108,6 @@ struct LineTurn {
     repeated: bool,
     #[serde(flatten)]
     head: TurnHead,
-}
-
-/// The line of a sequence, without its end.
-pub(crate) fn line(format: Format, sequence: Sequence) -> Result<String, serde_json::Error> {
-    match format {
-        Format::Jsonl => serde_json::to_string(&own(sequence)),
-        Format::Trl => serde_json::to_string(&trainers::trl(&sequence)),
-        Format::NemoRl => serde_json::to_string(&trainers::nemo_rl(&sequence)),
-        Format::Verl => serde_json::to_string(&trainers::verl(&sequence)),
-        Format::PrimeRl => serde_json::to_string(&trainers::prime_rl(&sequence)),
-        Format::Verifiers => serde_json::to_string(&trainers::verifiers(&sequence)),
-        Format::AgentLightning => serde_json::to_string(&trainers::agent_lightning(&sequence)),
-    }
 }
 
 /// A line of tito's own format, with what came of scoring it again.

@@ -1,0 +1,97 @@
+//! All that is loaded of a model, and the API that is made of it.
+
+use std::sync::Arc;
+
+use time::UtcOffset;
+
+use super::{
+    adapters, capture, engine, model, progress::Progress, settings::Settings, store, text::TextSide, wanted::Wanted,
+};
+use crate::{
+    adapters::Adapters,
+    api::{Api, ServedModels, ServerLoad},
+    continuity::Continuity,
+    engine::Engine,
+    generation::Generator,
+    model::ModelFiles,
+    prompt::PromptRenderer,
+    records::Responses,
+    store::ResponseStore,
+    telemetry::Metrics,
+    trajectory::Trajectories,
+    turn::{Policies, RequestTemplates, StructuredOutputCompiler, Turns},
+};
+
+/// A model that can be served.
+pub(super) struct Loaded {
+    files: ModelFiles,
+    pub(super) text: TextSide,
+    max_model_len: usize,
+    /// The names under which the model and its adapters are served.
+    pub(super) models: ServedModels,
+    pub(super) metrics: Metrics,
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) adapters: Arc<Adapters>,
+    responses: Arc<dyn ResponseStore>,
+    trajectories: Option<Arc<Trajectories>>,
+}
+
+impl Loaded {
+    /// Loads what takes no time first, so that its errors come at once.
+    pub(super) async fn load(settings: &Settings, progress: &Progress) -> anyhow::Result<Self> {
+        let device = engine::device(&settings.engine, progress)?;
+        let mut files = model::files(&settings.model, progress).await?;
+        settings.sampling.take_over(&mut files)?;
+        let responses = store::open(&settings.store, progress)?;
+        let trajectories = store::capture(settings.capture.as_ref(), progress)?;
+        let text = TextSide::read(settings, &files, progress)?;
+        let max_model_len = model::max_model_len(&settings.model, &files)?;
+        let models = ServedModels::new(settings.model.name.clone(), settings.model.served_names.clone());
+        // Before the engine, which makes its handles while it loads.
+        let metrics = Metrics::install(models.name(), max_model_len)?;
+        let wanted = Wanted {
+            settings: &settings.engine,
+            device,
+            files: &files,
+            tokenizer: &text.tokenizer,
+            eos: &text.eos,
+            max_model_len,
+        };
+        let engine = engine::load(wanted, progress).await?;
+        let adapters = adapters::load(&engine, &settings.adapters, &models, progress).await?;
+        let models = models.with_adapters(Arc::clone(&adapters));
+        Ok(Self { files, text, max_model_len, models, metrics, engine, adapters, responses, trajectories })
+    }
+
+    /// Makes the API of the model; `utc_offset` is the time zone of its templates.
+    pub(super) fn into_api(self, settings: Settings, utc_offset: UtcOffset) -> anyhow::Result<Api> {
+        let Self { files, text, max_model_len, models, engine, responses, trajectories, .. } = self;
+        let sampling = settings.sampling.policy(&files, &text.eos)?;
+        let renderer =
+            PromptRenderer::new(text.templates, Arc::clone(&text.tokenizer), &text.eos, settings.on_unprovable);
+        let ends = sampling.eos_token_id.into_iter().chain(sampling.extra_eos_token_ids.iter().copied());
+        let structured = StructuredOutputCompiler::new(Arc::clone(&text.tokenizer), ends).with_json(settings.json);
+        let turns = Turns {
+            renderer: renderer.with_harmony(text.harmony),
+            generator: Generator::new(Arc::clone(&engine), text.tokenizer)
+                .with_seed(settings.seed)
+                .logging(settings.request_log)
+                .with_patience(settings.stream_stall_timeout),
+            continuity: Continuity::new(settings.continuity, engine.info().vocab_size),
+            structured,
+            policies: Policies { sampling, tools: text.tools, requests: settings.requests },
+            max_model_len,
+            utc_offset,
+            request_templates: RequestTemplates::default(),
+            capture: trajectories.map(|trajectories| capture::start(trajectories, &engine, models.name())),
+        };
+        Ok(Api {
+            turns: Arc::new(turns),
+            models,
+            prompt_tokens_details: settings.prompt_tokens_details,
+            server_load: ServerLoad::new(settings.server_load),
+            tokenizer_info: text.tokenizer_info,
+            responses: Responses::new(responses),
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! What makes ids of messages and messages of ids: read before the engine, which takes longer.
+
+use std::sync::Arc;
+
+use super::{harmony, model, parsers, progress::Progress, settings::Settings};
+use crate::{
+    api::TokenizerInfo,
+    model::{EosTokens, ModelFiles},
+    prompt::{Harmony, Templates},
+    tokenizer::Tokenizer,
+    turn::ToolPolicy,
+};
+
+/// The text side of a model.
+pub(super) struct TextSide {
+    pub(super) tokenizer: Arc<Tokenizer>,
+    pub(super) eos: EosTokens,
+    pub(super) templates: Templates,
+    /// What renders prompts instead of the templates, if the model reads it.
+    pub(super) harmony: Option<Harmony>,
+    /// What renders prompts, in words.
+    pub(super) template_source: String,
+    /// How answers are read.
+    pub(super) tools: ToolPolicy,
+    /// The answer of `/tokenizer_info`, if that endpoint is on.
+    pub(super) tokenizer_info: Option<TokenizerInfo>,
+}
+
+impl TextSide {
+    /// Reads the tokenizer and the templates, and chooses how answers are read.
+    pub(super) fn read(settings: &Settings, files: &ModelFiles, progress: &Progress) -> anyhow::Result<Self> {
+        let reading = progress.step("reading the tokenizer");
+        let model = &settings.model;
+        let tokenizer = Arc::new(model::tokenizer(model, files)?);
+        let eos = files.eos(&tokenizer)?;
+        let given = model::given_template(model)?;
+        let tools = parsers::chosen(settings.parsers, model::template_texts(files, given.as_ref()), progress)?;
+        parsers::check(tools, &tokenizer, &model.name)?;
+        let (templates, template_source) = model::templates(model, files, given.as_ref())?;
+        let (harmony, template_source) = harmony::of_model(model, files, &tokenizer, template_source);
+        let tokenizer_info = settings.tokenizer_info.then(|| {
+            let template = given.as_ref().map(|(source, _)| source.as_str());
+            TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, &model.name, template)
+        });
+        reading.done();
+        Ok(Self { tokenizer, eos, templates, harmony, template_source, tools, tokenizer_info })
+    }
+}
