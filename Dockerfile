@@ -4,6 +4,8 @@
 # docker build -t tito:cuda --target cuda .                             for NVIDIA GPUs of one kind, by default 9.0
 # docker build -t tito:cuda --target cuda --build-arg CUDA_COMPUTE_CAP=80 .
 #
+# docker build -t tito --target packed --build-context program=DIR .    of the program DIR/tito, compiling nothing
+#
 # FEATURES names the features to build: empty, or only `cuda` for the second image, leaves mistral.rs out.
 FROM rust:1.95.0-bookworm AS source
 WORKDIR /tito
@@ -52,6 +54,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --create-home tito \
     && install --directory --owner tito /home/tito/.cache /home/tito/.cache/huggingface
+# It runs on a read-only root, too, where what it writes is elsewhere:
+# docker run --read-only --tmpfs /tmp --volume hub:/home/tito/.cache/huggingface ... tito MODEL
 USER 10001
 # Models of the hub are kept here; mount a volume to keep them longer.
 ENV HF_HOME=/home/tito/.cache/huggingface
@@ -68,6 +72,11 @@ FROM runtime AS cuda
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=build-cuda /out/lib /usr/local/lib
 COPY --from=build-cuda /out/tito /usr/local/bin/tito
+
+# What scripts/package has packed, or any other program that runs on this Debian; a release has the program of its packages.
+FROM runtime AS packed
+# hadolint ignore=DL3022
+COPY --from=program --chmod=755 tito /usr/local/bin/tito
 
 # The last stage is the one that is built unless another is asked for.
 FROM runtime AS cpu
