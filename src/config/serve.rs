@@ -201,6 +201,14 @@ pub struct ServeArgs {
     #[arg(long, help_heading = ANSWERS)]
     pub return_tokens_as_token_ids: bool,
 
+    /// Answer on /inference/v1/generate with the tokens that each token was drawn from, unless a request says otherwise.
+    #[arg(long, help_heading = ANSWERS)]
+    pub return_sampling_mask: bool,
+
+    /// Most tokens that each token may be drawn from, where an answer lists them.
+    #[arg(long, help_heading = ANSWERS, default_value_t = 4096, value_name = "N", value_parser = positive)]
+    pub sampling_mask_max_tokens: usize,
+
     /// Answer with the experts that each token went through, of models with mixtures of experts.
     #[arg(long, help_heading = ANSWERS)]
     pub enable_return_routed_experts: bool,

@@ -243,7 +243,7 @@ mod tests {
 
     /// One token, then silence.
     fn stuck() -> TokenStream {
-        let token = SampledToken { id: 1, logprob: 0.0, rank: 1, top_logprobs: Vec::new() };
+        let token = SampledToken { id: 1, logprob: 0.0, rank: 1, top_logprobs: Vec::new(), sampling_mask: None };
         stream::iter([Ok(EngineOutput::Token(token))]).chain(stream::pending()).boxed()
     }
 

@@ -78,7 +78,7 @@ mod tests {
     use crate::engine::SampledToken;
 
     fn delta(tokens: usize, weights: &[(usize, u64)]) -> Delta {
-        let token = SampledToken { id: 1, logprob: 0.0, rank: 1, top_logprobs: Vec::new() };
+        let token = SampledToken { id: 1, logprob: 0.0, rank: 1, top_logprobs: Vec::new(), sampling_mask: None };
         let weights = weights.iter().map(|(token, number)| {
             let version = Arc::new(WeightVersion { number: *number, label: number.to_string().into() });
             (*token, WeightsInUse { version, base: None, reuse_older_keys: *number > 1 })

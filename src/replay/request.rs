@@ -106,6 +106,7 @@ fn params(
         stop_token_ids: used.stop_token_ids.clone(),
         logprobs: None,
         logprobs_mode,
+        sampling_mask: None,
         // It ends sequences above the engine, and what was sampled until then is what counts.
         repetition_detection: None,
     };

@@ -47,6 +47,24 @@ pub struct SamplingPolicy {
     pub return_tokens_as_token_ids: bool,
     /// At most this many tokens for any answer, whatever the request says.
     pub most_tokens: Option<usize>,
+    /// When answers list the tokens that each token was drawn from.
+    pub sampling_mask: SamplingMaskPolicy,
+}
+
+/// The flags about sampling masks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SamplingMaskPolicy {
+    /// The most tokens of a row.
+    pub most: usize,
+    /// Whether `/inference/v1/generate` answers with a mask where the request does not say.
+    pub on_generate: bool,
+}
+
+impl Default for SamplingMaskPolicy {
+    /// SGLang's `--sampling-mask-max-tokens`, and vLLM's `--return-sampling-mask`.
+    fn default() -> Self {
+        Self { most: 4096, on_generate: false }
+    }
 }
 
 impl SamplingPolicy {
@@ -59,6 +77,7 @@ impl SamplingPolicy {
             max_logprobs: Some(20),
             logprobs_mode: LogprobsMode::Raw,
             return_tokens_as_token_ids: false,
+            sampling_mask: SamplingMaskPolicy::default(),
             most_tokens: None,
         }
     }

@@ -138,6 +138,11 @@ impl Sampling {
         &self.params.stop_token_ids
     }
 
+    /// Whether each token comes with the tokens that it was drawn from.
+    pub fn wants_mask(&self) -> bool {
+        self.params.sampling_mask.is_some()
+    }
+
     /// Whether sampling is greedy: the most probable token is always taken.
     pub fn is_greedy(&self) -> bool {
         self.params.is_greedy()

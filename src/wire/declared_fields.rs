@@ -71,6 +71,7 @@ fn the_rules_of_a_chat_name_its_fields() {
             "prompt_cache_key",
             "prompt_token_ids",
             "required_prefix_token_ids",
+            "return_sampling_mask",
             "return_token_continuity",
             "routed_experts",
             "tokens",
@@ -94,7 +95,7 @@ fn the_rules_of_a_text_completion_name_its_fields() {
             "user",
             "watermarking",
         ],
-        &["logits_processors", "prompt_cache_key", "routed_experts"],
+        &["logits_processors", "prompt_cache_key", "return_sampling_mask", "routed_experts"],
     );
 }
 
@@ -116,6 +117,7 @@ fn the_rules_of_a_response_name_its_fields() {
             "prompt_token_ids",
             "required_prefix_token_ids",
             "response_format",
+            "return_sampling_mask",
             "return_token_continuity",
             "return_weight_versions",
             "routed_experts_prompt_start",
@@ -161,6 +163,7 @@ fn the_rules_of_a_message_name_its_fields() {
                 "request_id",
                 "required_prefix_token_ids",
                 "response_format",
+                "return_sampling_mask",
                 "return_token_continuity",
                 "return_token_ids",
                 "return_tokens_as_token_ids",

@@ -64,6 +64,17 @@ pub enum SampleError {
     /// The masks of the request, or the model itself, gave every token probability zero.
     #[error("no token is left to sample: every token is masked")]
     NothingLeft,
+    /// More tokens could be sampled than a sampling mask may have.
+    #[error(
+        "{tokens} tokens could be sampled here, more than the {most} that a sampling mask may have \
+         (--sampling-mask-max-tokens); ask for a smaller top_k, top_p or temperature, or a greater min_p"
+    )]
+    MaskTooLong {
+        /// How many could be sampled.
+        tokens: usize,
+        /// How many a mask may have.
+        most: usize,
+    },
     /// What a structured output must keep to could not be followed further.
     #[error("the structured output cannot be followed: {0}")]
     Unfollowable(&'static str),

@@ -1,5 +1,7 @@
 //! Log-probs and ranks of sampled and given tokens.
 
+use std::sync::Arc;
+
 use super::{
     Logprobs, SampleError,
     best::{BestTokens, Candidate},
@@ -34,6 +36,8 @@ pub struct SampledToken {
     pub rank: u32,
     /// In rank order, or as they were asked for, without the sampled token put first (that is presentation).
     pub top_logprobs: Vec<TopLogprob>,
+    /// The tokens that it was drawn from, itself among them, ascending; only where that is asked for.
+    pub sampling_mask: Option<Arc<[TokenId]>>,
 }
 
 /// A distribution over the vocabulary, as logits and what normalises them. A token of probability zero has -infinity.
@@ -103,7 +107,7 @@ impl<'a> Distribution<'a> {
         let top_logprobs = self.alternatives(wanted, best);
         let listed = top_logprobs.iter().find(|top| top.id == id).map(|top| top.rank);
         let rank = listed.unwrap_or_else(|| self.rank(logit));
-        SampledToken { id, logprob: self.logprob(logit), rank, top_logprobs }
+        SampledToken { id, logprob: self.logprob(logit), rank, top_logprobs, sampling_mask: None }
     }
 }
 

@@ -33,6 +33,16 @@ impl<'a> Pool<'a> {
         self.logits.iter().position(|&other| other >= logit).unwrap_or_default()
     }
 
+    /// Tokens of the pool, given by index.
+    pub(super) fn ids_of(self, kept: &[Candidate]) -> impl Iterator<Item = TokenId> {
+        kept.iter().map(move |&(index, _)| self.id(index as usize))
+    }
+
+    /// The tokens that have a probability.
+    pub(super) fn possible(self) -> impl Iterator<Item = TokenId> {
+        (0..).zip(self.logits).filter(|(_, logit)| logit.is_finite()).map(move |(index, _)| self.id(index))
+    }
+
     /// Writes the logits of some of the pool's tokens, given by index, to their places in a vocabulary.
     pub(super) fn scatter(self, kept: &[Candidate], vocabulary: &mut [f32]) {
         for &(index, logit) in kept {

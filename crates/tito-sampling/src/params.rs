@@ -72,6 +72,8 @@ pub struct SamplingParams {
     pub logprobs: Option<Logprobs>,
     /// See [`LogprobsMode`].
     pub logprobs_mode: LogprobsMode,
+    /// `Some(most)` has each token come with the ids of all tokens that it was drawn from, of which there are at most `most`.
+    pub sampling_mask: Option<usize>,
     /// A sequence that loops is ended; the sampler leaves that to `generation`.
     pub repetition_detection: Option<RepetitionDetection>,
 }
@@ -100,6 +102,7 @@ impl Default for SamplingParams {
             stop_token_ids: Vec::new(),
             logprobs: None,
             logprobs_mode: LogprobsMode::Raw,
+            sampling_mask: None,
             repetition_detection: None,
         }
     }

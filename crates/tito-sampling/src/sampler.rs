@@ -59,6 +59,8 @@ struct Scratch {
     best: BestTokens,
     /// For [`LogprobsMode::Processed`]: the logits of the tokens that could be sampled, and -infinity for all others.
     processed: Vec<f32>,
+    /// With [`SamplingParams::sampling_mask`](super::SamplingParams::sampling_mask): the tokens that could be sampled.
+    mask: Vec<TokenId>,
 }
 
 impl SequenceSampler {
@@ -96,7 +98,7 @@ impl SequenceSampler {
             constrained.choose(id);
         }
 
-        let Scratch { raw, pool, best, processed, .. } = &mut self.scratch;
+        let Scratch { raw, pool, best, processed, mask, .. } = &mut self.scratch;
         let distribution = match self.params.logprobs_mode {
             LogprobsMode::Raw => Distribution::new(logits, raw_scale, raw.total()),
             LogprobsMode::Processed => {
@@ -104,7 +106,8 @@ impl SequenceSampler {
                 Distribution::new(processed, scale, pool.total())
             }
         };
-        let token = distribution.describe(id, self.params.logprobs.as_ref(), best);
+        let mut token = distribution.describe(id, self.params.logprobs.as_ref(), best);
+        token.sampling_mask = self.params.sampling_mask.is_some().then(|| mask.as_slice().into());
         self.output.push(id);
         if let Some(penalties) = &mut self.penalties {
             penalties.record(id);
@@ -147,7 +150,7 @@ impl SequenceSampler {
     /// Takes the best of the edited logits or draws one of them; also gives the scale that makes them weights.
     fn choose(&mut self, logits: &[f32], raw_scale: Scale) -> Result<(TokenId, Scale), SampleError> {
         let Self { params, method, allowed, constrained, scratch, .. } = self;
-        let Scratch { edits, raw, pool: sums, processed, .. } = scratch;
+        let Scratch { edits, raw, pool: sums, processed, mask: support, .. } = scratch;
         let left = constrained.as_mut().map_or(Ok(Left::Anything), Constrained::prepare)?;
         let untouched = allowed.is_none() && left == Left::Anything && edits.is_empty();
         let mask = match (constrained, left) {
@@ -180,15 +183,30 @@ impl SequenceSampler {
                 truncation.locate(uniforms.at(position))
             }
         };
+        let id = pool.id(index);
+        if let Some(most) = params.sampling_mask {
+            support.clear();
+            match method {
+                Method::Greedy => support.push(id),
+                Method::Draw(_) => support.extend(pool.possible()),
+                Method::TruncatedDraw(_, truncation) => support.extend(pool.ids_of(truncation.kept())),
+            }
+            if support.len() > most {
+                return Err(SampleError::MaskTooLong { tokens: support.len(), most });
+            }
+        }
         if params.logprobs_mode == LogprobsMode::Processed {
             processed.clear();
             processed.resize(logits.len(), f32::NEG_INFINITY);
             match method {
                 Method::TruncatedDraw(_, truncation) => pool.scatter(truncation.kept(), processed),
+                // As vLLM, the best token is said to be as probable as the model has it; beside a mask, log-probs are those
+                // over the mask.
+                Method::Greedy if params.sampling_mask.is_some() => processed[id as usize] = logits[id as usize],
                 Method::Greedy | Method::Draw(_) => pool.scatter_all(processed),
             }
         }
-        Ok((pool.id(index), scale))
+        Ok((id, scale))
     }
 }
 

@@ -144,6 +144,7 @@ impl SequenceSampler {
             && self.penalties.is_none()
             && self.params.bad_words.is_empty()
             && self.params.logit_bias.is_empty()
+            && self.params.sampling_mask.is_none()
             && self.output.len() >= self.params.min_tokens;
         let raw = self.params.logprobs_mode == LogprobsMode::Raw;
         match self.method {
@@ -192,7 +193,7 @@ impl SequenceSampler {
     pub fn conclude(&mut self, skimmed: Skimmed, at_least: u32) -> Step {
         let Skimmed { candidate: (id, _), logprob, top_logprobs } = skimmed;
         let listed = top_logprobs.iter().find(|top| top.id == id).map(|top| top.rank);
-        let token = SampledToken { id, logprob, rank: listed.unwrap_or(at_least), top_logprobs };
+        let token = SampledToken { id, logprob, rank: listed.unwrap_or(at_least), top_logprobs, sampling_mask: None };
         self.output.push(id);
         Step { token, finish: self.params.finish_after(id, self.output.len()) }
     }

@@ -23,6 +23,7 @@ use crate::{
                 StopReason, StreamedUsage, TokenSpelling, Usage, created, finish_fields, prompt_logprobs,
                 shown_alternatives,
             },
+            sampling_mask::sampling_mask,
             token_continuity::TokenContinuity,
             weight_versions::{WeightVersionSpan, weight_versions},
         },
@@ -63,6 +64,7 @@ pub(in crate::api) struct ChatEnvelope {
     /// The report on known ids, if ids are asked for.
     token_continuity: Option<TokenContinuity>,
     return_token_ids: bool,
+    return_sampling_mask: bool,
     return_weight_versions: bool,
     logprobs: bool,
     prompt_logprobs: bool,
@@ -90,6 +92,7 @@ impl ChatEnvelope {
         Self {
             prompt_text: prompt.text.clone(),
             token_continuity,
+            return_sampling_mask: sampling.wants_mask(),
             return_weight_versions: sampling.return_weight_versions,
             prompt_logprobs: sampling.prompt_logprobs.is_some(),
             calls_read: sampling.text.format.tools.is_some().then_some(ParserCounter::Chat),
@@ -113,7 +116,8 @@ impl ChatEnvelope {
             prompt_text: None,
             token_continuity: None,
             return_token_ids: sampling.return_token_ids,
-            // Nobody says which weights sampled a recording.
+            // Nobody says which weights sampled a recording, and what else could have been.
+            return_sampling_mask: false,
             return_weight_versions: false,
             logprobs,
             prompt_logprobs: false,
@@ -205,6 +209,7 @@ impl ChatEnvelope {
             stop_reason,
             token_ids: self.return_token_ids.then(|| completion.token_ids()),
             routed_experts: self.api.routed_experts(completion.routes.as_ref()),
+            sampling_mask: sampling_mask(self.return_sampling_mask, &completion.tokens)?,
             weight_versions: self.weight_versions(&completion.weights),
             message: AnswerMessage {
                 role: self.shown.role.clone(),
@@ -381,7 +386,9 @@ impl ChatChunks {
 
     /// Whether a delta that says nothing is sent. While text is kept back it is not, unless its tokens were asked for.
     fn shows_silence(&self) -> bool {
-        !self.envelope.api.turns.policies.tools.reads() || self.envelope.return_token_ids || self.envelope.logprobs
+        let shows_tokens =
+            self.envelope.return_token_ids || self.envelope.logprobs || self.envelope.return_sampling_mask;
+        shows_tokens || !self.envelope.api.turns.policies.tools.reads()
     }
 
     /// Makes a chunk that says `message`, with the tokens and the end of `delta`.
@@ -397,6 +404,7 @@ impl ChatChunks {
             stop_reason,
             token_ids: Some(self.envelope.return_token_ids.then(token_ids)),
             routed_experts: self.envelope.api.routed_experts(self.progress[index].routes.as_ref().filter(|_| finished)),
+            sampling_mask: sampling_mask(self.envelope.return_sampling_mask, &delta.tokens)?,
             weight_versions: finished.then(|| self.envelope.weight_versions(&self.progress[index].weights)),
             delta: message,
         };

@@ -16,6 +16,7 @@ use crate::{
                 DetailedUsage, PromptTokensDetails, SYSTEM_FINGERPRINT, ShownAlternatives, StreamedUsage,
                 TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
             },
+            sampling_mask::sampling_mask,
             weight_versions::{WeightVersionSpan, weight_versions},
         },
         completions::types::{
@@ -98,6 +99,7 @@ impl CompletionEnvelope {
             prompt_logprobs: scored.map(|tokens| prompt_logprobs(tokens, tokenizer)).transpose()?,
             prompt_token_ids: ids.then(|| self.prompt(index).token_ids.to_vec()),
             routed_experts: self.api.routed_experts(completion.routes.as_ref()),
+            sampling_mask: sampling_mask(self.turn.sampling.wants_mask(), &completion.tokens)?,
             weight_versions: self.weight_versions(&completion.weights),
             text: self.echo_text(index) + self.text(&completion.text),
         })
@@ -244,6 +246,7 @@ impl CompletionChunks {
             prompt_token_ids: (first && (ids || envelope.turn.echo)).then(|| prompt.token_ids.to_vec()),
             token_ids: ids.then(sampled),
             routed_experts: envelope.api.routed_experts(progress.routes.as_ref().filter(|_| finished)),
+            sampling_mask: sampling_mask(envelope.turn.sampling.wants_mask(), &delta.tokens)?,
             weight_versions: if finished { envelope.weight_versions(&progress.weights) } else { None },
             text: if first { envelope.echo_text(index) } else { String::new() } + envelope.text(&delta.text),
         };

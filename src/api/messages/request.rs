@@ -186,6 +186,7 @@ fn sampling(request: &mut MessagesRequest, api: &Api) -> Result<Sampling, ApiErr
         request.sampling.stop = Some(Stop::Many(stops));
     }
     let tokenizer = api.turns.tokenizer();
+    request.sampling.refuse_sampling_mask()?;
     let mut sampling = request.sampling.resolve(request.max_tokens, None, &api.turns.policies.sampling, tokenizer)?;
     keep_thinking_budget(request.thinking.as_ref(), &mut sampling)?;
     if sampling.n > 1 {

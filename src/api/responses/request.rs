@@ -239,6 +239,7 @@ fn sampling(request: &mut ResponsesRequest, tools: &mut Tools, api: &Api) -> Res
         return Err(ApiError::invalid_response("top_logprobs", message));
     };
     let logprobs = includes(request, "message.output_text.logprobs").then_some(Logprobs::Top(top));
+    request.sampling.refuse_sampling_mask()?;
     let mut sampling =
         request.sampling.resolve(request.max_output_tokens, logprobs, &api.turns.policies.sampling, tokenizer)?;
     if let Some(format) = request.text.as_ref().and_then(|text| text.format.as_ref())

@@ -13,7 +13,7 @@ use crate::{
     parser::{ReasoningParser, ToolParser},
     sampling::LogprobsMode,
     structured::JsonOptions,
-    turn::{RequestPolicy, SamplingPolicy},
+    turn::{RequestPolicy, SamplingMaskPolicy, SamplingPolicy},
 };
 
 /// Room for responses, and for trajectories, in memory, unless the flags say otherwise.
@@ -121,6 +121,7 @@ pub(in crate::launch) struct SamplingSettings {
     max_logprobs: Option<usize>,
     logprobs_mode: LogprobsMode,
     return_tokens_as_token_ids: bool,
+    sampling_mask: SamplingMaskPolicy,
 }
 
 /// Where defaults of sampling come from.
@@ -143,6 +144,10 @@ pub(super) fn sampling(args: &ServeArgs) -> SamplingSettings {
         max_logprobs: usize::try_from(args.max_logprobs).ok(),
         logprobs_mode: args.logprobs_mode.into(),
         return_tokens_as_token_ids: args.return_tokens_as_token_ids,
+        sampling_mask: SamplingMaskPolicy {
+            most: args.sampling_mask_max_tokens,
+            on_generate: args.return_sampling_mask,
+        },
     }
 }
 
@@ -172,6 +177,7 @@ impl SamplingSettings {
             max_logprobs: self.max_logprobs,
             logprobs_mode: self.logprobs_mode,
             return_tokens_as_token_ids: self.return_tokens_as_token_ids,
+            sampling_mask: self.sampling_mask,
         })
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     wire::{
         answer::{
             output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
+            sampling_mask::SamplingMask,
             token_continuity::TokenContinuity,
             weight_versions::WeightVersionSpan,
         },
@@ -151,6 +152,10 @@ pub(crate) struct Choice {
     /// The experts of all tokens but the last one, with `--enable-return-routed-experts`: an `.npy` file in base64 of the
     /// shape (tokens, layers, experts of a token).
     pub routed_experts: Option<String>,
+    /// With `return_sampling_mask`: for each token the ids that it was drawn from, itself among them, ascending.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Vec<TokenId>>>)]
+    pub sampling_mask: Option<SamplingMask>,
     /// Which weights sampled which tokens, with `return_weight_versions`.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
 }
@@ -296,6 +301,10 @@ pub(crate) struct ChunkChoice {
     /// As in a whole answer, in the last chunk of a choice; absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routed_experts: Option<String>,
+    /// With `return_sampling_mask`: for each token the ids that it was drawn from, itself among them, ascending.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Vec<TokenId>>>)]
+    pub sampling_mask: Option<SamplingMask>,
     /// Which weights sampled which tokens, in the last chunk of a choice only; null unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_versions: Nullable<Vec<WeightVersionSpan>>,

@@ -11,6 +11,7 @@ use crate::{
     wire::{
         answer::{
             output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
+            sampling_mask::SamplingMask,
             weight_versions::WeightVersionSpan,
         },
         body::{Body, Rules},
@@ -115,6 +116,10 @@ pub(crate) struct CompletionChoice {
     /// The experts of all tokens but the last one, with `--enable-return-routed-experts`: an `.npy` file in base64 of the
     /// shape (tokens, layers, experts of a token).
     pub routed_experts: Option<String>,
+    /// With `return_sampling_mask`: for each token the ids that it was drawn from, itself among them, ascending.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Vec<TokenId>>>)]
+    pub sampling_mask: Option<SamplingMask>,
     /// Which weights sampled which tokens, with `return_weight_versions`.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
 }
@@ -163,6 +168,10 @@ pub(crate) struct CompletionChunkChoice {
     /// As in a whole answer, in the last event of a choice; absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routed_experts: Option<String>,
+    /// With `return_sampling_mask`: for each token the ids that it was drawn from, itself among them, ascending.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Vec<TokenId>>>)]
+    pub sampling_mask: Option<SamplingMask>,
     /// Which weights sampled which tokens, in the last event of a choice, with `return_weight_versions`.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
 }

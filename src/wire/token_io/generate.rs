@@ -9,6 +9,7 @@ use crate::{
     wire::{
         answer::{
             output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
+            sampling_mask::SamplingMask,
             weight_versions::WeightVersionSpan,
         },
         body::{self, Body, Rules},
@@ -177,7 +178,10 @@ pub(crate) struct GenerateChoice {
     /// The experts of all tokens but the last one, with `--enable-return-routed-experts`: an `.npy` file in base64 of the
     /// shape (tokens, layers, experts of a token).
     pub routed_experts: Option<String>,
-    pub sampling_mask: Option<u8>,
+    /// With `--return-sampling-mask`, or `return_sampling_mask` in `sampling_params`: for each token the ids that it was drawn
+    /// from, itself among them, ascending.
+    #[schema(value_type = Option<Vec<Vec<TokenId>>>)]
+    pub sampling_mask: Option<SamplingMask>,
     /// Which weights sampled which tokens, once the choice has ended; null before.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
     /// Only with `output_mode` `text`.

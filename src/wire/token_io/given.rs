@@ -200,7 +200,13 @@ impl GivenChoice {
             return Err(ApiError::invalid_request(format!("Token id {id} is out of vocabulary")));
         }
         let Some(scores) = self.scores() else {
-            let bare = |&id: &TokenId| SampledToken { id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() };
+            let bare = |&id: &TokenId| SampledToken {
+                id,
+                logprob: 0.0,
+                rank: 0,
+                top_logprobs: Vec::new(),
+                sampling_mask: None,
+            };
             return Ok(ids.iter().map(bare).collect());
         };
         let is_named = |score: &GivenToken| score.token.as_ref().is_none_or(|name| *name == spelt_id(score.token_id));
@@ -241,6 +247,7 @@ impl GivenToken {
             logprob: self.logprob,
             rank: self.rank.unwrap_or(0),
             top_logprobs: self.top_logprobs.iter().map(top).collect(),
+            sampling_mask: None,
         })
     }
 }

@@ -30,6 +30,7 @@ mod request_ids;
 mod response_chains;
 mod responses;
 mod routed_experts;
+mod sampling_masks;
 mod server_load;
 mod sessions;
 mod structured;

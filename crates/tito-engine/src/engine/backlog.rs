@@ -200,7 +200,10 @@ impl Drop for Receiver {
 
 /// What an output takes up.
 fn size(output: &Output) -> usize {
-    let token = |token: &SampledToken| size_of::<SampledToken>() + token.top_logprobs.len() * size_of::<TopLogprob>();
+    let token = |token: &SampledToken| {
+        let mask = token.sampling_mask.as_ref().map_or(0, |mask| size_of_val(&**mask));
+        size_of::<SampledToken>() + token.top_logprobs.len() * size_of::<TopLogprob>() + mask
+    };
     let inner = match output {
         Ok(EngineOutput::Token(sampled)) => token(sampled),
         Ok(EngineOutput::Prompt(prompt)) => prompt.logprobs.iter().map(token).sum(),
@@ -221,7 +224,7 @@ mod tests {
     #[expect(clippy::unnecessary_wraps, reason = "what a sequence gives may be an error")]
     fn token(alternatives: usize) -> Output {
         let top_logprobs = vec![TopLogprob { id: 1, logprob: 0.0, rank: 1 }; alternatives];
-        Ok(EngineOutput::Token(SampledToken { id: 1, logprob: 0.0, rank: 1, top_logprobs }))
+        Ok(EngineOutput::Token(SampledToken { id: 1, logprob: 0.0, rank: 1, top_logprobs, sampling_mask: None }))
     }
 
     /// Room for `sequence` tokens of a sequence and `all` of all.

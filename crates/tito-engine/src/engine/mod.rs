@@ -153,9 +153,10 @@ pub enum EngineError {
 impl From<SampleError> for EngineError {
     fn from(error: SampleError) -> Self {
         match error {
-            SampleError::NothingLeft | SampleError::EditOverflow | SampleError::Unfollowable(_) => {
-                Self::Unsampleable(error)
-            }
+            SampleError::NothingLeft
+            | SampleError::EditOverflow
+            | SampleError::MaskTooLong { .. }
+            | SampleError::Unfollowable(_) => Self::Unsampleable(error),
             SampleError::NonFiniteLogits | SampleError::OutOfVocabulary { .. } => Self::Failed(error.to_string()),
         }
     }

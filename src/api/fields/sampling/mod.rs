@@ -51,6 +51,7 @@ impl SamplingFields {
             bad_words: bad_words(self.bad_words.as_deref().unwrap_or_default(), tokenizer)?,
             logprobs: self.logprobs(logprobs, policy, vocab_size)?,
             max_tokens: max_tokens.unwrap_or(usize::MAX),
+            sampling_mask: self.return_sampling_mask.unwrap_or(false).then_some(policy.sampling_mask.most),
             repetition_detection: self.repetition_detection.unwrap_or_default().resolve()?,
             ..self.numbers(policy)?
         };
@@ -71,6 +72,18 @@ impl SamplingFields {
         sampling.cache_salt = cache_salt(self.cache_salt.as_ref())?;
         sampling.routes.start = self.routed_experts_prompt_start.unwrap_or(0);
         Ok(sampling)
+    }
+
+    /// Refuses a sampling mask on an endpoint whose answers have no place for one.
+    pub(in crate::api) fn refuse_sampling_mask(&self) -> Result<(), ApiError> {
+        match self.return_sampling_mask {
+            Some(true) => Err(ApiError::invalid(
+                "return_sampling_mask",
+                "`return_sampling_mask` has no place in the answers of this endpoint; ask /v1/chat/completions, \
+                 /v1/completions or /inference/v1/generate",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the plain numbers, with the model's defaults filled in.

@@ -231,6 +231,7 @@ fn piece(
             prompt_token_ids: chunk.prompt_token_ids.clone().filter(|_| return_token_ids),
             token_ids: return_token_ids.then(|| completion.token_ids()),
             routed_experts: None,
+            sampling_mask: None,
             weight_versions: given.weight_versions.clone().filter(|_| tells_weights),
             text: completion.text,
         });

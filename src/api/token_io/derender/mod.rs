@@ -103,7 +103,8 @@ impl Script {
     /// Puts the tokens that one event adds to a choice into text, after the tokens of `state`.
     fn play_on(&self, api: &Api, state: &StreamState, choice: &GivenChoice) -> Result<Completion, ApiError> {
         let before = &state.output_token_ids;
-        let bare = |&id: &TokenId| SampledToken { id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() };
+        let bare =
+            |&id: &TokenId| SampledToken { id, logprob: 0.0, rank: 0, top_logprobs: Vec::new(), sampling_mask: None };
         let mut tokens: Vec<_> = before.iter().map(bare).collect();
         tokens.extend(choice.tokens(api.turns.vocab_size())?);
         if tokens.len() > api.turns.max_model_len {

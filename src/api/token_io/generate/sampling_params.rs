@@ -68,6 +68,7 @@ impl SamplingParamsFields {
             defaults: GenerationConfig { max_new_tokens, ..GenerationConfig::default() },
             ..api.turns.policies.sampling.clone()
         };
+        self.sampling.return_sampling_mask.get_or_insert(policy.sampling_mask.on_generate);
         let tokenizer = api.turns.tokenizer();
         let mut sampling = self.sampling.resolve(max_tokens, logprobs, &policy, tokenizer)?;
         Arc::make_mut(&mut sampling.text).stop = stops;
@@ -193,6 +194,9 @@ impl Rendered<'_> {
         }
         if let Some(ids) = chosen {
             params.insert("logprob_token_ids".to_owned(), json!(ids));
+        }
+        if self.sampling.wants_mask() {
+            params.insert("return_sampling_mask".to_owned(), json!(true));
         }
         // The format may mark calls and reasoning with special tokens, so they must stay in the text.
         if !text.skip_special_tokens || text.format.special_tokens() != SpecialTokens::AsAsked {

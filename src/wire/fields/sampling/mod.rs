@@ -77,6 +77,9 @@ pub struct SamplingFields {
     pub return_tokens_as_token_ids: Option<bool>,
     /// Report prompt and sampled token ids.
     pub return_token_ids: Option<bool>,
+    /// Report with each sampled token the ids that it was drawn from, at most `--sampling-mask-max-tokens` of them; the
+    /// server's `--return-sampling-mask` is the default on `/inference/v1/generate`, and false elsewhere.
+    pub return_sampling_mask: Option<bool>,
     /// Report which weights sampled which tokens, at the end of each answer. `/inference/v1/generate` always does.
     pub return_weight_versions: Option<bool>,
     /// Leave the experts of so many tokens of the prompt out of `routed_experts` (`--enable-return-routed-experts`).

@@ -6,6 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod sampling_masks;
+
 /// Probabilities at a temperature, by the textbook.
 fn naive_probabilities(logits: &[f32], temperature: f64) -> Vec<f64> {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
