@@ -13,6 +13,7 @@ mod invocations;
 mod messages;
 mod responses;
 mod routed_experts;
+mod sglang;
 mod token_io;
 mod tokenize;
 mod trajectories;
@@ -127,6 +128,7 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .merge(messages::router())
         .merge(token_io::messages())
         .merge(token_io::router())
+        .merge(sglang::router())
         .merge(invocations::router())
         .merge(responses::router())
         .merge(token_io::responses())

@@ -39,6 +39,7 @@ const ROOMS_OF_API: Rooms = &[
     ("messages", &["fields", "http"]),
     ("responses", &["fields", "http", "routed_experts"]),
     ("tokenize", &["fields", "http"]),
+    ("sglang", &["fields", "http"]),
     ("trajectories", &["http"]),
     ("inspect", &["http", "trajectories"]),
     ("token_io", &["chat_completions", "completions", "fields", "http", "messages", "responses", "routed_experts"]),
@@ -57,6 +58,7 @@ const ROOMS_OF_WIRE: Rooms = &[
     ("messages", &["answer", "body", "error", "fields"]),
     ("responses", &["answer", "body", "error", "fields"]),
     ("tokenize", &["answer", "body", "error", "fields"]),
+    ("sglang", &["answer", "body", "error", "fields"]),
     ("trajectories", &["body"]),
     ("token_io", &["answer", "body", "chat_completions", "completions", "error", "fields"]),
 ];

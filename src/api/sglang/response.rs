@@ -1,0 +1,153 @@
+//! From events to the wire: one answer, or a stream each of whose events has all that there is so far.
+
+use std::{sync::Arc, time::Instant};
+
+use super::request::{SglangTurn, ShownLogprobs};
+use crate::{
+    api::{Api, http::sse},
+    engine::SampledToken,
+    generation::{Completion, Event, Finish},
+    sampling::TopLogprob,
+    wire::{
+        answer::{
+            output::{StopReason, TokenSpelling},
+            sampling_mask::sampling_mask,
+            weight_versions::weight_versions,
+        },
+        error::ApiError,
+        sglang::generate::{
+            SglangAnswer, SglangFinish, SglangLogprob, SglangLogprobs, SglangMetaInfo, SglangOutput, SglangSamplingMask,
+        },
+    },
+};
+
+/// What all parts of an answer have in common.
+pub(super) struct SglangEnvelope {
+    api: Arc<Api>,
+    turn: SglangTurn,
+    began: Instant,
+}
+
+impl SglangEnvelope {
+    pub(super) fn new(api: Arc<Api>, turn: SglangTurn) -> Self {
+        Self { api, turn, began: Instant::now() }
+    }
+
+    /// Whether there are several continuations.
+    fn is_list(&self) -> bool {
+        self.turn.is_batch || self.turn.sampling.n > 1
+    }
+
+    /// Makes the JSON answer.
+    pub(super) fn answer(&self, completions: &[Completion]) -> Result<SglangAnswer, ApiError> {
+        let outputs = completions.iter().enumerate().map(|(index, completion)| self.output(index, completion));
+        let mut outputs = outputs.collect::<Result<Vec<_>, _>>()?;
+        match outputs.pop() {
+            Some(only) if !self.is_list() && outputs.is_empty() => Ok(SglangAnswer::One(Box::new(only))),
+            last => {
+                outputs.extend(last);
+                Ok(SglangAnswer::Many(outputs))
+            }
+        }
+    }
+
+    /// All that there is of a continuation.
+    fn output(&self, index: usize, completion: &Completion) -> Result<SglangOutput, ApiError> {
+        let prompt = &self.turn.prompts[index / self.turn.sampling.n];
+        let current = || Arc::clone(&self.api.turns.generator.engine().current_weights().label);
+        Ok(SglangOutput {
+            text: completion.text.clone(),
+            output_ids: completion.token_ids(),
+            prompt_token_ids: self.turn.shows_prompts.then(|| prompt.token_ids.to_vec()),
+            meta_info: SglangMetaInfo {
+                id: prompt.id.clone(),
+                finish_reason: completion.finish.as_ref().map(|finish| ended(finish, &completion.tokens)),
+                prompt_tokens: prompt.token_ids.len(),
+                completion_tokens: completion.tokens.len(),
+                cached_tokens: completion.prompt.as_ref().map(|prompt| prompt.cached_tokens),
+                weight_version: completion.weights.latest().unwrap_or_else(current).to_string(),
+                weight_versions: weight_versions(&completion.weights),
+                e2e_latency: self.began.elapsed().as_secs_f64(),
+                logprobs: self.turn.logprobs.map(|shown| self.logprobs(shown, &completion.tokens)).transpose()?,
+                mask: self.mask(&completion.tokens)?,
+            },
+            index: None,
+        })
+    }
+
+    fn logprobs(&self, shown: ShownLogprobs, tokens: &[SampledToken]) -> Result<SglangLogprobs, ApiError> {
+        let entry = |id, logprob| Ok(SglangLogprob(logprob, id, self.text(id)?));
+        let others = |token: &SampledToken| -> Result<Vec<SglangLogprob>, ApiError> {
+            token.top_logprobs.iter().map(|&TopLogprob { id, logprob, .. }| entry(id, logprob)).collect()
+        };
+        let sampled =
+            tokens.iter().map(|token| entry(token.id, token.logprob)).collect::<Result<Vec<_>, ApiError>>()?;
+        let alternatives = || tokens.iter().map(others).collect::<Result<Vec<_>, _>>();
+        Ok(SglangLogprobs {
+            input_token_logprobs: Vec::new(),
+            output_token_logprobs_length: sampled.len(),
+            output_token_logprobs: sampled,
+            output_top_logprobs: (shown == ShownLogprobs::Top).then(alternatives).transpose()?,
+            output_token_ids_logprobs: (shown == ShownLogprobs::OfIds).then(alternatives).transpose()?,
+        })
+    }
+
+    fn text(&self, id: crate::TokenId) -> Result<Option<String>, ApiError> {
+        let spelling = TokenSpelling { tokenizer: self.api.turns.tokenizer(), as_ids: false };
+        self.turn.shows_texts.then(|| spelling.text(id)).transpose()
+    }
+
+    fn mask(&self, tokens: &[SampledToken]) -> Result<Option<SglangSamplingMask>, ApiError> {
+        let mask = sampling_mask(self.turn.sampling.wants_mask(), tokens)?;
+        Ok(mask.map(|mask| SglangSamplingMask {
+            output_token_sampling_mask_length: mask.len(),
+            output_token_sampling_mask: mask,
+            output_token_sampling_logprobs: tokens.iter().map(|token| token.logprob).collect(),
+        }))
+    }
+}
+
+/// What ended a continuation, in SGLang's words.
+fn ended(finish: &Finish, tokens: &[SampledToken]) -> SglangFinish {
+    match finish {
+        Finish::Eos => match tokens.last() {
+            Some(token) => SglangFinish::Stop { matched: StopReason::Token(token.id) },
+            None => SglangFinish::Length { length: 0 },
+        },
+        Finish::StopToken(id) => SglangFinish::Stop { matched: StopReason::Token(*id) },
+        Finish::StopString(stop) => SglangFinish::Stop { matched: StopReason::Text(stop.clone()) },
+        Finish::Repetition => SglangFinish::Stop { matched: StopReason::Text("repetition_detected".to_owned()) },
+        Finish::Length => SglangFinish::Length { length: tokens.len() },
+        Finish::Abort => SglangFinish::Abort { message: "the request was aborted", status_code: None, err_type: None },
+    }
+}
+
+/// Collects the events of all continuations, and shows after each all that there is.
+pub(super) struct SglangChunks {
+    envelope: SglangEnvelope,
+    completions: Vec<Completion>,
+}
+
+impl SglangChunks {
+    pub(super) fn new(envelope: SglangEnvelope, choices: usize) -> Self {
+        Self { envelope, completions: vec![Completion::default(); choices] }
+    }
+}
+
+impl sse::Chunks for SglangChunks {
+    type Chunk = SglangOutput;
+
+    fn push(&mut self, index: usize, event: Event) -> Result<Vec<SglangOutput>, ApiError> {
+        let shows = matches!(&event, Event::Delta(delta) if !delta.tokens.is_empty() || delta.finish.is_some());
+        self.completions[index].push(event);
+        if !shows {
+            return Ok(Vec::new());
+        }
+        let output = self.envelope.output(index, &self.completions[index])?;
+        Ok(vec![SglangOutput { index: self.envelope.is_list().then_some(index), ..output }])
+    }
+
+    fn last(&self) -> Option<SglangOutput> {
+        None
+    }
+}

@@ -1,0 +1,205 @@
+//! The wire shapes of SGLang's `POST /generate`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::sampling::{SglangSamplingParams, refuse};
+use crate::{
+    TokenId,
+    wire::{
+        answer::{output::StopReason, sampling_mask::SamplingMask, weight_versions::WeightVersionSpan},
+        body::{ANY, Body, Rules},
+        error::ApiError,
+    },
+};
+
+/// One of something, or several.
+#[derive(Debug, Clone, PartialEq, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum OneOrMany<T> {
+    /// One; the answer is one too.
+    One(T),
+    /// Several; the answer is a list.
+    Many(Vec<T>),
+}
+
+/// Prompts as texts or ids, and how to continue them. Unknown fields are ignored.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct SglangGenerateRequest {
+    /// The prompt, or several. Where ids are given too, the text counts.
+    pub text: Option<OneOrMany<String>>,
+    /// The prompt in ids, taken verbatim, or several.
+    pub input_ids: Option<OneOrMany<Vec<i64>>>,
+    /// How to sample.
+    pub sampling_params: Option<SglangSamplingParams>,
+    /// What the request is called, to abort it by; or what those of several prompts are called.
+    pub rid: Option<OneOrMany<String>>,
+    /// Answer with server-sent events, each with all that has been sampled so far.
+    pub stream: Option<bool>,
+    /// Report the log-prob of every sampled token.
+    pub return_logprob: Option<bool>,
+    /// Only -1 (the default): log-probs of the prompt are not reported.
+    pub logprob_start_len: Option<i64>,
+    /// Report this many alternatives of every sampled token.
+    pub top_logprobs_num: Option<i64>,
+    /// Report the log-probs of exactly these tokens.
+    pub token_ids_logprob: Option<Vec<i64>>,
+    /// Report the texts of tokens with their log-probs.
+    pub return_text_in_logprobs: Option<bool>,
+    /// Report the prompt's ids.
+    pub return_prompt_token_ids: Option<bool>,
+    /// Report with each sampled token the ids that it was drawn from, with `--logprobs-mode processed_logprobs`.
+    pub return_sampling_mask: Option<bool>,
+    /// Only `selected` (the default): the log-prob of the sampled token among those that it was drawn from.
+    pub sampling_logprobs_mode: Option<String>,
+    /// The name of the adapter that samples.
+    pub lora_path: Option<String>,
+    /// The client's name for the session.
+    pub session_id: Option<String>,
+    /// Share cached prefixes only with requests of the same salt.
+    #[schema(value_type = Option<String>)]
+    pub cache_salt: Option<Value>,
+    /// The same as `cache_salt`.
+    #[schema(value_type = Option<String>)]
+    pub extra_key: Option<Value>,
+    #[serde(flatten)]
+    pub refused: RefusedFields,
+}
+
+impl Body for SglangGenerateRequest {
+    const RULES: &'static Rules = &ANY;
+}
+
+/// Fields of SGLang that change what is generated or answered and that tito does not have: refused unless null, false or
+/// empty.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = SglangRefusedFields)]
+pub(crate) struct RefusedFields {
+    image_data: Option<Value>,
+    video_data: Option<Value>,
+    audio_data: Option<Value>,
+    input_embeds: Option<Value>,
+    session_params: Option<Value>,
+    custom_logit_processor: Option<Value>,
+    return_hidden_states: Option<Value>,
+    return_routed_experts: Option<Value>,
+    return_indexer_topk: Option<Value>,
+}
+
+impl RefusedFields {
+    /// Refuses those that are set.
+    pub(crate) fn check(&self) -> Result<(), ApiError> {
+        let fields = [
+            ("image_data", &self.image_data),
+            ("video_data", &self.video_data),
+            ("audio_data", &self.audio_data),
+            ("input_embeds", &self.input_embeds),
+            ("session_params", &self.session_params),
+            ("custom_logit_processor", &self.custom_logit_processor),
+            ("return_hidden_states", &self.return_hidden_states),
+            ("return_routed_experts", &self.return_routed_experts),
+            ("return_indexer_topk", &self.return_indexer_topk),
+        ];
+        fields.into_iter().try_for_each(|(name, value)| refuse(name, value.as_ref()))
+    }
+}
+
+/// A continuation, or with `stream` all that there is of it so far.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SglangOutput {
+    /// The text of the tokens, without what ended it unless that was asked for.
+    pub text: String,
+    /// Every sampled token, the stop token included.
+    pub output_ids: Vec<TokenId>,
+    /// The prompt, with `return_prompt_token_ids`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<TokenId>>,
+    /// All else that is known of it.
+    pub meta_info: SglangMetaInfo,
+    /// Which one of several it is, in a stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<usize>,
+}
+
+/// One continuation, or a list where there are several prompts or `n` is over 1.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum SglangAnswer {
+    /// One.
+    One(Box<SglangOutput>),
+    /// Several.
+    Many(Vec<SglangOutput>),
+}
+
+/// What is known of a continuation beside its tokens.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SglangMetaInfo {
+    /// The request's `rid`, or one that was made for it.
+    pub id: String,
+    /// What ended it; null while it goes on.
+    pub finish_reason: Option<SglangFinish>,
+    pub prompt_tokens: usize,
+    pub completion_tokens: usize,
+    /// Tokens of the prompt that were not computed again; absent where the engine does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached_tokens: Option<usize>,
+    /// What the weights are called that sampled the last token.
+    pub weight_version: String,
+    /// Which weights sampled which tokens.
+    pub weight_versions: Vec<WeightVersionSpan>,
+    /// Seconds since the request came.
+    pub e2e_latency: f64,
+    #[serde(flatten)]
+    pub logprobs: Option<SglangLogprobs>,
+    #[serde(flatten)]
+    pub mask: Option<SglangSamplingMask>,
+}
+
+/// A log-prob, its token, and the token's text where that was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub(crate) struct SglangLogprob(pub f32, pub TokenId, pub Option<String>);
+
+/// With `return_logprob`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SglangLogprobs {
+    /// Always empty: those of the prompt are not reported.
+    #[schema(value_type = Vec<Vec<Object>>)]
+    pub input_token_logprobs: Vec<SglangLogprob>,
+    /// One entry for each sampled token.
+    #[schema(value_type = Vec<Vec<Object>>)]
+    pub output_token_logprobs: Vec<SglangLogprob>,
+    pub output_token_logprobs_length: usize,
+    /// With `top_logprobs_num`: the most probable tokens at each position.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Vec<Vec<Object>>>>)]
+    pub output_top_logprobs: Option<Vec<Vec<SglangLogprob>>>,
+    /// With `token_ids_logprob`: these tokens at each position.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Vec<Vec<Object>>>>)]
+    pub output_token_ids_logprobs: Option<Vec<Vec<SglangLogprob>>>,
+}
+
+/// With `return_sampling_mask`.
+#[derive(Debug, Serialize, ToSchema)]
+#[expect(clippy::struct_field_names, reason = "they are SGLang's")]
+pub(crate) struct SglangSamplingMask {
+    /// For each token the ids that it was drawn from, ascending.
+    #[schema(value_type = Vec<Vec<TokenId>>)]
+    pub output_token_sampling_mask: SamplingMask,
+    /// The log-prob of each token among those.
+    pub output_token_sampling_logprobs: Vec<f32>,
+    pub output_token_sampling_mask_length: usize,
+}
+
+/// What ended a continuation.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub(crate) enum SglangFinish {
+    /// A token or a text that ends it.
+    Stop { matched: StopReason },
+    /// It has as many tokens as were asked for, or as there is room for.
+    Length { length: usize },
+    /// It was aborted, or the server ended it; what was sampled is valid.
+    Abort { message: &'static str, status_code: Option<u16>, err_type: Option<&'static str> },
+}

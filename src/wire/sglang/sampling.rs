@@ -1,0 +1,152 @@
+//! `sampling_params` in SGLang's words (`srt/sampling/sampling_params.py`), and what they are called elsewhere.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::wire::{
+    error::ApiError,
+    fields::{
+        sampling::{SamplingFields, Stop},
+        structured::StructuredFields,
+    },
+};
+
+/// SGLang's default.
+const MAX_NEW_TOKENS: i64 = 128;
+
+/// How to sample. The defaults are SGLang's, and none of the model's.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+pub(crate) struct SglangSamplingParams {
+    /// Tokens to generate (default 128); null is the room that the prompt leaves.
+    #[serde(default = "max_new_tokens")]
+    pub max_new_tokens: Option<i64>,
+    /// Sample at least this many tokens before one ends the generation.
+    pub min_new_tokens: Option<i64>,
+    /// 0 is greedy, at most 2.
+    pub temperature: Option<f64>,
+    /// In (0, 1].
+    pub top_p: Option<f64>,
+    /// 0 or -1 is off.
+    pub top_k: Option<i64>,
+    /// In [0, 1].
+    pub min_p: Option<f64>,
+    /// In [-2, 2], over output tokens.
+    pub frequency_penalty: Option<f64>,
+    /// In [-2, 2], over output tokens.
+    pub presence_penalty: Option<f64>,
+    /// Over 0, over prompt and output tokens.
+    pub repetition_penalty: Option<f64>,
+    /// Texts that end the generation.
+    pub stop: Option<Stop>,
+    /// Tokens that end the generation.
+    pub stop_token_ids: Option<Vec<i64>>,
+    /// Leave the stop string, and the text of the stop token, in the text.
+    pub no_stop_trim: Option<bool>,
+    /// Go on after the end-of-sequence token.
+    pub ignore_eos: Option<bool>,
+    /// Leave special tokens out of the text (default true).
+    pub skip_special_tokens: Option<bool>,
+    /// False joins special tokens that follow each other directly (default true).
+    pub spaces_between_special_tokens: Option<bool>,
+    /// Token id (as a string) to what is added to its logit.
+    #[schema(value_type = Option<std::collections::HashMap<String, f64>>)]
+    pub logit_bias: Option<BTreeMap<String, f64>>,
+    /// Sequences to generate (default 1).
+    pub n: Option<i64>,
+    /// The same seed gives the same ids.
+    pub sampling_seed: Option<i64>,
+    /// The answer is JSON that keeps to this schema, given as text.
+    pub json_schema: Option<String>,
+    /// A regular expression that matches all of the answer.
+    pub regex: Option<String>,
+    /// A grammar in EBNF.
+    pub ebnf: Option<String>,
+    /// Text and JSON between tags, given as text.
+    pub structural_tag: Option<String>,
+    /// Refused unless null.
+    #[schema(value_type = Option<Object>)]
+    pub stop_regex: Option<Value>,
+    /// Refused unless null or empty.
+    #[schema(value_type = Option<Object>)]
+    pub custom_params: Option<Value>,
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the field may be null")]
+fn max_new_tokens() -> Option<i64> {
+    Some(MAX_NEW_TOKENS)
+}
+
+impl SglangSamplingParams {
+    /// Returns what holds where the request says nothing.
+    pub(crate) fn unsaid() -> Self {
+        Self { max_new_tokens: max_new_tokens(), ..Self::default() }
+    }
+
+    /// Returns the same fields under the names that they have elsewhere.
+    pub(crate) fn into_fields(self) -> Result<SamplingFields, ApiError> {
+        refuse("stop_regex", self.stop_regex.as_ref())?;
+        refuse("custom_params", self.custom_params.as_ref())?;
+        if self.max_new_tokens == Some(0) {
+            return Err(ApiError::invalid(
+                "max_new_tokens",
+                "`max_new_tokens` 0, which scores a prompt, is not served here; ask /v1/completions with `echo`, \
+                 `max_tokens` 0 and `logprobs`",
+            ));
+        }
+        let structured = self.structured()?;
+        Ok(SamplingFields {
+            temperature: self.temperature,
+            top_p: self.top_p,
+            top_k: self.top_k,
+            min_p: self.min_p,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            repetition_penalty: self.repetition_penalty,
+            logit_bias: self.logit_bias,
+            seed: self.sampling_seed,
+            n: self.n,
+            stop: self.stop,
+            stop_token_ids: self.stop_token_ids,
+            include_stop_str_in_output: self.no_stop_trim,
+            ignore_eos: self.ignore_eos,
+            min_tokens: self.min_new_tokens,
+            skip_special_tokens: self.skip_special_tokens,
+            spaces_between_special_tokens: self.spaces_between_special_tokens,
+            structured,
+            ..SamplingFields::default()
+        })
+    }
+
+    /// The form of the answer, in vLLM's words.
+    fn structured(&self) -> Result<StructuredFields, ApiError> {
+        let forms = [
+            ("json_schema", "json", &self.json_schema),
+            ("regex", "regex", &self.regex),
+            ("ebnf", "grammar", &self.ebnf),
+            ("structural_tag", "structural_tag", &self.structural_tag),
+        ];
+        let mut given = forms.into_iter().filter_map(|(name, form, text)| Some((name, form, text.as_ref()?)));
+        let Some((name, form, text)) = given.next() else { return Ok(StructuredFields::default()) };
+        if let Some((other, ..)) = given.next() {
+            return Err(ApiError::invalid(other, format!("`{name}` and `{other}` exclude each other")));
+        }
+        serde_json::from_value(json!({ "structured_outputs": { form: text } })).map_err(ApiError::internal)
+    }
+}
+
+/// Refuses a field that changes what is generated and that tito does not have.
+pub(super) fn refuse(field: &'static str, value: Option<&Value>) -> Result<(), ApiError> {
+    let is_set = |value: &&Value| match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        _ => true,
+    };
+    match value.filter(is_set) {
+        Some(_) => Err(ApiError::invalid(field, format!("`{field}` is not supported by this server"))),
+        None => Ok(()),
+    }
+}
