@@ -144,12 +144,11 @@ fn of_native(native: &NativeSettings, wanted: Wanted<'_>, is_fetched: bool) -> a
         planned.map_err(|reason| anyhow::anyhow!("the model cannot be loaded: {reason}"))??;
     say("kernels", &device)?;
     let cache = megabytes(native.kv_cache_bytes);
-    match cached_tokens {
-        Some(tokens) => {
-            say("keys and values", &format!("{cache}, room for {tokens} tokens of all sequences together"))?
-        }
-        None => say("keys and values", "what the weights leave of the GPU's memory, see --gpu-memory-utilization")?,
-    }
+    let room = match cached_tokens {
+        Some(tokens) => format!("{cache}, room for {tokens} tokens of all sequences together"),
+        None => "what the weights leave of the GPU's memory, see --gpu-memory-utilization".to_owned(),
+    };
+    say("keys and values", &room)?;
     if state_bytes > 0 {
         say("recurrent states", &format!("{state_bytes} bytes for each sequence, out of the same memory"))?;
     }
