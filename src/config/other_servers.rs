@@ -25,6 +25,9 @@ use Instead::{Both, Nothing, Ours};
 struct Row(&'static str, &'static [&'static str], Instead);
 
 const KV_MEMORY: Instead = Ours("--kv-cache-memory BYTES, or --gpu-memory-utilization SHARE on a GPU");
+const ALL_OR_ONE: Instead = Ours(
+    "--kv-cache-memory BYTES where it is for all sequences, as in SGLang, and --max-model-len where it is for one, as in TGI",
+);
 const STEP_TOKENS: Instead = Both("--max-num-batched-tokens");
 const ONE_PROCESS: Instead = Nothing("one process computes the whole model, so start one tito for each copy of it");
 const NOT_PRUNED: Instead = Nothing("requests say how long a prompt and an answer may be, within --max-model-len");
@@ -39,7 +42,7 @@ const ROWS: &[Row] = &[
     Row(SGLANG, &["--tokenizer-path"], Both("--tokenizer")),
     Row(SGLANG, &["--context-length"], Both("--max-model-len")),
     Row(SGLANG, &["--mem-fraction-static"], KV_MEMORY),
-    Row(SGLANG, &["--max-total-tokens"], KV_MEMORY),
+    Row("SGLang's and TGI's", &["--max-total-tokens"], ALL_OR_ONE),
     Row(SGLANG, &["--max-running-requests"], Both("--max-num-seqs")),
     Row(SGLANG, &["--max-queued-requests"], Ours("--max-waiting")),
     Row(SGLANG, &["--max-prefill-tokens", "--chunked-prefill-size"], STEP_TOKENS),
@@ -86,11 +89,11 @@ const ROWS: &[Row] = &[
         &["-ctk", "--cache-type-k", "-ctv", "--cache-type-v"],
         Nothing("keys and values have the type of the arithmetic, see --dtype"),
     ),
-    Row(LLAMA_CPP, &["-fa", "--flash-attn"], Nothing("attention has one way here, which keeps every bit")),
+    Row(LLAMA_CPP, &["-fa", "--flash-attn"], Nothing("no flag chooses how attention is computed")),
     Row(LLAMA_CPP, &["-cb", "--cont-batching"], Nothing("sequences always join the step that is next")),
     Row(LLAMA_CPP, &["--mlock", "--mmap", "--no-mmap"], Nothing("weights are read into memory when the server starts")),
     Row(LLAMA_CPP, &["--rope-scaling", "--rope-freq-base", "--rope-scale", "--rope-freq-scale"], OF_CONFIG),
-    Row(LLAMA_CPP, &["-n", "--predict", "--n-predict"], NOT_PRUNED),
+    Row(LLAMA_CPP, &["--predict", "--n-predict"], NOT_PRUNED),
     Row(LLAMA_CPP, &["--temp", "--top-k", "--top-p", "--min-p", "--repeat-penalty"], OF_REQUESTS),
     Row(
         LLAMA_CPP,
@@ -99,7 +102,7 @@ const ROWS: &[Row] = &[
     ),
     Row(LLAMA_CPP, &["--lora"], Both("--enable-lora --lora-modules NAME=DIR")),
     Row(LLAMA_CPP, &["--metrics"], Nothing("/metrics is always served")),
-    Row(LLAMA_CPP, &["--slots", "--no-slots"], Nothing("/load says how many sequences run and wait")),
+    Row(LLAMA_CPP, &["--slots", "--no-slots"], Nothing("/metrics says how many sequences run and wait")),
     Row(LLAMA_CPP, &["--api-key-file"], Both("--api-key, or the variable VLLM_API_KEY")),
     Row(LLAMA_CPP, &["--ssl-key-file"], Both("--ssl-keyfile")),
     Row(LLAMA_CPP, &["--ssl-cert-file"], Both("--ssl-certfile")),

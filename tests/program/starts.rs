@@ -37,6 +37,10 @@ fn flags_of_other_servers_are_answered_with_their_names_here() {
         (&["-np", "4"], "-np is llama.cpp's: tito and vLLM call it --max-num-seqs"),
         (&["-hf", "org/name"], "-hf is llama.cpp's: tito and vLLM call it MODEL, the argument without a flag"),
         (&["--lora", "a"], "--lora is llama.cpp's: tito and vLLM call it --enable-lora --lora-modules NAME=DIR"),
+        (
+            &["--max-total-tokens", "4096"],
+            "--max-total-tokens is SGLang's and TGI's: tito calls it --kv-cache-memory BYTES where it is for all sequences",
+        ),
         (&["--context-length=4096"], "--context-length is SGLang's: tito and vLLM call it --max-model-len"),
         (
             &["--disable_radix_cache"],
