@@ -42,6 +42,12 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             runtime.shutdown_background();
             served
         }
+        Command::Doctor(args) => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            let examined = runtime.block_on(launch::doctor(*args));
+            runtime.shutdown_background();
+            examined
+        }
         Command::Convert { model, directory, merge: None } => launch::convert(&model, &directory),
         Command::Convert { model, directory, merge: Some(adapter) } => launch::merge(&model, &adapter, &directory),
         Command::TryKernels { set } => launch::try_kernels(&set),

@@ -7,9 +7,9 @@ use std::{collections::BTreeSet, ffi::OsString};
 
 use serde_json::{Map, Value};
 
-use super::{config_file, vllm_flags};
+use super::{config_file, other_servers, vllm_flags};
 
-/// Respells what follows `serve`; other commands stay as they are. `names` are all flags, with their dashes.
+/// Respells what follows `serve` or `doctor`; other commands stay as they are. `names` are all flags, with their dashes.
 pub(super) fn rewrite(arguments: Vec<OsString>, names: &BTreeSet<String>) -> Result<Vec<OsString>, String> {
     let Some(at) = serve_at(&arguments) else { return Ok(arguments) };
     let mut rest = arguments;
@@ -42,7 +42,7 @@ fn serve_at(arguments: &[OsString]) -> Option<usize> {
     let mut at = 1;
     while let Some(argument) = arguments.get(at)?.to_str() {
         match argument {
-            "serve" => return Some(at),
+            "serve" | "doctor" => return Some(at),
             "--log" => at += 2,
             flag if flag.starts_with('-') => at += 1,
             _ => return None,
@@ -112,7 +112,8 @@ fn spelt_one(text: &str, names: &BTreeSet<String>) -> Result<String, String> {
 
 /// The only flag that begins so; what no flag begins with is left to the parser.
 fn in_full(name: &str, names: &BTreeSet<String>) -> Result<String, String> {
-    if names.contains(name) || name == "--" {
+    // A flag of another server is not taken for the beginning of one that is known.
+    if names.contains(name) || name == "--" || other_servers::is_known(name) {
         return Ok(name.to_owned());
     }
     let matches: Vec<&str> = names.iter().filter(|full| full.starts_with(name)).map(String::as_str).collect();

@@ -10,10 +10,12 @@ mod capture;
 mod config_file;
 mod device;
 mod efforts;
+mod examples;
 mod foreign;
 mod harmony;
 mod http;
 mod number;
+mod other_servers;
 mod parsers;
 mod serve;
 mod speculative;
@@ -22,7 +24,11 @@ mod vllm_flags;
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, builder::Styles, error::ErrorKind};
+use clap::{
+    CommandFactory, FromArgMatches, Parser, Subcommand,
+    builder::Styles,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 pub use adapters::AdapterArgs;
 pub use admin::{AdminArgs, Undo, WeightsChange};
@@ -34,7 +40,8 @@ pub use speculative::SpeculativeConfig;
 
 /// Token in, token out: a drop-in for `vllm serve` that continues conversations from the ids that were sampled.
 #[derive(Debug, Parser)]
-#[command(name = "tito", version, styles = Styles::plain(), max_term_width = 100)]
+#[command(name = "tito", bin_name = "tito", version, styles = Styles::plain(), max_term_width = 100,
+          after_help = examples::OF_ALL)]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -60,7 +67,13 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve a model over HTTP.
+    #[command(after_help = examples::OF_SERVE)]
     Serve(Box<ServeArgs>),
+    /// Say what `serve` would do with a model on this machine, and why, without loading its weights.
+    ///
+    /// Takes all flags of `serve`. Ends with 0 if `serve` would start with them, else with 1 and its error.
+    #[command(after_help = examples::OF_DOCTOR)]
+    Doctor(Box<ServeArgs>),
     /// Widen a GGUF file to a Hugging Face directory in bfloat16, or merge an adapter into a directory.
     Convert {
         /// The GGUF file or, with --merge, the directory of the base model.
@@ -112,12 +125,15 @@ impl Arguments {
     /// Reads a command line, and the file that it names. The error knows how to say what is wrong, and that `--help` is
     /// no error.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        let mut command = Self::command().mut_subcommand("serve", foreign::with_vllms_flags);
+        let mut command = Self::command();
+        for name in OF_SERVE {
+            command = command.mut_subcommand(name, foreign::with_vllms_flags);
+        }
         let names = command.find_subcommand("serve").map(foreign::names).unwrap_or_default();
         let arguments = argv::rewrite(arguments.into_iter().collect(), &names)
             .map_err(|reason| usage_error(&mut command, &reason))?;
-        let matches = command.try_get_matches_from_mut(arguments)?;
-        let warning = match matches.subcommand_matches("serve") {
+        let matches = command.try_get_matches_from_mut(&arguments).map_err(|error| in_words(error, &arguments))?;
+        let warning = match OF_SERVE.iter().find_map(|name| matches.subcommand_matches(name)) {
             Some(matches) => foreign::judge(matches).map_err(|reason| usage_error(&mut command, &reason))?,
             None => None,
         };
@@ -130,9 +146,37 @@ impl Arguments {
     pub fn log_filter(&self) -> String {
         match (&self.log, &self.command) {
             (Some(filter), _) => filter.clone(),
-            (None, Command::Serve(args)) => args.logs.filter(),
+            (None, Command::Serve(args) | Command::Doctor(args)) => args.logs.filter(),
             (None, _) => "warn,tito=info".to_owned(),
         }
+    }
+}
+
+/// The commands that take a command line of `vllm serve`.
+const OF_SERVE: [&str; 2] = ["serve", "doctor"];
+
+const NO_MODEL: &str = "no model is named; pass a hub id, a model directory or a .gguf file, for example: \
+                        tito serve HuggingFaceTB/SmolLM2-135M-Instruct";
+
+/// An error of the parser, said in one sentence where more is known than that a name is unknown or missing.
+fn in_words(error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let named: Vec<String> = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(name)) => vec![name.clone()],
+        Some(ContextValue::Strings(names)) => names.clone(),
+        _ => Vec::new(),
+    };
+    let of_serve = arguments.get(1..).unwrap_or_default().iter().any(|word| OF_SERVE.iter().any(|name| word == name));
+    let sentence = match error.kind() {
+        _ if !of_serve => None,
+        ErrorKind::MissingRequiredArgument if named.iter().any(|name| name == "<MODEL>") => Some(NO_MODEL.to_owned()),
+        ErrorKind::UnknownArgument => named.first().and_then(|name| other_servers::answer(arguments, name)),
+        // The parser takes `-hf` for `-h` and `-f`.
+        ErrorKind::DisplayHelp => other_servers::answer(arguments, "-hf"),
+        _ => None,
+    };
+    match sentence {
+        Some(sentence) => clap::Error::raw(ErrorKind::InvalidValue, format!("{sentence}\n")),
+        None => error,
     }
 }
 

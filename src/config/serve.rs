@@ -52,43 +52,43 @@ pub struct ServeArgs {
     pub max_model_len: ModelLength,
 
     /// Sequences computed at the same time; the mistralrs engine computes one at a time whatever is asked.
-    #[arg(long, default_value = "256", value_parser = human_readable_int, value_name = "N")]
+    #[arg(long, help_heading = COMPUTING, default_value = "256", value_parser = human_readable_int, value_name = "N")]
     pub max_num_seqs: usize,
 
     /// Most tokens of a step, prompts and outputs of all sequences together. [default: 512, on a GPU 8192]
-    #[arg(long, value_parser = human_readable_int, value_name = "TOKENS")]
+    #[arg(long, help_heading = COMPUTING, value_parser = human_readable_int, value_name = "TOKENS")]
     pub max_num_batched_tokens: Option<usize>,
 
     /// Drafts that change no bit, on the CPU, as JSON: `{"method":"ngram","num_speculative_tokens":5}`.
-    #[arg(long, value_name = "JSON", value_parser = speculative::parse)]
+    #[arg(long, help_heading = COMPUTING, value_name = "JSON", value_parser = speculative::parse)]
     pub speculative_config: Option<SpeculativeConfig>,
 
     /// Sequences that may wait for a seat; one more is answered with 503.
-    #[arg(long, default_value = "64K", value_parser = human_readable_count, value_name = "N",
+    #[arg(long, help_heading = COMPUTING, default_value = "64K", value_parser = human_readable_count, value_name = "N",
           visible_alias = "max-num-queued-reqs")]
     pub max_waiting: usize,
 
     /// Memory for keys and values, such as `4G`. [default: a quarter of the free memory, on a GPU what
     /// --gpu-memory-utilization leaves]
-    #[arg(long, value_parser = human_readable_size, value_name = "BYTES", visible_alias = "kv-cache-memory-bytes")]
+    #[arg(long, help_heading = COMPUTING, value_parser = human_readable_size, value_name = "BYTES", visible_alias = "kv-cache-memory-bytes")]
     pub kv_cache_memory: Option<u64>,
 
     /// Where the model is computed: `cpu`, `cuda` or `cuda:N`; `auto` is the first GPU if there is one and this build
     /// can use it.
-    #[arg(long, default_value_t, value_name = "DEVICE")]
+    #[arg(long, help_heading = COMPUTING, default_value_t, value_name = "DEVICE")]
     pub device: DeviceArg,
 
     /// Share of a GPU's memory that weights, keys and values and the room of a step may take together.
-    #[arg(long, default_value = "0.92", value_parser = share, value_name = "SHARE",
+    #[arg(long, help_heading = COMPUTING, default_value = "0.92", value_parser = share, value_name = "SHARE",
           visible_alias = "device-memory-utilization")]
     pub gpu_memory_utilization: f64,
 
     /// On a GPU, give every sequence the bits that it would have alone; slower. The CPU does so anyway.
-    #[arg(long)]
+    #[arg(long, help_heading = COMPUTING)]
     pub deterministic: bool,
 
     /// Threads that compute. [default: one for each core]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, help_heading = COMPUTING, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
 
     /// Instructions that compute, for tests. [default: the fastest that the machine has]
@@ -119,6 +119,10 @@ pub struct ServeArgs {
     /// Base of the seeds of requests that bring none.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+
+    /// Connections.
+    #[command(flatten)]
+    pub http: HttpArgs,
 
     /// Chat template: a file, or the template itself. [default: the model's]
     #[arg(long, help_heading = ANSWERS, value_name = "FILE|TEMPLATE")]
@@ -228,17 +232,25 @@ pub struct ServeArgs {
     pub logprobs_mode: LogprobsModeArg,
 
     /// What runs the model.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, help_heading = COMPUTING, value_enum, default_value_t)]
     pub engine: EngineKind,
 
     /// Let mistral.rs serve models that it has not been shown to compute right; /v1/models says so.
-    #[arg(long)]
+    #[arg(long, help_heading = COMPUTING)]
     pub unproven_models: bool,
 
     /// What the scripted engine samples, answer by answer: a JSON string or a list of token ids a line. The last line
     /// also serves every later answer.
     #[arg(long, value_name = "FILE", hide = true)]
     pub script: Option<PathBuf>,
+
+    /// Adapters.
+    #[command(flatten)]
+    pub adapters: AdapterArgs,
+
+    /// Trajectories.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
 
     /// When known ids cannot be provably continued: refuse, count end tokens as NeMo-RL does, or ignore them.
     #[arg(long, help_heading = CONTINUITY, value_enum, default_value_t, value_name = "POLICY")]
@@ -302,21 +314,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "MODEL")]
     pub tokenizer: Option<String>,
 
-    /// Connections.
-    #[command(flatten)]
-    pub http: HttpArgs,
-
     /// The control plane.
     #[command(flatten)]
     pub admin: AdminArgs,
-
-    /// Adapters.
-    #[command(flatten)]
-    pub adapters: AdapterArgs,
-
-    /// Trajectories.
-    #[command(flatten)]
-    pub capture: CaptureArgs,
 
     /// Prompts of gpt-oss.
     #[command(flatten)]
@@ -327,6 +327,7 @@ pub struct ServeArgs {
     pub logs: LogArgs,
 }
 
+const COMPUTING: &str = "Memory and speed";
 const ANSWERS: &str = "Answers";
 const CONTINUITY: &str = "Token continuity";
 const STORE: &str = "Stored responses";

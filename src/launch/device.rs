@@ -4,7 +4,6 @@
 
 use anyhow::bail;
 
-use super::progress::Progress;
 use crate::{
     config::DeviceArg,
     engine::gpu::{self, Trouble},
@@ -19,13 +18,9 @@ pub(super) enum Device {
     Cuda(usize),
 }
 
-/// What `--device` comes to on this machine; one line says so if `auto` has to do without a GPU.
-pub(super) fn choose(asked: DeviceArg, progress: &Progress) -> anyhow::Result<Device> {
-    let (device, without) = decide(asked, gpu::look)?;
-    if let Some(reason) = without {
-        progress.say(&format!("no CUDA device: {reason}; computing on the CPU"));
-    }
-    Ok(device)
+/// What `--device` comes to on this machine, and the reason for which `auto` found no GPU.
+pub(super) fn choose(asked: DeviceArg) -> anyhow::Result<(Device, Option<String>)> {
+    decide(asked, gpu::look)
 }
 
 /// The device, and the reason for which `auto` found no GPU.

@@ -29,19 +29,41 @@ const SPECULATION: &str = "--speculative-config is for the native engine";
 const ROUTED_EXPERTS: &str = "--enable-return-routed-experts is for the native engine";
 const STEP_GATE: &str = "--step-gate is for the native engine";
 
-/// Where the engine computes that the command line asks for.
+/// Where the engine computes that the command line asks for; one line says so if `auto` has to do without a GPU.
 pub(super) fn device(settings: &EngineSettings, progress: &Progress) -> anyhow::Result<Device> {
+    let (device, without) = decide_device(settings)?;
+    if let Some(reason) = without {
+        progress.say(&format!("no CUDA device: {reason}; computing on the CPU"));
+    }
+    Ok(device)
+}
+
+/// Where it computes, and the reason for which `auto` found no GPU.
+pub(super) fn decide_device(settings: &EngineSettings) -> anyhow::Result<(Device, Option<String>)> {
     match settings.kind {
-        EngineKind::Scripted => Ok(Device::Cpu),
-        _ => device::choose(settings.device, progress),
+        EngineKind::Scripted => Ok((Device::Cpu, None)),
+        _ => device::choose(settings.device),
     }
 }
 
-/// Loads the engine that the command line asks for.
-pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
-    let Wanted { settings, device, files, max_model_len, .. } = wanted;
-    // Whatever a thread that loads says when it panics is the reason of the one error that follows.
-    let _silence = Silence::begin();
+/// The engine that is to run a model, and what it is told.
+pub(super) enum Choice {
+    /// The one that plays scripts.
+    Scripted,
+    /// tito's own.
+    Native(Box<native::Found>),
+    /// mistral.rs.
+    Mistralrs {
+        /// Why the native engine is not taken, if it was asked.
+        native_reason: Option<String>,
+        /// Why mistral.rs has not been shown to compute this right, if it has not.
+        unproven: Option<String>,
+    },
+}
+
+/// Chooses the engine that the command line asks for; fails with one sentence if none of them may serve this.
+pub(super) fn choose(wanted: Wanted<'_>) -> anyhow::Result<Choice> {
+    let Wanted { settings, files, .. } = wanted;
     quantization::check(settings.quantization.as_deref(), files)?;
     if settings.script.is_some() && settings.kind != EngineKind::Scripted {
         bail!("--script is for --engine scripted");
@@ -54,19 +76,42 @@ pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Res
         bail!("{flag}");
     }
     match settings.kind {
-        EngineKind::Scripted => scripted(wanted),
+        EngineKind::Scripted => Ok(Choice::Scripted),
         EngineKind::Native => match native::find(settings, files)? {
-            Ok(found) => native::load(settings, device, found, max_model_len, progress).await,
+            Ok(found) => Ok(Choice::Native(Box::new(found))),
             Err(reason) => bail!("the native engine does not serve this model: {reason}"),
         },
-        EngineKind::Mistralrs => mistralrs(wanted, None, progress).await,
+        EngineKind::Mistralrs => mistralrs(wanted, None),
         EngineKind::Auto => match native::find(settings, files)? {
-            Ok(found) => native::load(settings, device, found, max_model_len, progress).await,
+            Ok(found) => Ok(Choice::Native(Box::new(found))),
             Err(reason) => match native_only {
                 Some(flag) => bail!("{flag}, which does not serve this model: {reason}"),
-                None => mistralrs(wanted, Some(&reason), progress).await,
+                None => mistralrs(wanted, Some(reason)),
             },
         },
+    }
+}
+
+/// mistral.rs, where it may serve this; `native_reason` is why the native engine does not, if it was asked.
+fn mistralrs(wanted: Wanted<'_>, native_reason: Option<String>) -> anyhow::Result<Choice> {
+    let unproven = compared::unproven(wanted, native_reason.as_deref())?;
+    Ok(Choice::Mistralrs { native_reason, unproven })
+}
+
+/// Loads the engine that the command line asks for.
+pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
+    let Wanted { settings, device, max_model_len, .. } = wanted;
+    // Whatever a thread that loads says when it panics is the reason of the one error that follows.
+    let _silence = Silence::begin();
+    match choose(wanted)? {
+        Choice::Scripted => scripted(wanted),
+        Choice::Native(found) => native::load(settings, device, *found, max_model_len, progress).await,
+        Choice::Mistralrs { native_reason, unproven } => {
+            if let Some(reason) = native_reason {
+                progress.say(&format!("not with the native engine: {reason}"));
+            }
+            load_mistralrs(wanted, unproven, progress).await
+        }
     }
 }
 
@@ -92,21 +137,15 @@ fn scripted(Wanted { settings, tokenizer, eos, max_model_len, .. }: Wanted<'_>) 
     Ok(Arc::new(engine.lending_seats_after(UNREAD_SEAT)))
 }
 
-/// mistral.rs, where it may serve this; `native_reason` is why the native engine does not, if it was asked.
-async fn mistralrs(
-    wanted: Wanted<'_>,
-    native_reason: Option<&str>,
-    progress: &Progress,
-) -> anyhow::Result<Arc<dyn Engine>> {
-    let unproven = compared::unproven(wanted, native_reason)?;
-    if let Some(reason) = native_reason {
-        progress.say(&format!("not with the native engine: {reason}"));
-    }
-    load_mistralrs(wanted, unproven, progress).await
-}
+/// Why mistral.rs cannot be loaded in this build.
+#[cfg(not(feature = "mistralrs"))]
+pub(super) const LEFT_OUT: Option<&str> =
+    Some("this build leaves the mistralrs engine out; build it with the feature `mistralrs`");
+#[cfg(feature = "mistralrs")]
+pub(super) const LEFT_OUT: Option<&str> = None;
 
 #[cfg(not(feature = "mistralrs"))]
 #[expect(clippy::unused_async, reason = "stands in for the engine that this build leaves out")]
 async fn load_mistralrs(_: Wanted<'_>, _: Option<String>, _: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
-    bail!("this build leaves the mistralrs engine out; build it with the feature `mistralrs`")
+    bail!("{}", LEFT_OUT.unwrap_or_default())
 }

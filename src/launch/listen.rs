@@ -2,12 +2,13 @@
 //! only when the server is ready.
 
 use std::{
+    io::ErrorKind,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use tokio::net::{TcpSocket, UnixSocket, UnixStream};
 
 use super::settings::{Address, Listener};
@@ -100,6 +101,9 @@ fn bind_tcp(host: &str, port: u16, flags: &AddressFlags) -> anyhow::Result<(TcpS
         }
     }
     let (error, address) = last.with_context(|| format!("{host_flag} {host} has no address; {next}"))?;
+    if error.kind() == ErrorKind::AddrInUse {
+        bail!("cannot use {address}: another program listens there; stop it, or {next}");
+    }
     Err(error).with_context(|| format!("cannot use {address}; {next}"))
 }
 
@@ -118,8 +122,14 @@ fn addresses(host: &str, port: u16, flag: &str) -> anyhow::Result<Vec<SocketAddr
 /// A file that a server left behind is in nobody's way.
 async fn bind_unix(path: &Path) -> anyhow::Result<UnixSocket> {
     let is_socket = path.symlink_metadata().is_ok_and(|about| about.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).await.is_err() {
+    if is_socket {
+        ensure!(
+            UnixStream::connect(path).await.is_err(),
+            "another program listens there; stop it, or choose another path"
+        );
         std::fs::remove_file(path)?;
+    } else {
+        ensure!(!path.exists(), "a file that is no socket is there; choose another path");
     }
     let socket = UnixSocket::new_stream()?;
     socket.bind(path)?;

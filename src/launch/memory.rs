@@ -13,28 +13,40 @@ const LEAST_OF_REQUESTS: u64 = 1 << 26;
 /// Where nothing says how much there is.
 const ELSE_OF_REQUESTS: u64 = 1 << 29;
 
+/// What to do about weights that are too large.
+const SMALLER: &str =
+    "serve a quantised .gguf file of the model, or a smaller model; --dtype bfloat16 takes half of what float32 takes";
+
 /// Refuses what the machine cannot hold whatever else gives way: the system would give addresses for it all the same,
 /// and end the process when they are used. `cache` is what keys and values were said to take.
 pub(super) fn check(weights: u64, cache: Option<u64>) -> anyhow::Result<()> {
-    let Some(stated) = stated(&["MemTotal:", "SwapTotal:"]) else { return Ok(()) };
-    compare(weights, cache, limit().map_or(stated, |limit| limit.min(stated)))
+    all().map_or(Ok(()), |all| compare(weights, cache, all))
+}
+
+/// The memory that this process could have at the most, if the system says so.
+pub(super) fn all() -> Option<u64> {
+    let stated = stated(&["MemTotal:", "SwapTotal:"])?;
+    Some(limit().map_or(stated, |limit| limit.min(stated)))
 }
 
 fn compare(weights: u64, cache: Option<u64>, memory: u64) -> anyhow::Result<()> {
     let there = format!("more than the {} of memory that there are", megabytes(memory));
     if weights > memory {
-        bail!("the model's weights take {}, {there}", megabytes(weights));
+        bail!("the model's weights take {}, {there}; {SMALLER}", megabytes(weights));
     }
     match cache {
         Some(cache) if weights.saturating_add(cache) > memory => {
             let (cache, weights) = (megabytes(cache), megabytes(weights));
-            bail!("the {cache} of --kv-cache-memory and the {weights} of the model's weights are {there}")
+            bail!(
+                "the {cache} of --kv-cache-memory and the {weights} of the model's weights are {there}; lower --kv-cache-memory"
+            )
         }
         _ => Ok(()),
     }
 }
 
-fn megabytes(bytes: u64) -> String {
+/// So many bytes, for people.
+pub(super) fn megabytes(bytes: u64) -> String {
     format!("{} MB", bytes.div_ceil(1_000_000))
 }
 
@@ -63,9 +75,9 @@ mod tests {
     fn what_no_memory_holds_is_refused_with_the_numbers() {
         let refusal = |weights, cache| compare(weights, cache, 8_000_000_000).unwrap_err().to_string();
         let there = "more than the 8000 MB of memory that there are";
-        assert_eq!(refusal(9_000_000_000, None), format!("the model's weights take 9000 MB, {there}"));
+        assert_eq!(refusal(9_000_000_000, None), format!("the model's weights take 9000 MB, {there}; {SMALLER}"));
         let together = "the 7000 MB of --kv-cache-memory and the 2000 MB of the model's weights are";
-        assert_eq!(refusal(2_000_000_000, Some(7_000_000_000)), format!("{together} {there}"));
+        assert_eq!(refusal(2_000_000_000, Some(7_000_000_000)), format!("{together} {there}; lower --kv-cache-memory"));
         assert!(compare(u64::MAX, Some(u64::MAX), 8).is_err());
         assert!(compare(2_000_000_000, Some(6_000_000_000), 8_000_000_000).is_ok());
         assert!(compare(7_000_000_000, None, 8_000_000_000).is_ok());

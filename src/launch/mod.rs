@@ -7,6 +7,7 @@ mod admin;
 mod capture;
 mod compared;
 mod device;
+mod doctor;
 mod engine;
 mod harmony;
 mod inspect;
@@ -82,6 +83,15 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let stop = server::stop_signal()?;
     let ports = Ports { main: Port { endpoint, app }, admin };
     server::serve(ports, work, &config, stop).await.context("the server failed")
+}
+
+/// Prints what [`serve`] would do with the same command line on this machine.
+///
+/// # Errors
+///
+/// What it would fail with, as far as that shows without weights, adapters and stores.
+pub async fn doctor(args: ServeArgs) -> anyhow::Result<()> {
+    doctor::examine(PortSettings::of(&args)?.listener, &Settings::of(&args)?).await
 }
 
 /// Samples the turns of a capture again, or those of one trajectory, and prints which of them come out as they are kept;

@@ -15,7 +15,15 @@ use crate::{
 
 /// The model's files, with the tokenizer that was asked for.
 pub(super) async fn files(model: &ModelSettings, progress: &Progress) -> anyhow::Result<ModelFiles> {
-    let hub = model.hub(progress.downloads());
+    files_by(model, model.hub(progress.downloads())).await
+}
+
+/// The same, though a hub is not asked for the weights.
+pub(super) async fn files_without_weights(model: &ModelSettings, progress: &Progress) -> anyhow::Result<ModelFiles> {
+    files_by(model, HubOptions { without_weights: true, ..model.hub(progress.downloads()) }).await
+}
+
+async fn files_by(model: &ModelSettings, hub: HubOptions) -> anyhow::Result<ModelFiles> {
     let files = ModelFiles::resolve(&model.name, &hub).await?;
     let Some(tokenizer) = model.tokenizer.as_deref().filter(|tokenizer| *tokenizer != model.name) else {
         return Ok(files);
@@ -90,7 +98,9 @@ pub(super) fn given_template(model: &ModelSettings) -> anyhow::Result<Option<(St
 pub(super) fn max_model_len(model: &ModelSettings, files: &ModelFiles) -> anyhow::Result<usize> {
     match (model.max_model_len, files.max_model_len()) {
         (ModelLength::Tokens(asked), Some(longest)) if asked > longest => {
-            bail!("--max-model-len {asked} is more than the {longest} tokens that the model is made for");
+            bail!(
+                "--max-model-len {asked} is more than the {longest} tokens that the model is made for; leave it out, or pass at most {longest}"
+            );
         }
         (ModelLength::Tokens(asked), _) if asked > MOST_POSITIONS => {
             bail!("--max-model-len {asked} is more than the {MOST_POSITIONS} tokens that any model is made for");

@@ -44,14 +44,13 @@ pub(super) fn find(asked: &EngineSettings, files: &ModelFiles) -> anyhow::Result
     Ok(native::supports(&config).map(|()| Found { config, source }))
 }
 
-/// Loads the engine.
-pub(super) async fn load(
+/// What the engine is told; fails with one sentence if the machine cannot hold the weights.
+pub(super) async fn settings(
     asked: &EngineSettings,
     device: Device,
     Found { config, source }: Found,
     max_model_len: usize,
-    progress: &Progress,
-) -> anyhow::Result<Arc<dyn Engine>> {
+) -> anyhow::Result<NativeSettings> {
     let asked_kernels = asked.kernels.as_deref().map(kernels::named).transpose()?;
     let unusable_kernels = match device {
         Device::Cpu => kernels::unusable(asked_kernels).await?,
@@ -75,13 +74,25 @@ pub(super) async fn load(
         kernels: asked_kernels,
         unusable_kernels,
     };
+    if device == Device::Cpu {
+        memory::check(weight_bytes(&settings)?, asked.kv_cache_memory)?;
+    }
+    Ok(settings)
+}
+
+/// Loads the engine.
+pub(super) async fn load(
+    asked: &EngineSettings,
+    device: Device,
+    found: Found,
+    max_model_len: usize,
+    progress: &Progress,
+) -> anyhow::Result<Arc<dyn Engine>> {
+    let settings = settings(asked, device, found, max_model_len).await?;
     if let Device::Cuda(number) = device {
         progress.say(&format!(
             "on cuda:{number} the native engine is new: run scripts/gpu-check on this machine before you trust it"
         ));
-    }
-    if device == Device::Cpu {
-        memory::check(weight_bytes(&settings)?, asked.kv_cache_memory)?;
     }
     let step = Arc::new(progress.step("loading the model"));
     let counted = Arc::clone(&step);
@@ -112,7 +123,7 @@ fn as_wanted(
 }
 
 /// What the weights take once they are loaded.
-fn weight_bytes(settings: &NativeSettings) -> anyhow::Result<u64> {
+pub(super) fn weight_bytes(settings: &NativeSettings) -> anyhow::Result<u64> {
     let size = |path: &Path| {
         let metadata = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         anyhow::Ok(metadata.len())

@@ -18,6 +18,7 @@ struct Flag<P> {
     name: fn(P) -> &'static str,
     marks: fn() -> String,
     names: fn() -> Vec<&'static str>,
+    needed_tokens: fn(P) -> &'static [&'static str],
 }
 
 const CALLS: Flag<ToolParser> = Flag {
@@ -26,6 +27,7 @@ const CALLS: Flag<ToolParser> = Flag {
     name: ToolParser::name,
     marks: tool_marks,
     names: || ToolParser::names().collect(),
+    needed_tokens: ToolParser::needed_tokens,
 };
 
 const REASONING: Flag<ReasoningParser> = Flag {
@@ -34,6 +36,7 @@ const REASONING: Flag<ReasoningParser> = Flag {
     name: ReasoningParser::name,
     marks: reasoning_marks,
     names: || ReasoningParser::names().collect(),
+    needed_tokens: ReasoningParser::needed_tokens,
 };
 
 /// What flags and the chat templates choose: the one for requests with tools, and the one for others.
@@ -47,6 +50,15 @@ pub(super) fn chosen(
         auto: settings.auto_tool_choice,
         reasoning: REASONING.chosen(settings.reasoning, without, progress)?,
     })
+}
+
+/// What `auto` would choose for calls and for reasoning by the chat templates, or why it would not or could not.
+pub(super) fn fitting(
+    (with_tools, without): (Option<&str>, Option<&str>),
+    tokenizer: &Tokenizer,
+) -> [(&'static str, Result<&'static str, String>); 2] {
+    let (calls, reasoning) = (CALLS.fitting(with_tools, tokenizer), REASONING.fitting(without, tokenizer));
+    [(CALLS.spelling, calls), (REASONING.spelling, reasoning)]
 }
 
 impl<P: Copy> Flag<P> {
@@ -63,6 +75,17 @@ impl<P: Copy> Flag<P> {
         };
         progress.say(&format!("{} auto is {}, by the chat template", self.spelling, (self.name)(parser)));
         Ok(Some(parser))
+    }
+
+    /// What the template shows, if the tokenizer has what it takes.
+    fn fitting(&self, template: Option<&str>, tokenizer: &Tokenizer) -> Result<&'static str, String> {
+        let template = template.ok_or_else(|| "there is no chat template".to_owned())?;
+        let parser = (self.of_template)(template).map_err(|reason| reason.to_string())?;
+        let name = (self.name)(parser);
+        match lacking((self.needed_tokens)(parser), tokenizer) {
+            Some(token) => Err(format!("{name} would be it, and the tokenizer has no token {token}")),
+            None => Ok(name),
+        }
     }
 
     fn of(&self, template: Option<&str>) -> anyhow::Result<P> {
@@ -93,11 +116,16 @@ pub(super) fn check(
     ];
     for (flag, chosen) in flags {
         let Some((name, needed)) = chosen else { continue };
-        if let Some(token) = needed.iter().find(|token| tokenizer.id_of(token).is_none()) {
+        if let Some(token) = lacking(needed, tokenizer) {
             bail!("{flag} {name} cannot be used with the tokenizer of {model}: it has no token {token}");
         }
     }
     Ok(())
+}
+
+/// The first token that the tokenizer does not have.
+fn lacking(needed: &'static [&'static str], tokenizer: &Tokenizer) -> Option<&'static str> {
+    needed.iter().copied().find(|token| tokenizer.id_of(token).is_none())
 }
 
 #[cfg(test)]

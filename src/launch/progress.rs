@@ -16,6 +16,8 @@ use crate::model::{DownloadEvent, DownloadProgress};
 pub(super) struct Progress {
     /// `None` where no person watches.
     bars: Option<MultiProgress>,
+    /// Nothing is said of steps that take no time.
+    is_silent: bool,
 }
 
 /// A step that is being taken.
@@ -25,6 +27,14 @@ pub(super) struct Step {
     bar: Option<ProgressBar>,
     /// When the last line was written, where there is no bar.
     last_line: Mutex<Instant>,
+    is_silent: bool,
+}
+
+/// A file that is being fetched.
+struct Download {
+    step: Step,
+    received: u64,
+    all: u64,
 }
 
 const SPINNER: &str = "{spinner} {wide_msg} {elapsed}";
@@ -45,44 +55,53 @@ fn line(text: &str) {
 
 impl Progress {
     pub(super) fn new() -> Self {
-        Self { bars: std::io::stderr().is_terminal().then(MultiProgress::new) }
+        Self { bars: std::io::stderr().is_terminal().then(MultiProgress::new), is_silent: false }
+    }
+
+    /// Reports downloads only.
+    pub(super) fn silent() -> Self {
+        Self { is_silent: true, ..Self::new() }
     }
 
     /// Starts a step.
     pub(super) fn step(&self, name: &str) -> Step {
-        let bar = self.bars.as_ref().map(|bars| {
+        let bars = self.bars.as_ref().filter(|_| !self.is_silent);
+        let bar = bars.map(|bars| {
             let bar = bars.add(ProgressBar::new_spinner().with_style(style(SPINNER)).with_message(name.to_owned()));
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
         });
-        if bar.is_none() {
+        if bar.is_none() && !self.is_silent {
             line(&format!("{name} ..."));
         }
-        let started = Instant::now();
-        Step { name: name.to_owned(), started, bar, last_line: Mutex::new(started) }
+        Step { is_silent: self.is_silent, ..Step::new(name.to_owned(), bar) }
     }
 
     /// Reports downloads, one file at a time.
     pub(super) fn downloads(&self) -> DownloadProgress {
         let bars = self.bars.clone();
-        let current = Mutex::new(None::<ProgressBar>);
-        Arc::new(move |event| match (event, &bars) {
-            (DownloadEvent::Started { file, size_bytes }, Some(bars)) => {
-                let bar = bars.add(ProgressBar::new(size_bytes as u64).with_style(style(BYTES)));
-                bar.set_message(file.to_owned());
-                *current.lock() = Some(bar);
+        let current = Mutex::new(None::<Download>);
+        Arc::new(move |event| match event {
+            DownloadEvent::Started { file, size_bytes } => {
+                let name = format!("fetching {file}");
+                let bar = bars.as_ref().map(|bars| {
+                    let bar = bars.add(ProgressBar::new(size_bytes as u64).with_style(style(BYTES)));
+                    bar.with_message(name.clone())
+                });
+                if bar.is_none() {
+                    line(&format!("{name} ({} MB) ...", size_bytes.div_ceil(1_000_000)));
+                }
+                *current.lock() = Some(Download { step: Step::new(name, bar), received: 0, all: size_bytes as u64 });
             }
-            (DownloadEvent::Started { file, size_bytes }, None) => {
-                line(&format!("fetching {file} ({} MB) ...", size_bytes.div_ceil(1_000_000)));
-            }
-            (DownloadEvent::Received { bytes }, _) => {
-                if let Some(bar) = current.lock().as_ref() {
-                    bar.inc(bytes as u64);
+            DownloadEvent::Received { bytes } => {
+                if let Some(Download { step, received, all }) = current.lock().as_mut() {
+                    *received = received.saturating_add(bytes as u64).min(*all);
+                    step.bytes(*received, *all);
                 }
             }
-            (DownloadEvent::Finished, _) => {
-                if let Some(bar) = current.lock().take() {
-                    bar.finish_and_clear();
+            DownloadEvent::Finished => {
+                if let Some(Download { step, .. }) = current.lock().take() {
+                    step.done_if_long();
                 }
             }
         })
@@ -91,6 +110,7 @@ impl Progress {
     /// Says something between two steps.
     pub(super) fn say(&self, text: &str) {
         match &self.bars {
+            _ if self.is_silent => {}
             Some(bars) => _ = bars.println(text),
             None => line(text),
         }
@@ -106,6 +126,11 @@ impl Progress {
 }
 
 impl Step {
+    fn new(name: String, bar: Option<ProgressBar>) -> Self {
+        let started = Instant::now();
+        Self { name, started, bar, last_line: Mutex::new(started), is_silent: false }
+    }
+
     /// Reports that `done` of `all` parts are through.
     pub(super) fn count(&self, done: usize, all: usize) {
         if let Some(bar) = &self.bar {
@@ -128,7 +153,7 @@ impl Step {
             return;
         }
         let (now, mut last) = (Instant::now(), self.last_line.lock());
-        if done < all && now.duration_since(*last) >= BETWEEN_LINES {
+        if !self.is_silent && done < all && now.duration_since(*last) >= BETWEEN_LINES {
             *last = now;
             line(&format!("{}: {}", self.name, so_far(done, all, now.duration_since(self.started))));
         }
@@ -140,8 +165,15 @@ impl Step {
         let _ = write!(text, ": {:.1} s", self.started.elapsed().as_secs_f64());
         match self.bar {
             Some(bar) => bar.finish_and_clear(),
+            None if self.is_silent => {}
             None => line(&text),
         }
+    }
+
+    /// Ends the step, without a line if there was none of its progress.
+    fn done_if_long(self) {
+        let is_short = self.started.elapsed() < BETWEEN_LINES;
+        Self { is_silent: is_short, ..self }.done();
     }
 }
 

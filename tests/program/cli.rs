@@ -24,10 +24,30 @@ fn path(path: &Path) -> &str {
 fn help_and_version_are_on_standard_output() {
     let help = run(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
-    for command in ["serve", "convert", "inspect", "openapi"] {
+    for command in ["serve", "doctor", "convert", "inspect", "openapi", "Usage: tito "] {
         assert!(help.out.contains(command), "{}", help.out);
     }
+    assert!(help.out.contains("\nExamples:\n  tito serve HuggingFaceTB/SmolLM2-135M-Instruct "), "{}", help.out);
     let serve = run(&["serve", "--help"]);
+    let examples = serve.out.split_once("\nExamples:\n").unwrap().1;
+    assert!(
+        examples.lines().count() >= 3 && examples.lines().all(|line| line.starts_with("  tito serve ")),
+        "{examples}"
+    );
+    // What a newcomer needs comes first.
+    let headings = [
+        "Arguments",
+        "Model",
+        "Memory and speed",
+        "HTTP",
+        "Answers",
+        "Adapters",
+        "Trajectories",
+        "Token continuity",
+        "Logs",
+    ];
+    let at = headings.map(|heading| serve.out.find(&format!("\n{heading}:\n")).unwrap_or_else(|| panic!("{heading}")));
+    assert!(at.is_sorted(), "{}", serve.out);
     for part in
         ["--served-model-name", "--max-model-len", "--logprobs-mode", "--return-tokens-as-token-ids", "--api-key"]
             .into_iter()

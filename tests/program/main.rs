@@ -16,6 +16,8 @@ mod connections;
 mod damage;
 #[path = "../it/damaged.rs"]
 mod damaged;
+/// What `tito doctor` says.
+mod doctor;
 /// Files that are not what they are said to be, or lie elsewhere.
 mod hostile_files;
 /// HTTP/2, as clients ask who know it before.
@@ -36,6 +38,8 @@ mod quantized;
 mod replay;
 #[path = "../../fuzz/src/specimen.rs"]
 mod specimen;
+/// Starts that fail: one sentence, and the next step.
+mod starts;
 /// Stores that cannot be used.
 mod store;
 /// Templates of models that are made to stop the server.

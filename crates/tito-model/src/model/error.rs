@@ -12,17 +12,17 @@ pub enum ModelError {
     #[error("{} is neither a .gguf file nor a model directory", .0.display())]
     NotAModel(PathBuf),
     /// The hub's cache lacks the model, and the network may not be used.
-    #[error("{0} is not in the local Hugging Face cache and HF_HUB_OFFLINE is set")]
+    #[error(
+        "{0} is neither a directory here nor in the local Hugging Face cache, and HF_HUB_OFFLINE is set: unset it to download the \
+         model, or pass a directory"
+    )]
     NotCached(String),
     /// The hub refused or could not be reached.
-    #[error(
-        "cannot download {model} from the Hugging Face hub: {reason}; check the name, the network and, for a gated \
-         model, the token, or set HF_HUB_OFFLINE=1 to use the local cache only"
-    )]
+    #[error("cannot download {model}: {reason}")]
     Hub {
         /// The hub id.
         model: String,
-        /// What the hub's client met.
+        /// What the hub's client met, and what to do about it.
         reason: String,
     },
     /// A directory lacks a file.

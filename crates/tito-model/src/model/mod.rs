@@ -156,10 +156,8 @@ impl ModelFiles {
 
     fn open_directory(directory: &Path) -> Result<Self, ModelError> {
         let path = directory.join("config.json");
-        let raw = json::read_object(&path)?.ok_or_else(|| ModelError::Missing {
-            path: path.clone(),
-            next: "pass a directory as Transformers' save_pretrained writes it",
-        })?;
+        let raw = json::read_object(&path)?
+            .ok_or_else(|| ModelError::Missing { path: path.clone(), next: instead_of_config(directory) })?;
         let config = ModelConfig::parse(raw, &path)?;
         config.check_ends(&config.eos_token_ids, &path)?;
         let own = directory.join(GENERATION_CONFIG);
@@ -216,6 +214,17 @@ impl ModelFiles {
     /// Unlike in vLLM, `rope_scaling` does not lengthen it.
     pub fn max_model_len(&self) -> Option<usize> {
         self.config.max_position_embeddings
+    }
+}
+
+/// What to do about a directory without config.json.
+fn instead_of_config(directory: &Path) -> &'static str {
+    let is_gguf = |path: PathBuf| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let mut entries = directory.read_dir().into_iter().flatten().flatten();
+    if entries.any(|entry| is_gguf(entry.path())) {
+        "the directory has GGUF files: pass the path of one of them"
+    } else {
+        "pass a directory as Transformers' save_pretrained writes it"
     }
 }
 

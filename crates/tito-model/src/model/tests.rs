@@ -58,7 +58,9 @@ async fn an_argument_that_is_nothing_is_explained() {
         |model: &'static str| async move { ModelFiles::resolve(model, &offline()).await.unwrap_err().to_string() };
     assert!(message("no/such/path").await.starts_with("no such file or directory: no/such/path; pass a .gguf file"));
     assert!(message("models/missing.gguf").await.starts_with("no such file or directory"));
-    assert_eq!(message("org/name").await, "org/name is not in the local Hugging Face cache and HF_HUB_OFFLINE is set");
+    let expected = "org/name is neither a directory here nor in the local Hugging Face cache, and HF_HUB_OFFLINE is set: unset it \
+                    to download the model, or pass a directory";
+    assert_eq!(message("org/name").await, expected);
     let other = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
     assert!(message(other).await.ends_with("Cargo.toml is neither a .gguf file nor a model directory"));
 }

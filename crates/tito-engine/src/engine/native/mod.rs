@@ -13,6 +13,7 @@ mod executor;
 mod jobs;
 mod kv_cache;
 mod model;
+mod plan;
 mod processor;
 mod recurrence;
 mod room;
@@ -26,7 +27,6 @@ mod weights;
 
 use std::{
     collections::BTreeMap,
-    num::NonZero,
     path::Path,
     pin::Pin,
     sync::{
@@ -42,19 +42,20 @@ use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 
 pub use self::drafts::Speculation;
+pub use self::plan::{Plan, plan};
 pub use self::processor::try_kernels;
 pub use self::settings::{Device, Dtype, KernelName, KernelSet, Mismatch, NativeSettings, WeightsSource};
 pub use self::step_gate::StepGate;
 use self::{
     backend::{Backend, NoRoom},
-    cpu::{CpuBackend, Pool, Precision},
+    cpu::Pool,
     cuda::{DeviceBackend, Gpu},
     executor::{Command, Entry, Executor},
     model::{AdapterSites, ConfigError, Model, ModelShape, Room},
     room::Wanted,
     scheduler::{Bounds, Scheduler},
     status::Status,
-    weights::{GgufWeights, Rounded, Weights, WeightsError},
+    weights::{Weights, WeightsError},
 };
 use super::{
     AdapterLimits, Engine, EngineAdapters, EngineControl, EngineError, EngineInfo, EngineLoad, EngineOutput, Party,
@@ -62,10 +63,7 @@ use super::{
     backlog::{Backlog, Bounds as BacklogBounds, Receiver},
     meters::EngineMeters,
 };
-use crate::{
-    gguf::GgufFile,
-    weights::peft::{PeftAdapter, PeftModule},
-};
+use crate::weights::peft::{PeftAdapter, PeftModule};
 
 /// Why the engine did not start.
 #[derive(Debug, thiserror::Error)]
@@ -193,18 +191,7 @@ impl NativeEngine {
     ///
     /// Takes seconds and blocks: not for an async thread.
     pub fn load(settings: &NativeSettings, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<Self, LoadError> {
-        let shape = ModelShape::read(&settings.config)?;
-        shape.check_length(settings.max_model_len)?;
-        if settings.return_routed_experts && shape.routes().is_none() {
-            return Err(LoadError::Unsupported(
-                "--enable-return-routed-experts is for models with mixtures of experts, and this one has none"
-                    .to_owned(),
-            ));
-        }
-        check_speculation(settings, &shape)?;
-        let weights = open(settings)?;
-        let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        let pool = Pool::new(settings.threads.unwrap_or(cores).max(1)).map_err(LoadError::Thread)?;
+        let plan::Checked { shape, weights, pool } = plan::checked(settings)?;
         let loading = Loading { settings, shape, weights: &*weights, pool, progress };
         match settings.device {
             Device::Cpu => Self::on_processor(loading),
@@ -214,18 +201,7 @@ impl NativeEngine {
 
     fn on_processor(loading: Loading<'_>) -> Result<Self, LoadError> {
         let Loading { settings, shape, weights, pool, progress } = loading;
-        let processor = processor::choose(settings, pool)?;
-        let precision = match settings.dtype {
-            Dtype::Bf16 => Precision::Bf16,
-            Dtype::F32 => Precision::F32,
-        };
-        let device = format!("cpu ({}, {} threads)", processor.set, processor.pool.threads());
-        let mut backend = CpuBackend::new(processor, precision);
-        backend = match settings.source {
-            WeightsSource::Coded(_) => backend.keeping_codes(),
-            WeightsSource::Gguf { keep_blocks: true, .. } => backend.keeping_blocks(),
-            WeightsSource::Directory(_) | WeightsSource::Gguf { .. } => backend,
-        };
+        let (device, backend) = plan::on_processor(settings, pool)?;
         let bytes = settings.kv_cache_bytes;
         let room = wanted(settings, &backend, &shape).divide(bytes)?;
         let model = Model::load(backend, shape, weights, progress)?;
@@ -362,32 +338,6 @@ impl NativeEngine {
 fn gone() -> EngineError {
     EngineError::Failed("the engine's thread is gone".to_owned())
 }
-
-fn open(settings: &NativeSettings) -> Result<Box<dyn Weights>, LoadError> {
-    match &settings.source {
-        WeightsSource::Directory(path) => Ok(weights::open_directory(path, &settings.config)?),
-        WeightsSource::Coded(path) => Ok(weights::open_coded(path, &settings.config)?),
-        WeightsSource::Gguf { path, keep_blocks } => {
-            let file = GgufFile::open(path).map_err(WeightsError::from)?;
-            let weights = GgufWeights::open(&file)?;
-            Ok(if *keep_blocks { Box::new(weights) } else { Box::new(Rounded(weights)) })
-        }
-    }
-}
-
-/// Refuses drafts where they would change bits, or cannot be taken back.
-fn check_speculation(settings: &NativeSettings, shape: &ModelShape) -> Result<(), LoadError> {
-    let reason = match settings.device {
-        _ if settings.speculation.is_none() => return Ok(()),
-        Device::Cuda { .. } => "--speculative-config is for the CPU: drafts were not shown to change no bit on a GPU",
-        Device::Cpu if shape.layers.iter().any(|layer| layer.recurrent.is_some()) => {
-            "--speculative-config is not for models with recurrent states, which cannot go back over a draft"
-        }
-        Device::Cpu => return Ok(()),
-    };
-    Err(LoadError::Unsupported(reason.to_owned()))
-}
-
 /// What there is to be room for.
 fn wanted<B: Backend>(settings: &NativeSettings, backend: &B, shape: &ModelShape) -> Wanted {
     let (block_bytes, slot_bytes) = (Model::block_bytes(backend, shape), Model::<B>::slot_bytes(shape));

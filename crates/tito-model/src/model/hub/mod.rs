@@ -1,5 +1,7 @@
 //! Models of the Hugging Face hub, in the cache that all its clients share.
 
+mod fault;
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -7,7 +9,7 @@ use std::{
 
 use hf_hub::{
     Cache, Repo, RepoType,
-    api::tokio::{Api, ApiBuilder, Progress},
+    api::tokio::{Api, ApiBuilder, ApiError, Progress},
 };
 
 use super::ModelError;
@@ -106,12 +108,19 @@ fn cached(model: &str, revision: &str, options: &HubOptions) -> Option<PathBuf> 
 }
 
 async fn download(model: &str, revision: &str, options: &HubOptions) -> Result<PathBuf, String> {
-    let api = api(options).map_err(|error| error.to_string())?;
-    let info = api.repo(repo(model, revision)).info().await.map_err(|error| error.to_string())?;
+    let hub = options.endpoint.as_deref().unwrap_or("https://huggingface.co");
+    let told = |error: ApiError| fault::in_words(&error, model, hub);
+    let api = api(options).map_err(told)?;
+    let info = api.repo(repo(model, revision)).info().await.map_err(told)?;
+    let files: Vec<&str> = info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).collect();
+    // A tokenizer may lie alone.
+    if !(options.without_weights && files.contains(&"tokenizer.json")) {
+        fault::check_files(&files)?;
+    }
     // Pinned to the commit, the files fit together even if the branch moves on meanwhile.
     let pinned = api.repo(repo(model, &info.sha));
     let directory = snapshot(model, &info.sha, options);
-    for file in info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).filter(|file| is_wanted(file)) {
+    for file in files.into_iter().filter(|file| is_wanted(file)) {
         if options.without_weights && has_extension(file, &["safetensors"]) {
             continue;
         }
@@ -119,9 +128,10 @@ async fn download(model: &str, revision: &str, options: &HubOptions) -> Result<P
             continue;
         }
         let reporter = Reporter(Arc::clone(&options.progress));
-        let path = pinned.download_with_progress(file, reporter).await.map_err(|error| format!("{file}: {error}"))?;
+        let path = pinned.download_with_progress(file, reporter).await;
+        let path = path.map_err(|error| format!("{file}: {}", told(error)))?;
         if path != directory.join(file) {
-            return Err(format!("{file}: the hub answered with another commit than {}", info.sha));
+            return Err(format!("{file}: the hub answered with another commit than {}; try again", info.sha));
         }
     }
     if options.without_weights {
@@ -135,7 +145,7 @@ async fn download(model: &str, revision: &str, options: &HubOptions) -> Result<P
     Ok(directory)
 }
 
-fn api(options: &HubOptions) -> Result<Api, hf_hub::api::tokio::ApiError> {
+fn api(options: &HubOptions) -> Result<Api, ApiError> {
     let mut builder = ApiBuilder::from_cache(Cache::new(options.cache_dir.clone())).with_progress(false);
     if let Some(token) = &options.token {
         builder = builder.with_token(Some(token.clone()));

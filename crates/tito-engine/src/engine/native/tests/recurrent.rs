@@ -1,7 +1,13 @@
 //! Models whose layers have recurrent states, as their users see them.
 
 use super::{super::*, *};
-use crate::engine::{Memory, native::model::tests::families::Golden};
+use crate::engine::{
+    Memory,
+    native::{
+        cpu::{CpuBackend, Precision},
+        model::tests::families::Golden,
+    },
+};
 
 /// Gated delta rules with attention and experts, Mamba 2 with attention, short convolutions with attention.
 const MODELS: [&str; 3] = ["families/qwen3_next_plain", "families/nemotron_h_plain", "families/lfm2_plain"];

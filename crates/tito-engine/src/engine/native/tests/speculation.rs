@@ -9,7 +9,7 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, Share
 use parking_lot::Mutex;
 
 use super::{recurrent, routes::routed, *};
-use crate::engine::native::{check_speculation, model::tests::families::Golden};
+use crate::engine::native::{model::tests::families::Golden, plan::check_speculation};
 
 const NGRAM: Speculation = Speculation { num_speculative_tokens: 5, prompt_lookup_max: 3, prompt_lookup_min: 1 };
 

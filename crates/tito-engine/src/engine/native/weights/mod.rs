@@ -42,6 +42,14 @@ pub(crate) enum WeightsError {
         /// Why.
         source: std::io::Error,
     },
+    /// A directory has no weights in the format that is read.
+    #[error("{} has no weights: neither model.safetensors nor model.safetensors.index.json is there; {next}", path.display())]
+    Absent {
+        /// The directory.
+        path: PathBuf,
+        /// What to do about it.
+        next: &'static str,
+    },
     /// A file is not what its name says.
     #[error("{} is not a usable {}: {reason}", path.display(), kind(path))]
     Format {

@@ -61,8 +61,10 @@ impl SafetensorsFiles {
             let text = files::read_text(&index, MOST_INDEX_BYTES).map_err(read_error(&index))?;
             let index: Index = serde_json::from_str(&text).map_err(|error| format_error(&index, fault(&error)))?;
             index.weight_map.into_values().collect()
-        } else {
+        } else if directory.join("model.safetensors").exists() {
             BTreeSet::from(["model.safetensors".to_owned()])
+        } else {
+            return Err(absent(directory));
         };
         let mut files = Self { files: Vec::new(), tensors: BTreeMap::new() };
         for name in names {
@@ -188,6 +190,18 @@ fn zeros(bytes: usize) -> Result<Vec<u8>, WeightsError> {
     files::zeros(bytes).map_err(|_| WeightsError::NoRoom)
 }
 
+/// There are no weights, or none in this format.
+fn absent(directory: &Path) -> WeightsError {
+    let has = |name: &str| directory.join(name).exists();
+    let next = if ["pytorch_model.bin", "pytorch_model.bin.index.json"].into_iter().any(has) {
+        "its pytorch_model.bin is not read; write it as safetensors with Transformers' \
+         AutoModelForCausalLM.from_pretrained(…).save_pretrained(…)"
+    } else {
+        "pass a directory as Transformers' save_pretrained writes it"
+    };
+    WeightsError::Absent { path: directory.to_owned(), next }
+}
+
 fn read_error(path: &Path) -> impl Fn(std::io::Error) -> WeightsError {
     move |source| WeightsError::Read { path: path.to_owned(), source }
 }
@@ -301,7 +315,9 @@ mod tests {
     fn damaged_files_are_refused_with_their_path() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("model.safetensors");
-        assert!(refusal(directory.path()).contains("model.safetensors: No such file"));
+        assert!(refusal(directory.path()).ends_with("; pass a directory as Transformers' save_pretrained writes it"));
+        std::fs::write(directory.path().join("pytorch_model.bin"), []).unwrap();
+        assert!(refusal(directory.path()).contains("; its pytorch_model.bin is not read; "));
         write(&path, ONE, &[0; 7]);
         assert!(refusal(directory.path()).ends_with("it ends before tensor a does"));
         write(&path, "{", &[0; 8]);

@@ -1,0 +1,121 @@
+//! What is decided before any weight is read: whether the settings fit the model, what computes, and how much of the past
+//! there is room for.
+
+use std::{num::NonZero, thread};
+
+use super::{
+    Device, Dtype, LoadError, NativeSettings, WeightsSource,
+    backend::BLOCK_TOKENS,
+    cpu::{CpuBackend, Pool, Precision},
+    cuda::Gpu,
+    model::ModelShape,
+    processor, wanted,
+    weights::{self, GgufWeights, Rounded, Weights, WeightsError},
+};
+use crate::gguf::GgufFile;
+
+/// What would compute a model, and what of the past it could keep.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What computes, such as `cpu (avx2, 4 threads)`.
+    pub device: String,
+    /// Tokens whose keys and values there is room for; `None` on a GPU where its memory decides once the weights are there.
+    pub cached_tokens: Option<usize>,
+    /// Bytes of a recurrent state, of which a sequence has one; 0 in a model without them.
+    pub state_bytes: usize,
+}
+
+/// Decides what [`NativeEngine::load`](super::NativeEngine::load) decides before it reads weights, and fails as it would.
+/// Of the weights, only what their files say of them is read, and nothing if they are not `there` yet.
+pub fn plan(settings: &NativeSettings, there: bool) -> Result<Plan, LoadError> {
+    let shape = checked_shape(settings)?;
+    if there {
+        open(settings)?;
+    }
+    let pool = pool(settings)?;
+    match settings.device {
+        Device::Cpu => {
+            let (device, backend) = on_processor(settings, pool)?;
+            let wanted = wanted(settings, &backend, &shape);
+            let room = wanted.divide(settings.kv_cache_bytes)?;
+            let cached_tokens = Some(room.blocks.saturating_mul(BLOCK_TOKENS));
+            Ok(Plan { device, cached_tokens, state_bytes: wanted.slot_bytes })
+        }
+        Device::Cuda { number, .. } => {
+            processor::choose(settings, pool)?;
+            Ok(Plan { device: Gpu::open(number)?.name(), cached_tokens: None, state_bytes: 0 })
+        }
+    }
+}
+
+/// What is left of the settings once they are checked.
+pub(super) struct Checked {
+    pub(super) shape: ModelShape,
+    pub(super) weights: Box<dyn Weights>,
+    pub(super) pool: Pool,
+}
+
+/// Refuses what the engine does not do, and opens the files.
+pub(super) fn checked(settings: &NativeSettings) -> Result<Checked, LoadError> {
+    let (shape, weights) = (checked_shape(settings)?, open(settings)?);
+    Ok(Checked { shape, weights, pool: pool(settings)? })
+}
+
+fn pool(settings: &NativeSettings) -> Result<Pool, LoadError> {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    Pool::new(settings.threads.unwrap_or(cores).max(1)).map_err(LoadError::Thread)
+}
+
+fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
+    let shape = ModelShape::read(&settings.config)?;
+    shape.check_length(settings.max_model_len)?;
+    if settings.return_routed_experts && shape.routes().is_none() {
+        return Err(LoadError::Unsupported(
+            "--enable-return-routed-experts is for models with mixtures of experts, and this one has none".to_owned(),
+        ));
+    }
+    check_speculation(settings, &shape)?;
+    Ok(shape)
+}
+
+/// This machine's processor, in words and as it computes.
+pub(super) fn on_processor(settings: &NativeSettings, pool: Pool) -> Result<(String, CpuBackend), LoadError> {
+    let processor = processor::choose(settings, pool)?;
+    let precision = match settings.dtype {
+        Dtype::Bf16 => Precision::Bf16,
+        Dtype::F32 => Precision::F32,
+    };
+    let device = format!("cpu ({}, {} threads)", processor.set, processor.pool.threads());
+    let backend = CpuBackend::new(processor, precision);
+    let backend = match settings.source {
+        WeightsSource::Coded(_) => backend.keeping_codes(),
+        WeightsSource::Gguf { keep_blocks: true, .. } => backend.keeping_blocks(),
+        WeightsSource::Directory(_) | WeightsSource::Gguf { .. } => backend,
+    };
+    Ok((device, backend))
+}
+
+fn open(settings: &NativeSettings) -> Result<Box<dyn Weights>, LoadError> {
+    match &settings.source {
+        WeightsSource::Directory(path) => Ok(weights::open_directory(path, &settings.config)?),
+        WeightsSource::Coded(path) => Ok(weights::open_coded(path, &settings.config)?),
+        WeightsSource::Gguf { path, keep_blocks } => {
+            let file = GgufFile::open(path).map_err(WeightsError::from)?;
+            let weights = GgufWeights::open(&file)?;
+            Ok(if *keep_blocks { Box::new(weights) } else { Box::new(Rounded(weights)) })
+        }
+    }
+}
+
+/// Refuses drafts where they would change bits, or cannot be taken back.
+pub(super) fn check_speculation(settings: &NativeSettings, shape: &ModelShape) -> Result<(), LoadError> {
+    let reason = match settings.device {
+        _ if settings.speculation.is_none() => return Ok(()),
+        Device::Cuda { .. } => "--speculative-config is for the CPU: drafts were not shown to change no bit on a GPU",
+        Device::Cpu if shape.layers.iter().any(|layer| layer.recurrent.is_some()) => {
+            "--speculative-config is not for models with recurrent states, which cannot go back over a draft"
+        }
+        Device::Cpu => return Ok(()),
+    };
+    Err(LoadError::Unsupported(reason.to_owned()))
+}

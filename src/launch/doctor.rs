@@ -1,0 +1,157 @@
+//! `tito doctor`: what `serve` would do with a model on this machine, and why, without its weights.
+//!
+//! Owns what is printed, and in which order. Refuses to decide anything: what decides for `serve` is asked.
+
+use std::{
+    io::{Write, stdout},
+    path::Path,
+};
+
+use anyhow::bail;
+
+use super::{
+    device::Device,
+    engine::{self, Choice},
+    listen,
+    memory::{self, megabytes},
+    model, native, parsers,
+    progress::Progress,
+    settings::{Listener, Settings},
+    text::TextSide,
+    wanted::Wanted,
+};
+use crate::{
+    config::{DeviceArg, Dtype},
+    engine::native::{Dtype as NativeDtype, NativeSettings, Plan, plan},
+    files::{Silence, without_panics},
+    model::{ModelFiles, ModelSource},
+};
+
+/// Prints what `serve` would do, and fails as it would, in so far as that shows without weights, adapters and stores.
+pub(super) async fn examine(listener: Listener, settings: &Settings) -> anyhow::Result<()> {
+    // A port that is taken is what `serve` fails with first; the rest is worth reading all the same.
+    let port = listen::bind(listener, &["--host", "--port"]).await.map(drop);
+    let examined = of_model(settings).await;
+    port.and(examined)?;
+    say("start", "serve would start with these flags")
+}
+
+/// Prints a line about one thing.
+fn say(what: &str, text: &str) -> anyhow::Result<()> {
+    Ok(writeln!(stdout(), "{what}: {text}")?)
+}
+
+async fn of_model(settings: &Settings) -> anyhow::Result<()> {
+    let progress = Progress::silent();
+    let (device, without) = engine::decide_device(&settings.engine)?;
+    say("device", &shown(device, settings.engine.device, without))?;
+    let mut files = model::files_without_weights(&settings.model, &progress).await?;
+    settings.sampling.take_over(&mut files)?;
+    say("model", &named(&files))?;
+    let text = TextSide::read(settings, &files, &progress)?;
+    say("chat template", &text.template_source)?;
+    say_parsers(settings, &files, &text)?;
+    let max_model_len = model::max_model_len(&settings.model, &files)?;
+    say("context", &of_context(max_model_len, files.max_model_len()))?;
+    let wanted = Wanted {
+        settings: &settings.engine,
+        device,
+        files: &files,
+        tokenizer: &text.tokenizer,
+        eos: &text.eos,
+        max_model_len,
+    };
+    of_engine(wanted, is_fetched(&settings.model.name, &files)).await
+}
+
+fn shown(device: Device, asked: DeviceArg, without: Option<String>) -> String {
+    match (device, without) {
+        (Device::Cuda(number), _) => format!("cuda:{number}"),
+        (Device::Cpu, Some(reason)) => format!("cpu, because there is no CUDA device: {reason}"),
+        (Device::Cpu, None) if asked == DeviceArg::Auto => "cpu, because this build computes nowhere else".to_owned(),
+        (Device::Cpu, None) => "cpu".to_owned(),
+    }
+}
+
+fn named(files: &ModelFiles) -> String {
+    let kind = match &files.source {
+        ModelSource::Gguf { .. } => "a GGUF file",
+        ModelSource::Directory { .. } => "a directory",
+    };
+    let family = files.config.architectures.first().or(files.config.model_type.as_ref());
+    format!("{} ({kind}), of the family {}", files.path().display(), family.map_or("unknown", String::as_str))
+}
+
+fn of_context(tokens: usize, longest: Option<usize>) -> String {
+    match longest {
+        Some(longest) if longest > tokens => format!("{tokens} tokens, of the {longest} that the model is made for"),
+        _ => format!("{tokens} tokens"),
+    }
+}
+
+/// Says which parsers fit the chat template, whether or not the flags ask for them.
+fn say_parsers(settings: &Settings, files: &ModelFiles, text: &TextSide) -> anyhow::Result<()> {
+    let given = model::given_template(&settings.model)?;
+    for (flag, fitting) in parsers::fitting(model::template_texts(files, given.as_ref()), &text.tokenizer) {
+        match fitting {
+            Ok(name) => say(flag, &format!("auto is {name}, by the chat template"))?,
+            Err(reason) => say(flag, &format!("auto is none: {reason}"))?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether the weights of a model are here: those of a hub id may have to be fetched.
+fn is_fetched(name: &str, files: &ModelFiles) -> bool {
+    let is_weights = |path: &Path| path.extension().is_some_and(|extension| extension == "safetensors");
+    let mut entries = files.path().read_dir().into_iter().flatten().flatten();
+    Path::new(name).exists() || entries.any(|entry| is_weights(&entry.path()))
+}
+
+async fn of_engine(wanted: Wanted<'_>, is_fetched: bool) -> anyhow::Result<()> {
+    let Wanted { settings, device, max_model_len, .. } = wanted;
+    let _silence = Silence::begin();
+    match engine::choose(wanted)? {
+        Choice::Scripted => say("engine", "scripted, which plays scripts and computes nothing"),
+        Choice::Native(found) => {
+            say("engine", "native")?;
+            let settings = native::settings(settings, device, *found, max_model_len).await?;
+            of_native(&settings, wanted, is_fetched)
+        }
+        Choice::Mistralrs { native_reason, unproven } => {
+            let because = native_reason.map_or_else(String::new, |reason| format!(", not native: {reason}"));
+            say("engine", &format!("mistralrs{because}"))?;
+            if let Some(reason) = unproven {
+                say("unproven", &reason)?;
+            }
+            engine::LEFT_OUT.map_or(Ok(()), |reason| bail!("{reason}"))
+        }
+    }
+}
+
+fn of_native(native: &NativeSettings, wanted: Wanted<'_>, is_fetched: bool) -> anyhow::Result<()> {
+    let why = match (wanted.settings.dtype, native.dtype) {
+        (Dtype::Auto, NativeDtype::Bf16) => "that of the weights",
+        (Dtype::Auto, NativeDtype::F32) => "which holds what weights of other types than bfloat16 say",
+        _ => "by --dtype",
+    };
+    say("dtype", &format!("{}, {why}", native.dtype.name()))?;
+    let weights = native::weight_bytes(native)?;
+    let absent = if is_fetched { "" } else { ", which serve has to download first" };
+    say("weights", &format!("{}{absent}", megabytes(weights)))?;
+    let planned = without_panics(|| plan(native, is_fetched));
+    let Plan { device, cached_tokens, state_bytes } =
+        planned.map_err(|reason| anyhow::anyhow!("the model cannot be loaded: {reason}"))??;
+    say("kernels", &device)?;
+    let cache = megabytes(native.kv_cache_bytes);
+    let room = match cached_tokens {
+        Some(tokens) => format!("{cache}, room for {tokens} tokens of all sequences together"),
+        None => "what the weights leave of the GPU's memory, see --gpu-memory-utilization".to_owned(),
+    };
+    say("keys and values", &room)?;
+    if state_bytes > 0 {
+        say("recurrent states", &format!("{state_bytes} bytes for each sequence, out of the same memory"))?;
+    }
+    let known = |bytes: Option<u64>| bytes.map_or_else(|| "an unknown amount".to_owned(), megabytes);
+    say("memory", &format!("{} free of {}", known(crate::memory::available()), known(memory::all())))
+}

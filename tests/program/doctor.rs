@@ -1,0 +1,98 @@
+//! What `tito doctor` says of a model and this machine.
+
+use std::net::TcpListener;
+
+use crate::program::{Run, TINY_MODEL, run};
+
+/// A model with weights and a tokenizer.
+fn whole_model() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let llama = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/native/llama");
+    for (from, file) in [
+        (llama, "config.json"),
+        (llama, "model.safetensors"),
+        (TINY_MODEL, "tokenizer.json"),
+        (TINY_MODEL, "tokenizer_config.json"),
+    ] {
+        std::fs::copy(format!("{from}/{file}"), directory.path().join(file)).unwrap();
+    }
+    directory
+}
+
+fn doctor(model: &str, more: &[&str]) -> Run {
+    run(&[&["doctor", model, "--device", "cpu", "--host", "127.0.0.1", "--port", "0"], more].concat())
+}
+
+/// The line about one thing.
+fn line<'r>(run: &'r Run, what: &str) -> &'r str {
+    let lines = || format!("{what}: {} {}", run.out, run.err);
+    run.out
+        .lines()
+        .find_map(|line| line.strip_prefix(what)?.strip_prefix(": "))
+        .unwrap_or_else(|| panic!("{}", lines()))
+}
+
+#[test]
+fn a_model_that_would_be_served_is_told_in_plain_lines() {
+    let model = whole_model();
+    let path = model.path().to_str().unwrap();
+    let run = doctor(path, &["--kv-cache-memory", "1M", "--kernels", "portable"]);
+    assert_eq!((run.code, run.err.as_str()), (Some(0), ""), "{}", run.out);
+    for (what, said) in [
+        ("device", "cpu"),
+        ("engine", "native"),
+        ("chat template", "the model's"),
+        ("--tool-call-parser", "auto is hermes, by the chat template"),
+        ("weights", "1 MB"),
+        ("start", "serve would start with these flags"),
+    ] {
+        assert_eq!(line(&run, what), said, "{}", run.out);
+    }
+    assert_eq!(line(&run, "model"), format!("{path} (a directory), of the family LlamaForCausalLM"));
+    assert!(line(&run, "--reasoning-parser").starts_with("auto is none: none of the marks"), "{}", run.out);
+    assert!(line(&run, "kernels").starts_with("cpu (portable, "), "{}", run.out);
+    assert!(line(&run, "dtype").starts_with("f32, "), "{}", run.out);
+    assert!(line(&run, "keys and values").starts_with("2 MB, room for "), "{}", run.out);
+    assert!(line(&run, "memory").contains(" MB free of "), "{}", run.out);
+}
+
+/// The error with which a command ends.
+fn error(run: &Run) -> &str {
+    assert_eq!(run.code, Some(1), "{}", run.out);
+    run.err.lines().last().unwrap()
+}
+
+#[test]
+fn what_would_not_start_ends_with_the_error_of_serve() {
+    let flags = |command, model, more: &[&'static str]| {
+        run(&[&[command, model, "--device", "cpu", "--host", "127.0.0.1", "--port", "0"], more].concat())
+    };
+    let whole = whole_model();
+    let path = whole.path().to_str().unwrap();
+    for (model, more) in [
+        (TINY_MODEL, &[][..]),
+        ("./no/such/model", &[]),
+        (TINY_MODEL, &["--max-model-len", "8192"]),
+        (TINY_MODEL, &["--dtype", "float16"]),
+        (TINY_MODEL, &["--reasoning-parser", "auto"]),
+        (path, &["--kv-cache-memory", "1"]),
+        (path, &["--kernels", "none"]),
+        (path, &["--kv-cache-memory", "100T"]),
+        (path, &["--quantization", "gptq"]),
+        (path, &["--enable-return-routed-experts"]),
+    ] {
+        let (examined, served) = (flags("doctor", model, more), flags("serve", model, more));
+        assert_eq!(error(&examined), error(&served), "{model} {more:?}");
+        assert!(!examined.out.contains("would start"), "{}", examined.out);
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_hides_nothing_of_the_model() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let model = whole_model();
+    let run = run(&["doctor", model.path().to_str().unwrap(), "--host", "127.0.0.1", "--port", &port]);
+    assert!(error(&run).contains("another program listens there"), "{}", run.err);
+    assert_eq!(line(&run, "engine"), "native");
+}
