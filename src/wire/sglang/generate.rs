@@ -16,7 +16,7 @@ use crate::{
 
 /// One of something, or several.
 #[derive(Debug, Clone, PartialEq, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a value of the field's type, or a list of them")]
 pub(crate) enum OneOrMany<T> {
     /// One; the answer is one too.
     One(T),
