@@ -3,7 +3,7 @@
 use super::Api;
 use crate::{
     engine::{RouteShape, Routes},
-    wire::routed_experts::{of_nemo_rl, of_vllm},
+    wire::routed_experts::{of_nemo_rl, of_sglang, of_vllm},
 };
 
 impl Api {
@@ -15,6 +15,11 @@ impl Api {
     /// The `routed_experts` of a message that shows its ids.
     pub(super) fn routed_experts_of_message(&self, routes: Option<&Routes>) -> Option<String> {
         self.written(routes, of_nemo_rl)
+    }
+
+    /// The `routed_experts` of SGLang's `meta_info`.
+    pub(super) fn routed_experts_of_meta_info(&self, routes: Option<&Routes>) -> Option<String> {
+        self.written(routes, of_sglang)
     }
 
     fn written(&self, routes: Option<&Routes>, write: fn(&RouteShape, &Routes) -> String) -> Option<String> {

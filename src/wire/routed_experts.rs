@@ -43,6 +43,12 @@ pub(crate) fn of_nemo_rl(shape: &RouteShape, routes: &Routes) -> String {
     format!("{NEMO_RL}:{dtype}:{rows}x{}x{}:{base64}", shape.layers, shape.per_token)
 }
 
+/// Writes routes as SGLang does: the numbers alone, as int32 in base64.
+pub(crate) fn of_sglang(shape: &RouteShape, routes: &Routes) -> String {
+    let numbers = in_all_layers(shape, routes).into_iter().map(i32::from);
+    BASE64_STANDARD.encode(numbers.flat_map(i32::to_le_bytes).collect::<Vec<u8>>())
+}
+
 /// The experts of each token, layer by layer; those of layers without experts are zeros.
 fn in_all_layers(shape: &RouteShape, routes: &Routes) -> Vec<u16> {
     let row = shape.layers * shape.per_token;

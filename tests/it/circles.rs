@@ -39,7 +39,7 @@ const ROOMS_OF_API: Rooms = &[
     ("messages", &["fields", "http"]),
     ("responses", &["fields", "http", "routed_experts"]),
     ("tokenize", &["fields", "http"]),
-    ("sglang", &["fields", "http"]),
+    ("sglang", &["fields", "http", "routed_experts"]),
     ("trajectories", &["http"]),
     ("inspect", &["http", "trajectories"]),
     ("token_io", &["chat_completions", "completions", "fields", "http", "messages", "responses", "routed_experts"]),

@@ -52,6 +52,7 @@ pub(super) struct SglangTurn {
     /// Whether log-probs have the texts of tokens.
     pub(super) shows_texts: bool,
     pub(super) shows_prompts: bool,
+    pub(super) shows_experts: bool,
 }
 
 impl SglangTurn {
@@ -69,6 +70,8 @@ impl SglangTurn {
         let logprobs = logprobs(&request, &mut fields)?;
         check_mask(&request, api)?;
         fields.return_sampling_mask = request.return_sampling_mask;
+        let shows_experts = shows_experts(&request, api)?;
+        fields.routed_experts_prompt_start = request.routed_experts_start_len.filter(|_| shows_experts);
         let policy = &api.turns.policies.sampling;
         let policy = SamplingPolicy { defaults: GenerationConfig::default(), ..policy.clone() };
         let asked = logprobs.as_ref().map(|(asked, _)| asked.clone());
@@ -89,6 +92,7 @@ impl SglangTurn {
             logprobs: logprobs.map(|(_, shown)| shown),
             shows_texts: request.return_text_in_logprobs.unwrap_or(false),
             shows_prompts: request.return_prompt_token_ids.unwrap_or(false),
+            shows_experts,
         })
     }
 }
@@ -138,6 +142,16 @@ fn check_mask(request: &SglangGenerateRequest, api: &Api) -> Result<(), ApiError
         return Err(ApiError::invalid("return_sampling_mask", message));
     }
     Ok(())
+}
+
+/// Whether experts are shown, which only some servers know of.
+fn shows_experts(request: &SglangGenerateRequest, api: &Api) -> Result<bool, ApiError> {
+    let is_asked = request.return_routed_experts == Some(true);
+    if is_asked && !api.turns.policies.requests.return_routed_experts {
+        let message = "`return_routed_experts` needs a server with --enable-return-routed-experts";
+        return Err(ApiError::invalid("return_routed_experts", message));
+    }
+    Ok(is_asked)
 }
 
 /// Returns whether there is a list of prompts, and the ids of each.

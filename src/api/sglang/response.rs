@@ -68,11 +68,18 @@ impl SglangEnvelope {
                 weight_version: completion.weights.latest().unwrap_or_else(current).to_string(),
                 weight_versions: weight_versions(&completion.weights),
                 e2e_latency: self.began.elapsed().as_secs_f64(),
+                routed_experts: self.experts(completion),
                 logprobs: self.turn.logprobs.map(|shown| self.logprobs(shown, &completion.tokens)).transpose()?,
                 mask: self.mask(&completion.tokens)?,
             },
             index: None,
         })
+    }
+
+    /// The experts of a continuation that has ended, where they are asked for.
+    fn experts(&self, completion: &Completion) -> Option<String> {
+        let is_shown = self.turn.shows_experts && completion.finish.is_some();
+        self.api.routed_experts_of_meta_info(completion.routes.as_ref().filter(|_| is_shown))
     }
 
     fn logprobs(&self, shown: ShownLogprobs, tokens: &[SampledToken]) -> Result<SglangLogprobs, ApiError> {

@@ -53,6 +53,10 @@ pub(crate) struct SglangGenerateRequest {
     pub return_sampling_mask: Option<bool>,
     /// Only `selected` (the default): the log-prob of the sampled token among those that it was drawn from.
     pub sampling_logprobs_mode: Option<String>,
+    /// Report the experts of all tokens but the last one, with `--enable-return-routed-experts`.
+    pub return_routed_experts: Option<bool>,
+    /// Leave out those of so many tokens of the prompt (default 0).
+    pub routed_experts_start_len: Option<i64>,
     /// The name of the adapter that samples.
     pub lora_path: Option<String>,
     /// The client's name for the session.
@@ -83,7 +87,6 @@ pub(crate) struct RefusedFields {
     session_params: Option<Value>,
     custom_logit_processor: Option<Value>,
     return_hidden_states: Option<Value>,
-    return_routed_experts: Option<Value>,
     return_indexer_topk: Option<Value>,
 }
 
@@ -98,7 +101,6 @@ impl RefusedFields {
             ("session_params", &self.session_params),
             ("custom_logit_processor", &self.custom_logit_processor),
             ("return_hidden_states", &self.return_hidden_states),
-            ("return_routed_experts", &self.return_routed_experts),
             ("return_indexer_topk", &self.return_indexer_topk),
         ];
         fields.into_iter().try_for_each(|(name, value)| refuse(name, value.as_ref()))
@@ -150,6 +152,10 @@ pub(crate) struct SglangMetaInfo {
     pub weight_versions: Vec<WeightVersionSpan>,
     /// Seconds since the request came.
     pub e2e_latency: f64,
+    /// With `return_routed_experts`, at the end: the experts of all tokens but the last one, as int32 in base64, token by token,
+    /// layer by layer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routed_experts: Option<String>,
     #[serde(flatten)]
     pub logprobs: Option<SglangLogprobs>,
     #[serde(flatten)]

@@ -67,6 +67,31 @@ fn expected(positions: std::ops::Range<usize>) -> (Vec<usize>, Vec<u8>) {
     (vec![positions.len(), LAYERS, 2], positions.flat_map(of_token).collect())
 }
 
+#[tokio::test]
+async fn sglang_has_the_same_experts_as_bare_numbers() {
+    let app = app(true);
+    let params = json!({ "max_new_tokens": 4, "ignore_eos": true });
+    for start in [0, 2] {
+        let asked = json!({
+            "input_ids": PROMPT, "sampling_params": params, "return_routed_experts": true, "routed_experts_start_len": start
+        });
+        let answer = app.post("/generate", asked.clone()).await.ok();
+        let bytes = BASE64_STANDARD.decode(answer["meta_info"]["routed_experts"].as_str().unwrap()).unwrap();
+        let numbers: Vec<i32> = bytes.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes)).collect();
+        let sampled = answer["output_ids"].as_array().unwrap().len();
+        let (_, experts) = expected(start..PROMPT.len() + sampled - 1);
+        assert_eq!(numbers, experts.into_iter().map(i32::from).collect::<Vec<_>>());
+        let mut streamed = asked;
+        streamed["stream"] = json!(true);
+        let events = app.post("/generate", streamed).await.events();
+        let (last, others) = events.split_last().unwrap();
+        assert_eq!(last["meta_info"]["routed_experts"], answer["meta_info"]["routed_experts"]);
+        assert!(others.iter().all(|event| event["meta_info"].get("routed_experts").is_none()));
+    }
+    let quiet = app.post("/generate", json!({ "input_ids": PROMPT, "sampling_params": params })).await.ok();
+    assert_eq!(quiet["meta_info"].get("routed_experts"), None);
+}
+
 fn sampled(answer: &Value) -> usize {
     usize::try_from(answer["usage"]["completion_tokens"].as_u64().unwrap()).unwrap()
 }
