@@ -88,7 +88,7 @@ class Server:
         return pathlib.Path(self.log.name).read_text()
 
     def get(self, path):
-        with urllib.request.urlopen(self.url + path, timeout=60) as response:
+        with urllib.request.urlopen(self.url + path, timeout=300) as response:
             return response.read().decode()
 
     def post(self, path, **body):
@@ -167,7 +167,7 @@ def by_node(script, asked):
         pytest.skip("no node_modules")
     command = ["node", pathlib.Path(__file__).parent / "node" / script, json.dumps(asked)]
     environment = {**os.environ, "NODE_PATH": os.environ["TITO_TEST_NODE_MODULES"]}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
 

@@ -162,7 +162,7 @@ def test_one_bit_of_one_weight_is_named(tmp_path):
 def test_what_cannot_be_replayed_says_why(tmp_path):
     def refused(*arguments):
         command = [os.environ["TITO_BIN"], "replay", *map(str, arguments), *ENGINE]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
         assert done.returncode != 0
         return done.stderr
 

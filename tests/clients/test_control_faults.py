@@ -35,14 +35,14 @@ time.sleep(600)
 
 
 def checksums(url):
-    answer = requests.post(f"{url}/weight_checker", json={"action": "checksum"}, timeout=120)
+    answer = requests.post(f"{url}/weight_checker", json={"action": "checksum"}, timeout=300)
     answer.raise_for_status()
     return answer.json()["checksums"]
 
 
 def updating(server):
     """Whether an update is under way: only then does a second one get this answer."""
-    answer = requests.post(f"{server.url}/update_weights", json={"weight_dir": "/nowhere"}, timeout=120)
+    answer = requests.post(f"{server.url}/update_weights", json={"weight_dir": "/nowhere"}, timeout=300)
     assert answer.status_code >= 400
     return "already active" in answer.text
 
@@ -97,7 +97,7 @@ def test_a_trainer_that_is_killed_while_it_streams_changes_nothing(large, tmp_pa
     killed = trainer(large, file, 0.7)
     # What was sent was read, all but what sockets hold, so that most of it is written or about to be.
     large.poll("tensors are overwritten", 60, lambda: updating(large))
-    refused = requests.post(f"{large.url}/weight_checker", json={"action": "checksum"}, timeout=120)
+    refused = requests.post(f"{large.url}/weight_checker", json={"action": "checksum"}, timeout=300)
     assert refused.status_code == 409, refused.text
     kill(killed)
     large.poll("the old weights are back", 60, lambda: not updating(large))
@@ -106,7 +106,7 @@ def test_a_trainer_that_is_killed_while_it_streams_changes_nothing(large, tmp_pa
     # And the next trainer can go on.
     headers = {"Content-Type": "application/octet-stream"}
     with file.open("rb") as body:
-        requests.post(f"{large.url}/update_weights", data=body, headers=headers, timeout=120).raise_for_status()
+        requests.post(f"{large.url}/update_weights", data=body, headers=headers, timeout=300).raise_for_status()
     assert not set(checksums(large.url).items()) & set(before.items())
 
 
@@ -129,9 +129,9 @@ def test_a_server_that_is_killed_during_an_update_starts_with_the_weights_of_its
         kill(server.process)
         kill(killed)
     else:
-        requests.post(f"{server.url}/start_weight_update", timeout=60).raise_for_status()
+        requests.post(f"{server.url}/start_weight_update", timeout=300).raise_for_status()
         part = {"update_info": {"weight_dir": str(file)}}
-        requests.post(f"{server.url}/update_weights", json=part, timeout=120).raise_for_status()
+        requests.post(f"{server.url}/update_weights", json=part, timeout=300).raise_for_status()
         assert updating(server)
         kill(server.process)
     assert files(model, home, temporary) == there
@@ -162,7 +162,7 @@ def test_no_update_needs_room_on_a_disk(writing_nothing):
     url, root = trained.url, trained.checkpoints.root
 
     def called(path, **body):
-        answer = requests.post(f"{url}/{path}", json=body, timeout=60)
+        answer = requests.post(f"{url}/{path}", json=body, timeout=300)
         assert answer.status_code == 200, answer.text
 
     # slime's deltas, and then SkyRL's.
@@ -185,11 +185,11 @@ def test_no_update_needs_room_on_a_disk(writing_nothing):
     trained.has_now("three")
     body = (trained.checkpoints.base / "model.safetensors").read_bytes()
     headers = {"Content-Type": "application/octet-stream"}
-    requests.post(f"{url}/update_weights?weight_version=4", data=body, headers=headers, timeout=60).raise_for_status()
+    requests.post(f"{url}/update_weights?weight_version=4", data=body, headers=headers, timeout=300).raise_for_status()
     trained.names["4"] = "base"
     trained.check(trained.complete(prompt(1)), "base")
     # A refusal is a line of the log, which nobody can read.
-    assert requests.post(f"{url}/update_weights", json={"weight_dir": "/nowhere"}, timeout=60).status_code == 400
+    assert requests.post(f"{url}/update_weights", json={"weight_dir": "/nowhere"}, timeout=300).status_code == 400
     trained.check(trained.complete(prompt(2)), "base")
 
 
@@ -222,7 +222,7 @@ def test_weights_change_whatever_the_server_is_in(tmp_path):
     url = trained.url
 
     def post(path, **body):
-        return requests.post(f"{url}{path}", json=body or None, timeout=120)
+        return requests.post(f"{url}{path}", json=body or None, timeout=300)
 
     def replaced(name, seed):
         answer = post("/update_weights", weight_dir=str(trained.checkpoints.write(name, seed)), weight_version=name)

@@ -15,7 +15,7 @@ from control import LONG, MODEL, Rollout, prompt
 @pytest.fixture
 def admin(trained):
     limits = httpx.Limits(max_connections=4, max_keepalive_connections=1)
-    with httpx.Client(base_url=trained.url, limits=limits, timeout=httpx.Timeout(60)) as client:
+    with httpx.Client(base_url=trained.url, limits=limits, timeout=httpx.Timeout(300)) as client:
         yield client
 
 

@@ -95,18 +95,18 @@ def test_miles_finds_its_own_arguments_in_what_the_server_says(engine, trained):
 
 def called(trained, path, body=None):
     """`_make_request`: whatever is answered is read as JSON."""
-    answer = requests.post(f"{trained.url}/{path}", json=body or {}, timeout=60)
+    answer = requests.post(f"{trained.url}/{path}", json=body or {}, timeout=300)
     answer.raise_for_status()
     return answer.json()
 
 
 def flush(trained):
     """`flush_cache`, asked for once: slime asks up to sixty times."""
-    return requests.get(f"{trained.url}/flush_cache", timeout=60)
+    return requests.get(f"{trained.url}/flush_cache", timeout=300)
 
 
 def test_steps_of_slime(trained):
-    info = requests.get(f"{trained.url}/server_info", timeout=30).json()
+    info = requests.get(f"{trained.url}/server_info", timeout=300).json()
     assert (info["tp_size"], info["pp_size"], info["enable_memory_saver"]) == (1, 1, False)
     assert info.get("disaggregation_mode") not in ("prefill", "decode")
     assert not info.get("encoder_only")
@@ -119,7 +119,7 @@ def test_steps_of_slime(trained):
             updated = called(trained, "update_weights_from_disk", body)
             assert updated["success"]
             assert updated["message"] == f"Succeeded to update model weights. Weight version updated to {step}."
-            version = requests.get(f"{trained.url}/get_weight_version", timeout=30).json()["weight_version"]
+            version = requests.get(f"{trained.url}/get_weight_version", timeout=300).json()["weight_version"]
             assert version == str(step)
             called(trained, "continue_generation")
             trained.has_now(name)
@@ -158,9 +158,9 @@ def test_a_delta_that_is_damaged_is_refused_and_leaves_the_old_weights(trained):
     data[-9] ^= 1
     file.write_bytes(data)
     body = {"local_checkpoint_dir": str(local), "source_dir": str(source), "target_version": 1}
-    answers = [requests.post(f"{trained.url}/pull_weights", json=body, timeout=30)]
+    answers = [requests.post(f"{trained.url}/pull_weights", json=body, timeout=300)]
     body = {"model_path": str(local), "weight_version": "1"}
-    answers.append(requests.post(f"{trained.url}/update_weights_from_disk", json=body, timeout=30))
+    answers.append(requests.post(f"{trained.url}/update_weights_from_disk", json=body, timeout=300))
     # It is found when the files are looked at, or at the latest when they are applied.
     assert [answer.status_code for answer in answers] in ([200, 400], [400, 400])
     trained.check(trained.complete(prompt(1)), "base")
@@ -213,13 +213,13 @@ def test_slimes_pause_ends_what_runs_and_has_others_wait(trained):
 def test_slime_aborts_until_nothing_runs(trained):
     """`abort_servers_until_idle`, at the end of a step that has enough samples."""
     running = trained.under_way(*map(prompt, range(4)))
-    loads = requests.get(f"{trained.url}/v1/loads?include=core", timeout=30).json()
+    loads = requests.get(f"{trained.url}/v1/loads?include=core", timeout=300).json()
     assert loads["num_running_reqs"] + loads["num_waiting_reqs"] == 4
-    requests.post(f"{trained.url}/abort_request", json={"abort_all": True}, timeout=30).raise_for_status()
+    requests.post(f"{trained.url}/abort_request", json={"abort_all": True}, timeout=300).raise_for_status()
     assert [one.rollout().finish_reason for one in running] == ["abort"] * 4
 
     def idle():
-        loads = requests.get(f"{trained.url}/v1/loads?include=core", timeout=30).json()
+        loads = requests.get(f"{trained.url}/v1/loads?include=core", timeout=300).json()
         return loads["num_running_reqs"] + loads["num_waiting_reqs"] == 0
 
     trained.server.poll("nothing runs", 10, idle)
@@ -229,12 +229,12 @@ def test_slime_aborts_until_nothing_runs(trained):
 def test_a_failure_is_told_in_sglangs_words_and_leaves_the_old_weights(trained):
     called(trained, "pause_generation")
     body = {"model_path": str(trained.checkpoints.root / "none"), "weight_version": "1"}
-    refused = requests.post(f"{trained.url}/update_weights_from_disk", json=body, timeout=30)
+    refused = requests.post(f"{trained.url}/update_weights_from_disk", json=body, timeout=300)
     assert refused.status_code == 400
     assert refused.json()["success"] is False
     assert refused.json()["message"].startswith("Failed to update weights: ")
     called(trained, "continue_generation")
-    assert requests.get(f"{trained.url}/model_info", timeout=30).json()["weight_version"] == trained.label_of("base")
+    assert requests.get(f"{trained.url}/model_info", timeout=300).json()["weight_version"] == trained.label_of("base")
     trained.check(trained.complete(prompt(1)), "base")
 
 
@@ -253,4 +253,4 @@ def test_many_clients_poll_while_weights_change(trained):
 
 def poll(trained):
     paths = ["/health", "/health_generate", "/v1/models", "/metrics", "/is_paused", "/weight_info"]
-    return {requests.get(trained.url + path, timeout=30).status_code for _ in range(5) for path in paths}
+    return {requests.get(trained.url + path, timeout=300).status_code for _ in range(5) for path in paths}

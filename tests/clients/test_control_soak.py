@@ -43,7 +43,7 @@ class Clients:
             sampling = {"max_tokens": numbers.randint(1, 300), "n": numbers.choice([1, 1, 2])}
             sampling |= {"seed": numbers.randrange(2**40), "temperature": 1.0, "logprobs": 1, "ignore_eos": True}
             body = {"model": MODEL, "token_ids": ids, "cache_salt": numbers.choice([None, "a"]), "sampling_params": sampling}
-            answer = requests.post(f"{self.url}/inference/v1/generate", json=body, timeout=60)
+            answer = requests.post(f"{self.url}/inference/v1/generate", json=body, timeout=300)
             if answer.status_code == 503:
                 self.count(answer.json()["error"]["message"])
                 # Until the pause may have ended.
@@ -85,7 +85,7 @@ class Trainer:
         (self.bad / "model-00002-of-00002.safetensors").unlink()
 
     def post(self, path, body=None, statuses=(200,)):
-        answer = requests.post(self.trained.url + path, json=body, timeout=60)
+        answer = requests.post(self.trained.url + path, json=body, timeout=300)
         assert answer.status_code in statuses, f"{path} {body}: {answer.status_code} {answer.text}"
 
     def step(self):

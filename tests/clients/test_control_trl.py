@@ -36,7 +36,7 @@ def rollout(client, ids, seed):
     """The request of trl/experimental/async_grpo/async_rollout_worker.py, `_generate_one_turn`."""
     payload = {"model": MODEL, "prompt": ids, "max_tokens": 12, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
     payload |= {"repetition_penalty": 1.0, "n": 1, "return_token_ids": True, "logprobs": 0, "seed": seed}
-    answer = requests.post(f"{client.server_url}/v1/completions", json=payload, timeout=60)
+    answer = requests.post(f"{client.server_url}/v1/completions", json=payload, timeout=300)
     answer.raise_for_status()
     return Rollout.of_choice(ids, answer.json()["choices"][0])
 

@@ -86,7 +86,7 @@ def test_answers_are_vllms(trained):
 
 def difference(trained, method, path, body, status, said):
     """How an answer differs from what is expected, if it does."""
-    answer = requests.request(method, trained.url + path, json=body, timeout=60)
+    answer = requests.request(method, trained.url + path, json=body, timeout=300)
     if answer.status_code != status:
         return method, path, answer.status_code, answer.text
     # SkyRL reads only what has a length, and only what is JSON by its media type.
@@ -108,31 +108,31 @@ def difference(trained, method, path, body, status, said):
 def test_a_request_during_a_pause_is_refused_as_vllm_refuses_it(trained, path):
     body = {"model": MODEL, "prompt": "a", "messages": [{"role": "user", "content": "a"}], "token_ids": [5]}
     body |= {"sampling_params": {"max_tokens": 1}, "max_tokens": 1}
-    requests.post(f"{trained.url}/pause", timeout=60).raise_for_status()
+    requests.post(f"{trained.url}/pause", timeout=300).raise_for_status()
     try:
-        refused = requests.post(trained.url + path, json=body, timeout=60)
+        refused = requests.post(trained.url + path, json=body, timeout=300)
         message = "Generation is paused. Please retry after it resumes."
         error = {"message": message, "type": "ServiceUnavailableError", "param": None, "code": 503}
         assert (refused.status_code, refused.json()) == (503, {"error": error})
         # A stream has begun before anything is sampled, and says it as its first event.
-        streamed = requests.post(trained.url + path, json=body | {"stream": True}, timeout=60)
+        streamed = requests.post(trained.url + path, json=body | {"stream": True}, timeout=300)
         first = streamed.text.split("\n\n")[0].removeprefix("data: ")
         assert (streamed.status_code, json.loads(first)) == (200, {"error": error})
     finally:
-        requests.post(f"{trained.url}/resume", timeout=60).raise_for_status()
-    assert requests.post(trained.url + path, json=body, timeout=60).status_code == 200
+        requests.post(f"{trained.url}/resume", timeout=300).raise_for_status()
+    assert requests.post(trained.url + path, json=body, timeout=300).status_code == 200
 
 
 @pytest.mark.parametrize("call", ["pause", "sleep"])
 def test_what_was_kept_is_finished_where_it_is_waited_for(trained, call):
     """In vLLM, the last pause counts: `wait` lets what `keep` held run to its end."""
     [kept] = trained.under_way(prompt(0))
-    requests.post(f"{trained.url}/pause?mode=keep", timeout=60).raise_for_status()
+    requests.post(f"{trained.url}/pause?mode=keep", timeout=300).raise_for_status()
     trained.gate.go_on()
     assert not kept.future.done()
-    requests.post(f"{trained.url}/{call}?mode=wait", timeout=60).raise_for_status()
+    requests.post(f"{trained.url}/{call}?mode=wait", timeout=300).raise_for_status()
     assert kept.rollout().finish_reason == "length"
-    requests.post(f"{trained.url}/wake_up", timeout=60).raise_for_status()
+    requests.post(f"{trained.url}/wake_up", timeout=300).raise_for_status()
 
 
 def test_metrics_say_what_sleeps_and_how_long_calls_took(trained):
@@ -147,12 +147,12 @@ def test_metrics_say_what_sleeps_and_how_long_calls_took(trained):
 
     assert sleeping() == "awake"
     for level, state in ((1, "weights_offloaded"), (2, "discard_all")):
-        requests.post(f"{trained.url}/sleep?level={level}", timeout=60).raise_for_status()
+        requests.post(f"{trained.url}/sleep?level={level}", timeout=300).raise_for_status()
         assert sleeping() == state
-    requests.post(f"{trained.url}/wake_up", timeout=60).raise_for_status()
+    requests.post(f"{trained.url}/wake_up", timeout=300).raise_for_status()
     assert sleeping() == "awake"
     body = {"weight_dir": str(trained.checkpoints.write("measured", 5)), "weight_version": 'a "name"'}
-    requests.post(f"{trained.url}/update_weights", json=body, timeout=60).raise_for_status()
+    requests.post(f"{trained.url}/update_weights", json=body, timeout=300).raise_for_status()
     trained.has_now("measured")
     # A label has quotes and a space in it.
     assert 'tito:weight_version_info{version="a \\"name\\""} 1.0\n' in trained.server.get("/metrics")
@@ -168,7 +168,7 @@ def test_a_server_that_stands_still_ends_at_once_when_it_is_told_to(tmp_path):
     # Whoever waited for its requests would wait for an hour, which `stop` does not.
     trained = Trained(tmp_path, "--shutdown-timeout", "3600")
     running = trained.under_way(prompt(0), prompt(1))
-    requests.post(f"{trained.url}/pause?mode=keep", timeout=60).raise_for_status()
+    requests.post(f"{trained.url}/pause?mode=keep", timeout=300).raise_for_status()
     trained.stop()
     rollouts = [kept.rollout() for kept in running]
     assert [rollout.finish_reason for rollout in rollouts] == ["abort", "abort"]
@@ -188,10 +188,10 @@ def test_its_client_goes_through_an_update(trained):
 
 def test_one_request_is_aborted_by_its_id(trained):
     running = trained.under_way(prompt(0), prompt(1))
-    answer = requests.post(f"{trained.url}/abort_requests", json={"request_ids": ["nobody"]}, timeout=60)
+    answer = requests.post(f"{trained.url}/abort_requests", json={"request_ids": ["nobody"]}, timeout=300)
     assert answer.json()["status"] == "aborted"
     assert not any(kept.future.done() for kept in running)
-    aborted = requests.post(f"{trained.url}/abort_requests", json={}, timeout=60).json()
+    aborted = requests.post(f"{trained.url}/abort_requests", json={}, timeout=300).json()
     assert aborted["aborted"] == 2
     assert [kept.rollout().finish_reason for kept in running] == ["abort", "abort"]
     assert all(0 < len(kept.rollout().ids) < LONG for kept in running)
@@ -199,13 +199,13 @@ def test_one_request_is_aborted_by_its_id(trained):
 
 def test_weights_are_compared_by_their_checksums(trained):
     def checked(**asked):
-        return requests.post(f"{trained.url}/weight_checker", json=asked, timeout=60).json()
+        return requests.post(f"{trained.url}/weight_checker", json=asked, timeout=300).json()
 
     before = checked(action="checksum")["checksums"]
     assert set(before) == set(trained.checkpoints.tensors("base"))
     assert checked(action="compare", baseline=before) == {"match": True, "mismatches": []}
     body = {"method": "reload_weights", "kwargs": {"weights_path": str(trained.checkpoints.write("two", 2))}}
-    answer = requests.post(f"{trained.url}/collective_rpc", json=body, timeout=60)
+    answer = requests.post(f"{trained.url}/collective_rpc", json=body, timeout=300)
     assert answer.status_code == 200, answer.text
     assert json.loads(answer.text)["results"] == [None]
     trained.has_now("two")
@@ -216,7 +216,7 @@ def test_weights_are_compared_by_their_checksums(trained):
 
 def test_a_reset_is_forgotten_only_when_all_weights_were_sent_again(trained):
     def asked(path, **body):
-        return requests.post(trained.url + path, json=body, timeout=60)
+        return requests.post(trained.url + path, json=body, timeout=300)
 
     before = asked("/weight_checker", action="checksum").json()["checksums"]
     answer = asked("/weight_checker", action="reset")

@@ -47,13 +47,13 @@ def test_a_family_is_served_and_takes_new_weights(name, tmp_path):
     server = Server("--dtype", "float32", *ADMIN, model=str(first))
 
     def checksums():
-        answer = requests.post(f"{server.url}/weight_checker", json={"action": "checksum"}, timeout=60)
+        answer = requests.post(f"{server.url}/weight_checker", json={"action": "checksum"}, timeout=300)
         answer.raise_for_status()
         return answer.json()["checksums"]
 
     def update(directory):
         body = {"weight_dir": str(directory)}
-        requests.post(f"{server.url}/update_weights", json=body, timeout=60).raise_for_status()
+        requests.post(f"{server.url}/update_weights", json=body, timeout=300).raise_for_status()
 
     of_first = checksums()
     assert set(of_first) == set(case["tensors"])

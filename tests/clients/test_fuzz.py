@@ -107,7 +107,7 @@ def fuzz(server, index, count):
     numbers = random.Random(index)
     recorded = [exchange for exchange in exchanges() if exchange.method == "POST" and exchange.body is not None]
     bodies = [exchange.body for exchange in recorded]
-    connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=60)
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=300)
     wrong = []
     statuses = {}
     for _ in range(count):

@@ -364,7 +364,7 @@ def test_keys_are_asked_for_and_each_sees_its_own(long_model, page):
     try:
         body = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3, "session_id": "hers"}).encode()
         headers = {"Content-Type": "application/json", "Authorization": "Bearer one"}
-        urllib.request.urlopen(urllib.request.Request(f"{server.url}/v1/chat/completions", body, headers), timeout=60).read()
+        urllib.request.urlopen(urllib.request.Request(f"{server.url}/v1/chat/completions", body, headers), timeout=300).read()
         page.goto(f"{server.url}/behind/it/inspect")
         page.get_by_label("API key").fill("wrong")
         page.keyboard.press("Enter")

@@ -35,7 +35,7 @@ def served(tmp_path):
 
 
 def post(served, path, body, status=200, **more):
-    answer = requests.post(served.url + path, json=body, timeout=60, **more)
+    answer = requests.post(served.url + path, json=body, timeout=300, **more)
     assert answer.status_code == status, answer.text
     return answer
 
@@ -179,13 +179,13 @@ def test_an_adapter_comes_in_the_body(served):
     shutil.rmtree(directory)
     url = f"{served.url}/v1/load_lora_adapter"
     headers = {"Content-Type": "application/octet-stream"}
-    answer = requests.post(url, params={"lora_name": "memory"}, data=body, headers=headers, timeout=60)
+    answer = requests.post(url, params={"lora_name": "memory"}, data=body, headers=headers, timeout=300)
     assert (answer.status_code, answer.text) == (200, "Success: LoRA adapter 'memory' added successfully.")
     served.names["memory@1"] = "memory"
     assert set(served.check(served.complete(prompt(2), model="memory"))) == {"memory"}
-    cut = requests.post(url, params={"lora_name": "cut"}, data=body[:-9], headers=headers, timeout=60)
+    cut = requests.post(url, params={"lora_name": "cut"}, data=body[:-9], headers=headers, timeout=300)
     assert (cut.status_code, "ended early" in cut.text) == (400, True)
-    nameless = requests.post(url, data=body, headers=headers, timeout=60)
+    nameless = requests.post(url, data=body, headers=headers, timeout=300)
     assert (nameless.status_code, nameless.json()["error"]["param"]) == (400, "query.lora_name")
 
 
@@ -208,7 +208,7 @@ def test_adapters_of_embeddings_and_of_the_head_have_the_base_with_them(served):
     assert "other numbers for model.embed_tokens.weight than the model that is served" in message
     # Nobody is merged into a tensor that is both.
     convert = [os.environ["TITO_BIN"], "convert", str(served.checkpoints.base), str(directory.parent / "out"), "--merge"]
-    merged = subprocess.run([*convert, str(directory)], capture_output=True, text=True, timeout=60)
+    merged = subprocess.run([*convert, str(directory)], capture_output=True, text=True, timeout=300)
     assert (merged.returncode, "both the embeddings and the head" in merged.stderr) == (1, True)
 
 

@@ -37,7 +37,7 @@ def last_error(directory, *flags):
     # Not even where backtraces are asked for.
     asking = {**os.environ, "RUST_BACKTRACE": "1"}
     run = subprocess.run(
-        command, env=asking, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+        command, env=asking, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False
     )
     assert run.returncode == 1, run.stderr
     for word in ("panicked", "backtrace", "   0: ", "rust_begin"):

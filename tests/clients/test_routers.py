@@ -155,7 +155,7 @@ def test_no_turn_is_silently_wrong(replicas, setting, carrier, tmp_path):
     if not setting.path():
         note(f"NOT TRIED: {setting.program} is not here")
         pytest.skip(setting.program)
-    with running(setting, tmp_path, replicas.ports) as url, httpx.Client(timeout=60) as client:
+    with running(setting, tmp_path, replicas.ports) as url, httpx.Client(timeout=300) as client:
         with concurrent.futures.ThreadPoolExecutor(STREAMS + 1) as pool:
             ran = [pool.submit(Conversation(url, carrier, number).run, client) for number in range(CONVERSATIONS)]
             # When a third of them is done.

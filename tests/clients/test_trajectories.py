@@ -266,7 +266,7 @@ def test_an_export_that_breaks_off_is_resumed_after_the_last_whole_trajectory(se
     lines, after, reads = [], None, 0
     while True:
         url = f"{server.url}/v1/trajectories/export" + (f"?after={after}" if after else "")
-        with urllib.request.urlopen(url, timeout=60) as answer:
+        with urllib.request.urlopen(url, timeout=300) as answer:
             part = [told(json.loads(line)) for line in itertools.islice(answer, 6)]
         reads += 1
         if len(part) < 6:

@@ -77,7 +77,7 @@ def reward(server, trajectory, **body):
     request = urllib.request.Request(
         f"{server.url}/v1/trajectories/{trajectory}/reward", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=300) as answer:
         assert answer.status == 200
 
 
@@ -327,7 +327,7 @@ def table(server, query):
     if "TITO_TEST_FRAMEWORKS" not in os.environ:
         note("NOT TRIED: tables: TITO_TEST_FRAMEWORKS does not say where pyarrow is")
         pytest.skip("no pyarrow")
-    with urllib.request.urlopen(f"{server.url}/v1/trajectories/export?format=parquet&{query}", timeout=60) as answer:
+    with urllib.request.urlopen(f"{server.url}/v1/trajectories/export?format=parquet&{query}", timeout=300) as answer:
         assert answer.headers["Content-Type"] == "application/vnd.apache.parquet"
         data = answer.read()
     environment = {**os.environ, "PYTHONPATH": os.environ["TITO_TEST_FRAMEWORKS"]}

@@ -26,7 +26,7 @@ class Binary:
 
     def _output(self, *arguments):
         try:
-            done = subprocess.run([self.path, *arguments], capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run([self.path, *arguments], capture_output=True, text=True, timeout=300, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BenchError(f"{self.path} cannot be run: {error}") from None
         if done.returncode != 0:

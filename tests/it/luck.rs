@@ -14,17 +14,20 @@ use crate::it::layering::{is_name, name_at};
 /// What is still there, by file: what is refused, how many lines say it, and why they may. It may only get shorter.
 const KNOWN: &[(&str, Luck, usize, &str)] = &[
     ("tests/clients/conftest.py", Luck::Port, 2, "for programs that do not say which port they took"),
+    ("tests/clients/control.py", Luck::Time, 1, "a wait that looks whether something ends too early"),
     ("tests/clients/recorded.py", Luck::Sleep, 1, "between two looks at a response in the background"),
     ("tests/clients/routers.py", Luck::Sleep, 1, "until a router answers, which tells nobody that it does"),
-    ("tests/clients/routers.py", Luck::Time, 1, "the bound of that wait"),
+    ("tests/clients/routers.py", Luck::Time, 2, "the bound of that wait, and of one look"),
     ("tests/clients/routers.py", Luck::Port, 2, "routers take the number of a port, and do not say which they took"),
     ("tests/clients/test_control_faults.py", Luck::Sleep, 1, "a client that stays until it is killed"),
     ("tests/clients/test_control_faults.py", Luck::Port, 1, "a server whose log nobody can read"),
     ("tests/clients/test_inspect.py", Luck::Time, 1, "the bound of a wait for the page"),
+    ("tests/clients/test_prometheus.py", Luck::Time, 1, "the bound of one look"),
     ("tests/clients/test_prometheus.py", Luck::Sleep, 1, "until Prometheus has scraped"),
     ("tests/clients/test_prometheus.py", Luck::Port, 1, "Prometheus takes the number of a port"),
     ("tests/clients/test_routers.py", Luck::Port, 1, "routers are told of replicas that start again at the same ports"),
     ("tests/gpu/checks.py", Luck::Sleep, 1, "between two looks at a gauge, of 500 at most"),
+    ("tests/gpu/found.py", Luck::Time, 1, "a driver that does not answer is none"),
     ("tests/gpu/session.py", Luck::Sleep, 1, "between two looks at a gauge, within a bound"),
 ];
 
@@ -124,8 +127,18 @@ fn in_python(text: &str) -> Vec<Found> {
             found.push((*number, Luck::Port));
         }
     }
+    found.extend(lines.iter().filter(|(_, line)| gives_up_early(line)).map(|(number, _)| (*number, Luck::Time)));
     found.extend(asserted_times(&lines, &CLOCKS, "", &["assert ", "self.assert"]));
     found
+}
+
+/// Seconds after which a request or a program of a test may be given up, at the earliest: a machine that others keep busy needed
+/// more than 60 for what takes one of 0.1.
+const LEAST_TIMEOUT: u32 = 300;
+
+/// Whether a line gives up what a busy machine would still do.
+fn gives_up_early(line: &str) -> bool {
+    line.split("timeout=").skip(1).any(|rest| name_at(rest).parse::<u32>().is_ok_and(|seconds| seconds < LEAST_TIMEOUT))
 }
 
 /// Whether what follows one of these has a port that is a number other than 0.
@@ -313,6 +326,7 @@ fn luck_is_found_in_python() {
         ("assert f(\n    time.monotonic(),\n)", vec![(1, Time)]),
         ("assert f()\nend = time.monotonic()", vec![]),
         ("self.assertLess(time.time() - begun, 10)", vec![(1, Time)]),
+        ("requests.get(url, timeout=60)", vec![(1, Time)]),
         ("port = free_port()", vec![(1, Port)]),
         ("a.bind((\"\", 0))\nreturn a.getsockname()[1]", vec![(2, Port)]),
         ("a.bind((\"127.0.0.1\", 8000))", vec![(1, Port)]),
@@ -320,9 +334,14 @@ fn luck_is_found_in_python() {
     ] {
         assert_eq!(in_python(text), expected, "{text}");
     }
-    for text in
-        ["# time.sleep(1)", "client.sleep(1)", "a.bind((\"\", 0))", "run([\"--port\", \"0\"])", "assert port == 1"]
-    {
+    for text in [
+        "# time.sleep(1)",
+        "client.sleep(1)",
+        "a.bind((\"\", 0))",
+        "run([\"--port\", \"0\"])",
+        "assert port == 1",
+        "get(url, timeout=300)",
+    ] {
         assert_eq!(in_python(text), [], "{text}");
     }
 }
