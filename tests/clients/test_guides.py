@@ -26,6 +26,8 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Where pages expect the server, and the page of a capture file.
 ADDRESS = re.compile(r"(?:localhost|127\.0\.0\.1):80[01]0\b")
 SERVES = re.compile(r"^tito (?:serve|inspect) ")
+# What opens a file that a server before it keeps open; the page says to end that server.
+OPENS = re.compile(r"^tito replay ")
 COMMAND_SECONDS = 300
 # Models of the hub that pages name. The template of SmolLM2 shows no tools; the other one's is in the style of Qwen's.
 HUB = {"HuggingFaceTB/SmolLM2-135M-Instruct": None, "Qwen/Qwen2.5-1.5B-Instruct": "hermes.jinja"}
@@ -128,6 +130,8 @@ class Reader:
                 self.stop()
                 self.server = Started(text, self.folder, self.environment)
             else:
+                if OPENS.match(text):
+                    self.stop()
                 self.outputs.append(self.shell(text))
                 # README shows its long answers abridged; a test of its own looks at them.
                 if printed and self.page != README:
