@@ -50,18 +50,10 @@ async fn of_model(settings: &Settings) -> anyhow::Result<()> {
     say("model", &named(&files))?;
     let text = TextSide::read(settings, &files, &progress)?;
     say("chat template", &text.template_source)?;
-    say_parsers(settings, &files, &text)?;
+    say_parsers(&files, &text)?;
     let max_model_len = model::max_model_len(&settings.model, &files)?;
     say("context", &of_context(max_model_len, files.max_model_len()))?;
-    let wanted = Wanted {
-        settings: &settings.engine,
-        device,
-        files: &files,
-        tokenizer: &text.tokenizer,
-        eos: &text.eos,
-        max_model_len,
-    };
-    of_engine(wanted, is_fetched(&settings.model.name, &files)).await
+    of_engine(text.wanted(settings, device, &files, max_model_len), is_fetched(&settings.model.name, &files)).await
 }
 
 fn shown(device: Device, asked: DeviceArg, without: Option<String>) -> String {
@@ -90,9 +82,8 @@ fn of_context(tokens: usize, longest: Option<usize>) -> String {
 }
 
 /// Says which parsers fit the chat template, whether or not the flags ask for them.
-fn say_parsers(settings: &Settings, files: &ModelFiles, text: &TextSide) -> anyhow::Result<()> {
-    let given = model::given_template(&settings.model)?;
-    for (flag, fitting) in parsers::fitting(model::template_texts(files, given.as_ref()), &text.tokenizer) {
+fn say_parsers(files: &ModelFiles, text: &TextSide) -> anyhow::Result<()> {
+    for (flag, fitting) in parsers::fitting(model::template_texts(files, text.given.as_ref()), &text.tokenizer) {
         match fitting {
             Ok(name) => say(flag, &format!("auto is {name}, by the chat template"))?,
             Err(reason) => say(flag, &format!("auto is none: {reason}"))?,

@@ -1,12 +1,10 @@
 //! All that is loaded of a model, and the API that is made of it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use time::UtcOffset;
 
-use super::{
-    adapters, capture, engine, model, progress::Progress, settings::Settings, store, text::TextSide, wanted::Wanted,
-};
+use super::{adapters, capture, engine, model, progress::Progress, settings::Settings, store, text::TextSide};
 use crate::{
     adapters::Adapters,
     api::{Api, ServedModels, ServerLoad},
@@ -49,22 +47,19 @@ impl Loaded {
         let models = ServedModels::new(settings.model.name.clone(), settings.model.served_names.clone());
         // Before the engine, which makes its handles while it loads.
         let metrics = Metrics::install(models.name(), max_model_len)?;
-        let wanted = Wanted {
-            settings: &settings.engine,
-            device,
-            files: &files,
-            tokenizer: &text.tokenizer,
-            eos: &text.eos,
-            max_model_len,
-        };
-        let engine = engine::load(wanted, progress).await?;
+        let engine = engine::load(text.wanted(settings, device, &files, max_model_len), progress).await?;
         let adapters = adapters::load(&engine, &settings.adapters, &models, progress).await?;
         let models = models.with_adapters(Arc::clone(&adapters));
         Ok(Self { files, text, max_model_len, models, metrics, engine, adapters, responses, trajectories })
     }
 
-    /// Makes the API of the model; `utc_offset` is the time zone of its templates.
-    pub(super) fn into_api(self, settings: Settings, utc_offset: UtcOffset) -> anyhow::Result<Api> {
+    /// Makes the API of the model, on whose streams clients may stall for so long; `utc_offset` is the time zone of its templates.
+    pub(super) fn into_api(
+        self,
+        settings: Settings,
+        stream_stall_timeout: Option<Duration>,
+        utc_offset: UtcOffset,
+    ) -> anyhow::Result<Api> {
         let Self { files, text, max_model_len, models, engine, responses, trajectories, .. } = self;
         let sampling = settings.sampling.policy(&files, &text.eos)?;
         let renderer =
@@ -76,7 +71,7 @@ impl Loaded {
             generator: Generator::new(Arc::clone(&engine), text.tokenizer)
                 .with_seed(settings.seed)
                 .logging(settings.request_log)
-                .with_patience(settings.stream_stall_timeout),
+                .with_patience(stream_stall_timeout),
             continuity: Continuity::new(settings.continuity, engine.info().vocab_size),
             structured,
             policies: Policies { sampling, tools: text.tools, requests: settings.requests },

@@ -70,7 +70,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         tokio::spawn(metrics.clone().log_statistics(Arc::clone(&engine)));
     }
     let served = Served { model: settings.model.name.clone(), name: loaded.models.name().to_owned() };
-    let api = Arc::new(loaded.into_api(settings, utc_offset)?);
+    let api = Arc::new(loaded.into_api(settings, config.stream_stall_timeout, utc_offset)?);
     let control = Control::new(Arc::clone(&engine), api.turns.generator.running().clone(), control_plane.policy);
     let admin = Arc::new(Admin { control, served, adapters });
     let work = work(engine, &api, &admin);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{harmony, model, parsers, progress::Progress, settings::Settings};
+use super::{device::Device, harmony, model, parsers, progress::Progress, settings::Settings, wanted::Wanted};
 use crate::{
     api::TokenizerInfo,
     model::{EosTokens, ModelFiles},
@@ -15,6 +15,8 @@ use crate::{
 pub(super) struct TextSide {
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) eos: EosTokens,
+    /// The chat template that a flag gives, and what it is called.
+    pub(super) given: Option<(String, String)>,
     pub(super) templates: Templates,
     /// What renders prompts instead of the templates, if the model reads it.
     pub(super) harmony: Option<Harmony>,
@@ -43,6 +45,18 @@ impl TextSide {
             TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, &model.name, template)
         });
         reading.done();
-        Ok(Self { tokenizer, eos, templates, harmony, template_source, tools, tokenizer_info })
+        Ok(Self { tokenizer, eos, given, templates, harmony, template_source, tools, tokenizer_info })
+    }
+
+    /// What an engine is told of the model, before it is loaded.
+    pub(super) fn wanted<'a>(
+        &'a self,
+        settings: &'a Settings,
+        device: Device,
+        files: &'a ModelFiles,
+        max_model_len: usize,
+    ) -> Wanted<'a> {
+        let (tokenizer, eos) = (&*self.tokenizer, &self.eos);
+        Wanted { settings: &settings.engine, device, files, tokenizer, eos, max_model_len }
     }
 }

@@ -5,6 +5,8 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use serde::Deserialize;
+
 use super::{
     CaptureError, Filter, Generation, Notes, Owner, Place, Trajectories, TurnRecord,
     index::{Index, Tree},
@@ -17,10 +19,12 @@ use crate::TokenId;
 /// How many sequences are looked up before they are made, unless one trajectory has more.
 const MOST_KEYS: usize = 1024;
 
-/// What one sequence is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What one sequence is of; its names in a query are those of the variants in small letters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// A turn that no other one continues, with all turns before it.
+    #[default]
     Leaf,
     /// Every turn; only what it sampled itself is learnt from.
     Turn,

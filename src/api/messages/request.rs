@@ -151,7 +151,7 @@ fn refuse_what_is_not_run(request: &MessagesRequest) -> Result<(), ApiError> {
     };
     for (name, value) in [("mcp_servers", &request.mcp_servers), ("container", &request.container)] {
         if is_set(value) {
-            return Err(ApiError::invalid(name, format!("`{name}` is not supported by this server")));
+            return Err(ApiError::unsupported(name));
         }
     }
     refuse_edits(request.context_management.as_ref())

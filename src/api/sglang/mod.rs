@@ -71,7 +71,6 @@ async fn generate_for_sglang(
 }
 
 async fn prepared(caller: &Caller, turn: &mut SglangTurn, api: &Api) -> Result<Vec<Prepared>, ApiError> {
-    api.turns.policies.requests.check_sequences(turn.prompts.len(), turn.sampling.n)?;
     let asker = Asker { client: caller.client, session: turn.session.as_deref() };
     let mut prepared = Vec::with_capacity(turn.prompts.len());
     for SglangPrompt { token_ids, id } in &turn.prompts {

@@ -11,7 +11,10 @@ use crate::{
     turn::{Sampling, SamplingPolicy},
     wire::{
         error::ApiError,
-        fields::{cache_salt::cache_salt, sampling::SamplingFields},
+        fields::{
+            cache_salt::cache_salt,
+            sampling::{SamplingFields, known_id},
+        },
         sglang::{
             generate::{OneOrMany, SglangGenerateRequest},
             sampling::SglangSamplingParams,
@@ -82,6 +85,8 @@ impl SglangTurn {
             None => cache_salt(request.extra_key.as_ref())?,
         };
         let session = SessionFields { session_id: request.session_id.take(), ..SessionFields::default() };
+        // Before any text is encoded.
+        api.turns.policies.requests.check_sequences(count(&request), sampling.n)?;
         let (is_batch, prompts) = prompts(&mut request, api).await?;
         Ok(Self {
             prompts: named(prompts, request.rid)?,
@@ -154,6 +159,15 @@ fn shows_experts(request: &SglangGenerateRequest, api: &Api) -> Result<bool, Api
     Ok(is_asked)
 }
 
+/// Returns how many prompts there are.
+fn count(request: &SglangGenerateRequest) -> usize {
+    match (&request.text, &request.input_ids) {
+        (Some(OneOrMany::Many(texts)), _) => texts.len(),
+        (None, Some(OneOrMany::Many(lists))) => lists.len(),
+        _ => 1,
+    }
+}
+
 /// Returns whether there is a list of prompts, and the ids of each.
 async fn prompts(request: &mut SglangGenerateRequest, api: &Arc<Api>) -> Result<(bool, Vec<Arc<[TokenId]>>), ApiError> {
     let (is_batch, prompts) = match (request.text.take(), request.input_ids.take()) {
@@ -182,9 +196,10 @@ async fn encoded(text: String, api: &Arc<Api>) -> Result<Arc<[TokenId]>, ApiErro
 }
 
 fn known(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
-    let known = |id: i64| TokenId::try_from(id).ok().filter(|&id| (id as usize) < api.turns.vocab_size());
+    let vocab_size = api.turns.vocab_size();
     let checked = |&id: &i64| {
-        known(id).ok_or_else(|| ApiError::invalid("input_ids", format!("the token id {id} is out of vocabulary")))
+        known_id(id, vocab_size)
+            .ok_or_else(|| ApiError::invalid("input_ids", format!("the token id {id} is out of vocabulary")))
     };
     let ids = ids.iter().map(checked).collect::<Result<Vec<_>, _>>()?;
     api.turns.check_given(&ids)?;

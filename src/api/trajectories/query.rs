@@ -113,7 +113,7 @@ filtered_query! {
         format: Option<Format>,
         /// `leaf` (the default): a sequence for each turn that no other one continues; `turn`: one for each turn.
         #[param(value_type = Option<String>)]
-        unit: Option<SequenceUnit>,
+        unit: Option<Unit>,
         /// With `true`, `rescored` in each line says how far the log-probs are from those that the present weights give; for
         /// `jsonl` only.
         rescore: Option<bool>,
@@ -130,14 +130,6 @@ filtered_query! {
 enum Order {
     Asc,
     Desc,
-}
-
-/// What makes a sequence, in the words of the query.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum SequenceUnit {
-    Leaf,
-    Turn,
 }
 
 impl ListQuery {
@@ -175,10 +167,7 @@ impl ExportQuery {
             // tito's own lines say which distribution their log-probs describe; trainers do not ask.
             _ => Content::Captured { format, allow_raw: format == Format::Jsonl || self.allow_raw == Some(true) },
         };
-        let unit = match self.unit {
-            None | Some(SequenceUnit::Leaf) => Unit::Leaf,
-            Some(SequenceUnit::Turn) => Unit::Turn,
-        };
+        let unit = self.unit.unwrap_or_default();
         Ok((self.take_filter(), unit, content))
     }
 }

@@ -19,8 +19,6 @@ pub(super) use model::ModelSettings;
 pub(super) use policies::{ParserSettings, SamplingSettings, Store};
 pub(super) use server::{Address, Listener};
 
-use std::time::Duration;
-
 use crate::{
     config::ServeArgs, continuity::ContinuityPolicy, generation::RequestLog, prompt::OnUnprovable,
     server::ServerConfig, structured::JsonOptions, turn::RequestPolicy,
@@ -74,8 +72,6 @@ pub(super) struct Settings {
     pub(super) store: Store,
     /// Where generations are captured, if they are.
     pub(super) capture: Option<CaptureSettings>,
-    /// How long a client may leave its answer unread.
-    pub(super) stream_stall_timeout: Option<Duration>,
     /// What is logged of requests.
     pub(super) request_log: Option<RequestLog>,
     /// Throughput is logged.
@@ -104,7 +100,6 @@ impl Settings {
             seed: args.seed,
             store: policies::store(args),
             capture: capture::settings(args),
-            stream_stall_timeout: server::stream_stall_timeout(&args.http),
             request_log: policies::request_log(args),
             log_statistics: !args.logs.disable_log_stats,
             server_load: args.enable_server_load_tracking,

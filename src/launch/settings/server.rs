@@ -54,11 +54,6 @@ pub(super) fn tls(args: &HttpArgs) -> Option<TlsFiles> {
     })
 }
 
-/// How long a client may leave its answer unread, if there is a bound.
-pub(super) fn stream_stall_timeout(args: &HttpArgs) -> Option<Duration> {
-    unless_zero(args.stream_stall_timeout)
-}
-
 fn unless_zero(seconds: u64) -> Option<Duration> {
     Some(seconds).filter(|seconds| *seconds > 0).map(Duration::from_secs)
 }
@@ -80,7 +75,7 @@ pub(super) fn config(args: &ServeArgs) -> anyhow::Result<ServerConfig> {
         max_request_bytes: http.max_request_bytes,
         max_bytes_in_flight: http.max_bytes_in_flight.unwrap_or_else(memory::for_bytes_in_flight),
         stream_comments: unless_zero(http.sse_keep_alive_interval),
-        stream_stall_timeout: stream_stall_timeout(http),
+        stream_stall_timeout: unless_zero(http.stream_stall_timeout),
         access_log: AccessLog { enabled: !logs.disable_uvicorn_access_log, silent_paths: logs.silent_paths() },
         request_spans: logs.enable_log_requests,
         request_patience: ServerConfig::default().request_patience,

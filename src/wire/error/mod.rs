@@ -81,7 +81,12 @@ impl ApiError {
         Self::new(Kind::Invalid, Some(field.into()), message)
     }
 
-    /// Makes the same error in the form of vLLM's own validation errors, which end with the field and, if it is shown,
+    /// Makes the error of a field that tito does not have, and that a request sets.
+    pub fn unsupported(field: &'static str) -> Self {
+        Self::invalid(field, format!("`{field}` is not supported by this server"))
+    }
+
+    /// Makes the error of [`ApiError::invalid`] in the form of vLLM's own validation errors, which end with the field and, if it is shown,
     /// the value.
     pub fn refused(field: impl Into<Path>, message: impl Into<Sentence>, value: Option<String>) -> Self {
         let field = field.into();

@@ -146,7 +146,7 @@ pub(super) fn refuse(field: &'static str, value: Option<&Value>) -> Result<(), A
         _ => true,
     };
     match value.filter(is_set) {
-        Some(_) => Err(ApiError::invalid(field, format!("`{field}` is not supported by this server"))),
+        Some(_) => Err(ApiError::unsupported(field)),
         None => Ok(()),
     }
 }

@@ -6,7 +6,11 @@
 use serde::Deserialize;
 
 use super::generate::SamplingParamsFields;
-use crate::{TokenId, sampling::Candidates, wire::error::ApiError};
+use crate::{
+    TokenId,
+    sampling::Candidates,
+    wire::{error::ApiError, fields::sampling::known_id},
+};
 
 const IDS: &str = "prompt_logprob_token_ids";
 const START: &str = "prompt_logprob_start";
@@ -88,8 +92,7 @@ impl Prompt {
     }
 
     fn known(&self, id: i64) -> Result<TokenId, ApiError> {
-        let known = TokenId::try_from(id).ok().filter(|id| (*id as usize) < self.vocab_size);
-        known.ok_or_else(|| {
+        known_id(id, self.vocab_size).ok_or_else(|| {
             let message = format!(
                 "token_id(s) [{id}] in {IDS} contain out-of-vocab token ids. Vocabulary size: {}",
                 self.vocab_size

@@ -206,3 +206,21 @@ async fn what_is_not_served_is_refused_by_its_name() {
     });
     assert_eq!(app.post(PATH, idle).await.status, 200);
 }
+
+#[tokio::test]
+async fn more_prompts_than_a_request_may_have_are_refused() {
+    let app = TestApp::new().requests(|policy| policy.max_prompts = 2);
+    let few = json!({ "max_new_tokens": 1 });
+    for (more, most) in [
+        (json!({ "text": ["a", "b", "c"] }), json!({ "text": ["a", "b"] })),
+        (json!({ "input_ids": [[1], [2], [3]] }), json!({ "input_ids": [[1], [2]] })),
+    ] {
+        let mut bodies = [more, most];
+        for body in &mut bodies {
+            body["sampling_params"] = few.clone();
+        }
+        let [refused, answered] = bodies;
+        assert_eq!(app.post(PATH, refused).await.status, 400);
+        assert_eq!(app.post(PATH, answered).await.ok().as_array().unwrap().len(), 2);
+    }
+}

@@ -6,7 +6,7 @@ use crate::{
     sampling::{Logprobs, SamplingError},
     tokenizer::Tokenizer,
     turn::SamplingPolicy,
-    wire::error::ApiError,
+    wire::{error::ApiError, fields::sampling::known_id},
 };
 
 pub(super) fn checked_max_tokens(asked: Option<i64>, policy: &SamplingPolicy) -> Result<Option<usize>, ApiError> {
@@ -43,7 +43,7 @@ pub(super) fn within_limit(
 
 /// Returns the ids, or refuses them if the vocabulary lacks one of them.
 pub(super) fn token_ids(field: &'static str, ids: Option<&[i64]>, vocab_size: usize) -> Result<Vec<TokenId>, ApiError> {
-    let known = |id: i64| TokenId::try_from(id).ok().filter(|&id| (id as usize) < vocab_size);
+    let known = |id| known_id(id, vocab_size);
     let ids = ids.unwrap_or_default();
     let unknown: Vec<_> = ids.iter().filter(|&&id| known(id).is_none()).collect();
     if unknown.is_empty() {

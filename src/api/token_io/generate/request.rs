@@ -24,7 +24,10 @@ use crate::{
             ApiError,
             validation::{broken_rule, empty_list},
         },
-        fields::{cache_salt::cache_salt, sampling::rules::NO_PROMPT_LOGPROBS},
+        fields::{
+            cache_salt::cache_salt,
+            sampling::{known_id, rules::NO_PROMPT_LOGPROBS},
+        },
         routed_experts,
         token_io::generate::{GenerateRequest, OutputMode, ReasoningParserKwargs},
     },
@@ -126,9 +129,12 @@ fn prompt(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
     if ids.iter().any(|&id| id < 0) {
         return Err(broken_rule(FIELD, "token_ids must not contain negative values", ids.len()));
     }
-    let known = |id: i64| TokenId::try_from(id).ok().filter(|&id| (id as usize) < api.turns.vocab_size());
+    let vocab_size = api.turns.vocab_size();
     ids.iter()
-        .map(|&id| known(id).ok_or_else(|| ApiError::invalid_request(format!("Token id {id} is out of vocabulary"))))
+        .map(|&id| {
+            known_id(id, vocab_size)
+                .ok_or_else(|| ApiError::invalid_request(format!("Token id {id} is out of vocabulary")))
+        })
         .collect()
 }
 
@@ -141,7 +147,7 @@ fn refuse_media(request: &GenerateRequest) -> Result<(), ApiError> {
     };
     let fields = [("features", &request.features), ("content_parts", &request.content_parts)];
     match fields.into_iter().find(|(_, value)| sent(value)) {
-        Some((name, _)) => Err(ApiError::invalid(name, format!("`{name}` is not supported by this server"))),
+        Some((name, _)) => Err(ApiError::unsupported(name)),
         None => Ok(()),
     }
 }

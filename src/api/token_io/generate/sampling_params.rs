@@ -80,7 +80,7 @@ impl SamplingParamsFields {
         const NAME: &str = "trace_decode_token_ids";
 
         match self.trace_decode_token_ids.as_ref().filter(|value| !value.is_null()) {
-            Some(_) => Err(ApiError::invalid(NAME, format!("`{NAME}` is not supported by this server"))),
+            Some(_) => Err(ApiError::unsupported(NAME)),
             None => Ok(()),
         }
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{repetition::RepetitionFields, structured::StructuredFields};
-use crate::wire::error::ApiError;
+use crate::{TokenId, wire::error::ApiError};
 
 /// A request may have at most this many sequences (vLLM: `VLLM_MAX_N_SEQUENCES`).
 pub(crate) const MAX_N: i64 = 16_384;
@@ -117,14 +117,15 @@ impl RefusedFields {
         let fields = [("use_beam_search", &self.use_beam_search), ("logits_processors", &self.logits_processors)];
         let set = |value: &Option<Value>| !matches!(value, None | Some(Value::Null | Value::Bool(false)));
         match fields.into_iter().find(|(_, value)| set(value)) {
-            Some((name, _)) => Err(refuse(name)),
+            Some((name, _)) => Err(ApiError::unsupported(name)),
             None => Ok(()),
         }
     }
 }
 
-fn refuse(field: &'static str) -> ApiError {
-    ApiError::invalid(field, format!("`{field}` is not supported by this server"))
+/// Returns an id that a request names, if the vocabulary has it.
+pub(crate) fn known_id(id: i64, vocab_size: usize) -> Option<TokenId> {
+    TokenId::try_from(id).ok().filter(|&id| (id as usize) < vocab_size)
 }
 
 /// Which end of a prompt is cut off.
