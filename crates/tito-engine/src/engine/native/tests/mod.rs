@@ -405,11 +405,14 @@ async fn what_can_never_fit_is_refused_at_once_and_a_full_queue_too() {
 #[tokio::test]
 async fn shutdown_aborts_what_runs_and_what_waits_and_refuses_the_rest() {
     let engine = engine(&NativeSettings { max_num_seqs: 1, ..settings("llama") });
-    let endless = SamplingParams { ignore_eos: true, ..params(200) };
-    let streams = [engine.generate(request(&[1; 50], endless.clone())), engine.generate(request(&[2; 50], endless))];
+    let gate = engine.step_gate();
+    gate.shut().await.unwrap();
+    let streams = [1, 2].map(|id| engine.generate(request(&[id; 50], params(2))));
+    gate.step().await.unwrap();
     engine.shutdown(Duration::from_mins(1)).await;
-    for stream in streams {
-        assert_eq!(collected(stream).await.2, FinishReason::Abort);
+    for (stream, sampled) in streams.into_iter().zip([1, 0]) {
+        let (_, tokens, end) = collected(stream).await;
+        assert_eq!((tokens.len(), end), (sampled, FinishReason::Abort));
     }
     let refused = engine.generate(request(&[1], params(1))).next().await;
     assert!(matches!(refused, Some(Err(EngineError::Failed(_)))));
