@@ -9,13 +9,13 @@
 //! | [`tito_sampling`] | logits to token and log-probs: pure, seeded, the same for every engine |
 //! | [`tito_model`] | the files of a model and what they say: JSON, GGUF, tokenizers |
 //! | [`tito_text`] | messages to prompt ids with a proof; text to reasoning, content and tool calls |
-//! | [`tito_engine`] | ids to sampled tokens: tito's own engine, and one that plays scripts |
+//! | [`tito_engine`] | ids to sampled tokens: tito's own engine, and a scripted one for tests |
 //! | `tito_mistralrs` | mistral.rs as such an engine, behind the feature `mistralrs` |
 //! | `tito` | the program: requests, answers, the control plane, start-up |
 //!
-//! A program of its own, a trainer's above all, can use two doors without HTTP: [`tito_text::prompting`] and
-//! [`tito_engine::inference`]. Their pages begin with an example each. Nothing else is promised: [`main`] is the whole
-//! program, and all other modules are private. A change of what these two show is named in the changelog.
+//! Other programs, such as trainers, can rely on two modules, without HTTP: [`tito_text::prompting`] and
+//! [`tito_engine::inference`]. The page of each crate begins with an example. The changelog names each change of these
+//! two. Nothing else is promised. Of this crate, only [`main`] is public: it is the whole program.
 //!
 //! # The way of a request
 //!
@@ -23,13 +23,14 @@
 //! HTTP body ─ wire/<endpoint> ─────▶ wire request        exactly the public shape, by the rules beside it
 //!           ─ api/<endpoint>/request ▶ turn                messages, tools, template options, known ids
 //!           ─ continuity ────────────▶ known ids, anchor   which ids are known, and which message they end at
-//!           ─ prompt ────────────────▶ prompt ids, proof   template, encode, splice: the only road to ids
+//!           ─ prompt ────────────────▶ prompt ids, proof   template, encode, splice: the only way to ids
 //!           ─ engine ────────────────▶ sampled tokens      ids in, ids out; dropping the stream aborts
 //!           ─ generation ────────────▶ events              text is derived from ids, never the reverse
 //!           ─ api/<endpoint>/response ▶ JSON or SSE        both are folds of the same events
 //! ```
 //!
-//! ARCHITECTURE.md has the map of rooms, with what each refuses to do, and the invariants; docs/decisions/ says why.
+//! ARCHITECTURE.md has the map of modules, with what each refuses to do, and the invariants. docs/decisions/ gives the
+//! reasons.
 
 #![cfg_attr(feature = "internals", warn(unreachable_pub))]
 

@@ -7,9 +7,9 @@
 //! change nothing. Requests hold the adapter itself, so that one whose name is given to another, or taken away, goes on as
 //! it began.
 //!
-//! Where there may only be so many, the one that was asked for longest ago leaves for the next one, as in vLLM; but none
-//! that a request is using, and none that flags name. Unlike vLLM's, it is not read again when it is asked for: its files
-//! may say something else by then. Whoever asks for it learns that it is not there.
+//! If there is a limit, the adapter that was asked for longest ago is evicted for the next one, as in vLLM. An adapter
+//! that a request uses, or that flags name, is never evicted. Unlike in vLLM, an evicted adapter is not read again when
+//! a request names it, because its files may have changed. Such a request is told that the adapter is not there.
 
 mod error;
 mod place;

@@ -1,8 +1,8 @@
 //! The control plane over HTTP: the paths, bodies and answers of vLLM, SGLang, AReaL, prime-rl and SkyRL, each of which
 //! is a call or two of `control`.
 //!
-//! Owns the shapes. Refuses to know in which state a server may be asked for what. Every call that changes something is
-//! done to its end, whether or not its client waits for the answer.
+//! Owns the shapes. Refuses to know which call is possible in which state. A call that changes something always runs to
+//! its end, even if its client does not wait for the answer.
 
 mod areal;
 mod body;

@@ -1,4 +1,4 @@
-//! Every flag and environment variable, and what they mean together.
+//! Every flag and environment variable. What flags mean together is in `launch/settings`.
 //!
 //! The only reader of the environment. Spellings and defaults are `vllm serve`'s; flags of vLLM that mean nothing here
 //! are known too, see `vllm_flags`.

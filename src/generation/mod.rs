@@ -1,4 +1,4 @@
-//! Sampled tokens to events: text, the end, and the tokens themselves, which are never derived again.
+//! Sampled tokens to events: text, the end, and the tokens themselves. Ids are never derived from text again.
 //!
 //! Owns decoding, stop strings, the reading of reasoning and tool calls, and the fold of events into a finished answer.
 //! Refuses HTTP shapes.

@@ -1,7 +1,7 @@
 //! Captured turns, sampled again: the proof that a rollout is what a model samples.
 //!
-//! Owns what of a record decides what is sampled, and what is said where a turn comes out differently. Refuses to load
-//! models, and to take anything for equal but the same bits of ids and log-probs.
+//! Owns which fields of a record determine the sampled tokens, and the report on a turn that comes out differently.
+//! Refuses to load models. Only the same bits of ids and log-probs count as equal.
 
 mod end;
 mod request;

@@ -1,4 +1,4 @@
-//! The process around the API: listening, keys, browsers, what is counted and logged of requests, draining.
+//! The process around the API: listening, keys, CORS, metrics and logs of requests, draining.
 //!
 //! Refuses endpoints of its own, except `/metrics`, which is about the process.
 

@@ -1,7 +1,7 @@
-//! Records that are found again by their ids: answers that can be asked for again, and turns that were captured.
+//! Records that are found by their ids: stored responses, and captured turns.
 //!
-//! Owns where records are kept, for how long, and what is said when they cannot be. Refuses to know what a record says:
-//! to a store it is bytes, and whether the answer that they are of is whole.
+//! Owns where records are kept, for how long, and what is said when they cannot be. Refuses to know what a record says.
+//! To a store, a record is bytes and a state: whether its answer is complete.
 
 mod chunks;
 mod disk;

@@ -1,6 +1,6 @@
 //! Logs and metrics of the process.
 //!
-//! Owns what is said about every metric, and the page that shows them. Refuses to count anything itself.
+//! Owns the names and descriptions of all metrics, and the page that shows them. Refuses to count anything itself.
 
 mod exposition;
 mod families;

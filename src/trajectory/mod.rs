@@ -1,9 +1,9 @@
 //! Trajectories: the turns that were generated, joined by their ids to the conversations that they belong to.
 //!
 //! Owns which turn continues which, what is kept of a turn, for how long, and the sequences that a trainer takes. Turns
-//! are joined by ids only: a turn continues the one whose whole sequence, prompt and sampled ids, is the longest prefix of
-//! its prompt. Two continuations of a turn are branches. Refuses texts as a way to tell turns apart, HTTP, and the shapes
-//! of any trainer.
+//! are joined by ids only: a turn continues the one whose whole sequence, prompt and sampled ids, is the longest prefix
+//! of its prompt. Two continuations of a turn are branches. Refuses to tell turns apart by text, and to know HTTP or
+//! the formats of trainers.
 //!
 //! ```text
 //! Generation ─ capture ─▶ search      fingerprints of all prefixes of the prompt find turns, the longest first

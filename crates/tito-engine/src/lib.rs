@@ -1,8 +1,7 @@
 //! Token ids to sampled tokens and their log-probs.
 //!
-//! Ids go in and come out; nothing in between knows text, chat or HTTP. What the crate promises to other programs is
-//! [`inference`], the door of this page; the other modules are the rooms behind it, which the program `tito` uses and which may
-//! change with each version.
+//! Ids go in and come out; nothing in between knows text, chat or HTTP. Other programs can rely on the module
+//! [`inference`]. The other modules are public for the program `tito`, and may change with each version.
 //!
 //! # A model of a directory or of a GGUF file
 //!
@@ -32,12 +31,12 @@
 //!
 //! `examples/sample.rs` draws several samples of a prompt at a time.
 //!
-//! # The rooms
+//! # The modules
 //!
 //! | module | owns | refuses |
 //! |---|---|---|
 //! | `engine` | `trait Engine`, what all engines share, and two of them: `native` and `scripted` | text |
-//! | `weights` | weights as trainers hand them over: streams, deltas, adapters, checksums; names `zstd` | what a tensor is for |
+//! | `weights` | weights as trainers hand them over: streams, deltas, adapters, checksums; the only one that uses `zstd` | what a tensor is for |
 //! | `memory` | how much memory the system could still give | |
 //!
 //! docs/native-engine.md goes through the native engine step by step.

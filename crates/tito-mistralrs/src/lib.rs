@@ -1,13 +1,12 @@
 //! mistral.rs as an engine of tito, exact ids in and out.
 //!
-//! A crate of its own, so that what mistral.rs brings is nobody else's. It owns the words in which mistral.rs is told what to
-//! load and to compute; the rest is [`tito_engine`]'s, above all which models it may serve. The program begins with
-//! [`MistralRsEngine`].
+//! It is a crate of its own, so that no other crate needs the packages of mistral.rs. It owns how mistral.rs is told
+//! what to load and to compute. The rest is in [`tito_engine`]. The program uses [`MistralRsEngine`].
 //!
-//! mistral.rs computes logits and nothing else here: the tap samples, ends and scores, the queue in front lets one
-//! sequence in at a time (more would share one attention output on a CPU, and be slower on a GPU), its tokenizer,
-//! templates, sampler, prefix cache and hub client are kept out. Which models it may serve is in
-//! [`tito_engine::engine::compared`].
+//! mistral.rs computes logits and nothing else here. The `tap` samples, ends sequences and scores. The queue in front
+//! lets in one sequence at a time: on a CPU, more would share one attention output, and on a GPU, they would be slower.
+//! The tokenizer, templates, sampler, prefix cache and hub client of mistral.rs are not used. The list of models that
+//! it may serve is in [`tito_engine::engine::compared`].
 
 #![warn(unreachable_pub)]
 

@@ -1,12 +1,13 @@
 //! Messages to prompt ids with a proof, and the text that a model wrote back to reasoning, content and tool calls.
 //!
-//! The crate knows no engine and no HTTP. What it promises to other programs is [`prompting`], the door of this page; the other
-//! modules are the rooms behind it, which the program `tito` uses and which may change with each version.
+//! The crate knows no engine and no HTTP. Other programs can rely on the module [`prompting`]. The other modules are
+//! public for the program `tito`, and may change with each version.
 //!
 //! # Messages and known ids to prompt ids
 //!
-//! A conversation is rendered by the model's chat template and encoded. Where ids of earlier turns are known, the prompt starts
-//! with exactly these, whatever a tokenizer would make of their text, or the call is refused with the reason.
+//! A conversation is rendered by the model's chat template and encoded. If ids of earlier turns are known, the prompt
+//! starts with exactly these, whatever a tokenizer would make of their text. If that cannot be proven, the call is
+//! refused with the reason.
 //!
 //! ```
 //! use std::{path::Path, sync::Arc};
@@ -38,14 +39,14 @@
 //!
 //! `examples/prompt_ids.rs` runs this over a model's directory or GGUF file.
 //!
-//! # The rooms
+//! # The modules
 //!
 //! | module | owns | refuses |
 //! |---|---|---|
 //! | `chat` | messages, tools, calls, and the ids that messages carry | templates |
-//! | `prompt` | chat template or Harmony, the splice and its proof: the one road from messages to ids | which ids are known |
+//! | `prompt` | chat template or Harmony, the splice and its proof: the only way from messages to ids | which ids are known |
 //! | `continuity` | which ids are known for a conversation, and what has been remembered of earlier ones | rendering |
-//! | `structured` | what an output must be, as a grammar over tokens; names `llguidance` | what it could only approximate |
+//! | `structured` | what an output must be, as a grammar over tokens; the only one that uses `llguidance` | what it could only approximate |
 //! | `parser` | how models write reasoning and tool calls, and what forces calls | ids |
 
 #![cfg_attr(feature = "internals", warn(unreachable_pub))]

@@ -1,4 +1,4 @@
-//! The parts of speaking HTTP that all endpoints share: callers, bodies, the table of errors, streams, paths, the
+//! The parts of HTTP that all endpoints share: the caller, bodies, the table of errors, streams, paths, the OpenAPI
 //! document. This module knows no endpoint.
 
 pub(super) mod caller;

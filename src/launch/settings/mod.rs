@@ -1,4 +1,5 @@
-//! From flags to settings: what every room is told, in the types of that room. No other file of start-up reads a flag.
+//! From flags to settings: what each module needs to know, in the types of that module. No other file of start-up reads
+//! a flag.
 //!
 //! Owns what flags mean together, and the defaults that depend on the machine. Refuses to open, bind or load anything.
 

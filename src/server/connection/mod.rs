@@ -1,8 +1,8 @@
-//! Open connections, and the clocks of clients that do not do their part.
+//! Open connections, and the time limits for slow clients.
 //!
-//! A client that does not read what is written to it, or begins a request and does not go on, is hung up on after a time.
-//! One that is silent between requests stays: clients of vLLM meet a server that closes their connections just as they
-//! ask. Only where new clients would find no room do the connections go that were silent for longest.
+//! A connection is closed after a time if its client does not read, or begins a request and does not go on. A
+//! connection without a request stays open. vLLM closes such connections, sometimes just as the client asks again. Only
+//! if there is no room for new clients, the connections that were silent for longest are closed.
 
 use std::{
     collections::HashMap,

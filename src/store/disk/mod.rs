@@ -3,8 +3,8 @@
 //! Owns when the file is opened, and what becomes of its faults. Refuses to guess: a file that is not sound is not opened,
 //! a record that is not what was written is not returned.
 //!
-//! A failed write closes the file for good as far as redb is concerned, so it is opened again for the next request: what
-//! was on the disk before stays readable, and a disk with room again is written to again.
+//! After a failed write, redb gives up its handle of the file. So the next request opens the file again. What was on
+//! the disk before stays readable. When the disk has room again, the store writes to it again.
 
 mod chunks;
 mod guard;

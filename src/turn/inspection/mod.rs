@@ -1,8 +1,8 @@
 //! A captured sequence as a person looks at it: the text of each id, where the id came from, and where encoding the text
 //! again would have given other ids.
 //!
-//! This is for looking at, and proves nothing: a template's own words and those of messages are told apart by looking for
-//! the messages in the text. The ids themselves are those that were checked when the sequence was made.
+//! This is for people, and proves nothing. It finds out which words are the template's and which are a message's by
+//! looking for the messages in the text. The ids themselves were checked when the sequence was made.
 
 mod drift;
 mod origins;

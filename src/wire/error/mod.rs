@@ -1,6 +1,6 @@
-//! What a client is told where a request cannot be served: a kind of error, a sentence, and the field at fault.
+//! What a client is told if a request cannot be served: a kind of error, a sentence, and the field at fault.
 //!
-//! Which status a kind has is said by `api`.
+//! `api` decides which status a kind has.
 
 pub(crate) mod sanitize;
 pub(crate) mod validation;

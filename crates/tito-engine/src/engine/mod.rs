@@ -1,6 +1,6 @@
 //! Token ids in, sampled tokens out.
 //!
-//! Owns the boundary to whatever runs the model. Refuses text, chat and HTTP.
+//! Owns the interface to whatever runs the model. Refuses text, chat and HTTP.
 
 mod adapters;
 pub mod admission;

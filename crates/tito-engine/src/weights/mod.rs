@@ -3,7 +3,7 @@
 //! Owns the shape of one tensor, and the formats that carry many. Refuses to know a model (which names there are, and what
 //! becomes of the numbers, is the engine's business) and HTTP.
 //!
-//! What is read here was written by others: it is used as it is, or refused with one sentence.
+//! Others wrote what is read here. It is used exactly, or refused with one sentence.
 
 pub mod checksum;
 pub mod delta;

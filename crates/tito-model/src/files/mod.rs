@@ -1,6 +1,5 @@
-//! What every reader of a file needs where the file may be anything: bounded reading, memory that may be refused, and
-//! panics of libraries as errors; files that may not lie outside of a directory; and directories that appear at once,
-//! complete.
+//! What readers of files with unknown content need: size limits, failed allocations and panics of libraries as errors,
+//! files that must be inside a directory, and directories that are written atomically.
 //!
 //! Refuses to know any format.
 

@@ -2,8 +2,8 @@
 //!
 //! Owns the carriers of ids, their precedence and their checks, the cache for clients that carry none, and the verdict
 //! on what became of them: a whole prompt wins over `required_prefix_token_ids`, these over the ids on messages, and
-//! these over the cache. Refuses rendering: how known ids become a prompt is `prompt`'s, and so is the search for the
-//! message that they end with where nothing says it.
+//! these over the cache. Refuses rendering. `prompt` turns known ids into a prompt. It also finds the message that they
+//! end with, if nothing says it.
 //!
 //! Deliberate deviations from NeMo-RL, whose servers define the fields: the anchor is the latest assistant message that
 //! has both lists, as NVIDIA Dynamo's wrapper has it (NeMo-RL cuts at the last assistant message and loses the turns in

@@ -1,10 +1,11 @@
 //! The formats in which models write: text to reasoning, content and calls, and what forces calls, one file for each
 //! format.
 //!
-//! Names are those of vLLM 0.32 (`reasoning/`, `tool_parsers/`, `parser/`), and so are results where vLLM loses nothing.
-//! Refuses ids, and to know what a request is. An [`OutputParser`] reads one generation: a reader of reasoning first, and what it leaves goes to a reader
-//! of calls. The crates `reasoning-parser` and `tool-parser` are not used: they spell arguments as `serde_json` does where
-//! vLLM spells them as Python's `json.dumps`, and keep calls of a text whose other calls cannot be read.
+//! Names are those of vLLM 0.32 (`reasoning/`, `tool_parsers/`, `parser/`). Results are vLLM's too, unless vLLM loses
+//! something. Refuses ids, and to know what a request is. An [`OutputParser`] reads one generation: first a reader of
+//! reasoning, and then a reader of calls reads the rest. The crates `reasoning-parser` and `tool-parser` are not used:
+//! they spell arguments as `serde_json` does where vLLM spells them as Python's `json.dumps`, and keep calls of a text
+//! whose other calls cannot be read.
 //!
 //! What deviates on purpose:
 //! - Nothing that was sampled is lost: but for a format's own marks and white space, every character is in the reasoning,

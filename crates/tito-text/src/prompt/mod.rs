@@ -1,4 +1,4 @@
-//! Messages to token ids: [`PromptRenderer::render`] is the only road, for every endpoint.
+//! Messages to token ids: [`PromptRenderer::render`] is the only way, for every endpoint.
 //!
 //! Owns the chat template, the shape of messages that it sees, the splice of known ids and the length check.
 //! Refuses HTTP, the engine, and the question which ids are known (`continuity`).

@@ -1,9 +1,9 @@
 //! The parts that both derender endpoints share: ids that `/inference/v1/generate` gave become the text of a chat or a
 //! completion.
 //!
-//! The ids pass through the same decoder, stop strings and parsers of `generation` as in one piece. A stream is
-//! derendered event by event without a session: the client carries the ids so far, and each event is read after all of
-//! them, so that its text is that of a stream in one piece.
+//! The ids pass through the same decoder, stop strings and parsers of `generation` as those of an ordinary chat or
+//! completion. A stream is derendered event by event, without a session. The client sends all ids so far, and each
+//! event is read after them. So its text is the same as in an ordinary stream.
 
 pub(super) mod chat;
 pub(super) mod completion;

@@ -1,9 +1,9 @@
 //! Which models mistral.rs computes as transformers does, as far as a test has compared the two.
 //!
-//! Owns the list of architectures and settings that were compared, in `families`, and the judgement of a config.json by
-//! it. Refuses whatever is not on the list, by name: a setting that mistral.rs skips changes every answer without a word.
-//! `tests/clients/test_mistralrs.py` compares, over the models of `tests/golden/mistralrs`; nothing is added to the list
-//! that is not compared there.
+//! Owns the list of architectures and settings that were compared (`families`), and decides by it whether a config.json
+//! may be served. Refuses whatever is not on the list, by name, because a setting that mistral.rs skips changes every
+//! answer without a word. `tests/clients/test_mistralrs.py` compares the models of `tests/golden/mistralrs`. Only
+//! models that are compared there may be on the list.
 
 mod config;
 mod families;

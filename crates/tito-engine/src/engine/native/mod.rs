@@ -1,7 +1,7 @@
 //! tito's own engine: continuous batching over a cache of shared prefixes, the same bits whatever else is computed.
 //!
-//! Owns a thread with the model, and the way of requests to it and of tokens back. Refuses text and files other than
-//! weights.
+//! Owns a thread with the model, the queue of requests to it, and the streams of tokens back. Refuses text, and files
+//! other than weights.
 
 mod aside;
 mod backend;

@@ -1,7 +1,8 @@
-//! An engine without weights: deterministic, instant, and honest about everything but meaning.
+//! An engine without weights, for tests: deterministic and instant. It behaves like a real engine, but its tokens mean
+//! nothing.
 //!
-//! Owns made-up logits, a queue and test hooks; tokens come out of the same sampler as those of a real engine. A token is
-//! sampled when it is asked for, so that nothing waits to be read; what a sequence that nobody reads holds is its seat.
+//! Owns made-up logits, a queue and test hooks; tokens come out of the same sampler as those of a real engine. A token
+//! is sampled when it is asked for, so no token waits to be read. A sequence that nobody reads only holds its seat.
 //! Refuses to model time: a test that needs a generation to stand still holds a [`Gate`].
 
 mod gate;

@@ -1,8 +1,9 @@
 //! Deltas on disk: what changed of a model's tensors from one version to the next, as trainers publish it.
 //!
-//! Two formats are read, that of [slime and SGLang](index) and that of [SkyRL](manifest). Both hold, for each tensor that
-//! changed, a compressed patch of its bytes as a checkpoint has them, and a checksum of what they become. Applied to other
-//! bytes than those that the trainer had, a delta fails by that checksum: bytes that an engine has rounded do not do.
+//! Two formats are read, that of [slime and SGLang](index) and that of [SkyRL](manifest). Both hold, for each tensor
+//! that changed, a compressed patch of its bytes as a checkpoint has them, and a checksum of what they become. If a
+//! delta is applied to bytes other than the trainer's, that checksum fails. So bytes that an engine has rounded cannot
+//! be used.
 
 mod chain;
 mod digest;

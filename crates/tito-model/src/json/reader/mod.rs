@@ -1,5 +1,5 @@
-//! From a document's tree to the types of serde, as `serde_json` makes them of the text: the same numbers, the same words
-//! for what does not fit, the same limit to nesting. What is rewritten is read as rewritten.
+//! From a document's tree to serde types, as `serde_json` reads them from the text: the same numbers, the same error
+//! messages, the same limit of nesting. Values with a rewrite are read as rewritten.
 
 mod leaf;
 #[cfg(test)]

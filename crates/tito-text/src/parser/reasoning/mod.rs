@@ -1,7 +1,7 @@
 //! Text to reasoning and the rest: vLLM's names, and one file for each way of telling them apart.
 //!
-//! Where the prompt has begun the reasoning of the turn, or ended it, that counts, whatever the template's variables say:
-//! not every template heeds them. Only where the prompt does neither do they decide.
+//! If the prompt has begun or ended the reasoning of the turn, that counts, whatever the template's variables say. Not
+//! every template heeds them. They decide only if the prompt does neither.
 //!
 //! What deviates on purpose:
 //! - Where the prompt has ended the reasoning of the turn already, everything is content, unless the model begins with the

@@ -1,7 +1,7 @@
 //! Prompts of gpt-oss, as vLLM 0.33 renders them: by Harmony, OpenAI's format, and not by the model's chat template.
 //!
-//! Special tokens are put in by name, and everything else is encoded as plain text, so that no text of a client becomes a
-//! special token. Since the messages are known as messages, the end of known ids is known without a proof by renders.
+//! Special tokens are put in by name, and everything else is encoded as plain text, so that no text of a client becomes
+//! a special token. The format says where a message ends, so the end of known ids needs no proof by renders.
 
 mod preamble;
 mod render;

@@ -1,8 +1,8 @@
 //! Models on a device of candle's: a GPU, or for its tests the processor.
 //!
 //! Owns the operations of [`Backend`] as a few large tensor operations. Nearly all of it is the same code on every
-//! device; what CUDA has kernels for is dispatched in one place each, beside the same thing written with candle's own
-//! operations, which is what the tests compare with the CPU engine.
+//! device. An operation that has a CUDA kernel is dispatched in one place, beside the same operation written with
+//! candle's own. Tests compare the latter with the CPU engine.
 //!
 //! # Reproducible
 //! The same requests in the same batches give the same bits. Other company may change the last bits of a row: cuBLAS

@@ -1,9 +1,9 @@
-//! Which places of what is known of the past are whose, and which can be used again.
+//! Which places of the cache belong to which sequence, and which can be used again.
 //!
 //! Pure bookkeeping: numbers of places and hashes, no tensors. A place holds a block of keys and values, or a copy of a
-//! recurrent state: each of these has a pool of its own. A place is *held* by any number of sequences, *kept* when nobody
-//! holds it but its content is known by a hash, or *free*. Kept places give way to new content, the one that was let go of
-//! first before all others.
+//! recurrent state: each of these has a pool of its own. A place is *held* by any number of sequences, *kept* when
+//! nobody holds it but its content is known by a hash, or *free*. New content takes kept places, first the one that was
+//! released longest ago.
 
 mod hash;
 

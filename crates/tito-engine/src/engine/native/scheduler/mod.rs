@@ -3,9 +3,9 @@
 //! Pure logic over token ids and block numbers. Sequences that run go on, decoding ones first; then those that wait are
 //! admitted as parties and requests take turns, as far as tokens, seats and blocks reach. When blocks run out, the
 //! youngest sequence of whoever has the most gives its own back and waits again; what it had computed is computed anew,
-//! or found in the cache. So it does for a request that has no sequence running where another one has many. The oldest
-//! of all sequences that run never gives way, so there is always one that comes to its end. Sequences that pause, because
-//! nobody reads what was sampled for them, have no seat, and are the first to give their blocks back.
+//! or found in the cache. It also gives them back for a request that has no sequence running, if another request has
+//! many. The oldest running sequence never gives its blocks back, so there is always one that finishes. Sequences that
+//! pause, because nobody reads what was sampled for them, have no seat, and are the first to give their blocks back.
 //!
 //! Blocks are shared only once they are computed. A sequence whose next block is just being computed for another one
 //! waits for it rather than computing it too: so the samples of a group share their prompt, and copy its last block,

@@ -1,12 +1,12 @@
-//! The arithmetic of the CPU backend, the one place of it where code is `unsafe`.
+//! The arithmetic of the CPU backend, and its only `unsafe` code.
 //!
 //! Owns instruction sets, threads and memory layouts. Its functions check what they are given (shapes, lengths) and
 //! are safe to call; refuses to know models, sequences or files.
 //!
 //! # Bitwise reproducible
-//! Every number that comes out is a function of the numbers that it is made of and of the [`KernelSet`], never of
-//! where a row stands in a batch, of how many rows there are, or of how many threads share the work: each output
-//! element is accumulated by one thread in one order, and rows never meet.
+//! Every result depends only on the numbers that it is computed from and on the [`KernelSet`]. It does not depend on the
+//! position of a row in a batch, on the number of rows, or on the number of threads. One thread accumulates each output
+//! element, in one order, and no result mixes rows.
 
 #![expect(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one buffer")]
 #![expect(clippy::inline_always, reason = "only what is inlined into a kernel uses the kernel's instructions")]

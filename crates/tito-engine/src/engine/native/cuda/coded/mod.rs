@@ -1,7 +1,7 @@
 //! Matrices that stay in the codes of a quantised checkpoint.
 //!
-//! Before each product all of the matrix is widened, into memory that all matrices share. Then the very product runs that
-//! the widened model runs, in its shape, so that all bits are those of the widened model.
+//! Before each product, the whole matrix is widened, into memory that all matrices share. Then the same product runs as
+//! in the widened model, in the same shape. So all bits are those of the widened model.
 
 #[cfg(test)]
 mod tests;

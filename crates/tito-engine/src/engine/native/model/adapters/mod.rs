@@ -1,8 +1,8 @@
 //! Adapters: what they add to weight matrices, for the rows of a step that ask for it.
 //!
-//! An adapter has two thin matrices for a weight matrix that it changes. A row of the base costs nothing. The rows of an
-//! adapter are gathered, go through both of its matrices, and what comes out is added to what the weight matrix gave. So
-//! each of them is computed as if it were alone, and its bits do not depend on who else is in the step.
+//! An adapter has two thin matrices for a weight matrix that it changes. A row of the base costs nothing. The rows of
+//! an adapter are gathered and go through both of its matrices. The result is added to the output of the weight matrix.
+//! So each row is computed as if it were alone, and its bits do not depend on other rows of the step.
 //!
 //! Owns the thin matrices, in *slots*, and which rows of a step belong to which. Refuses to know which adapters there are
 //! and when one moves into a slot: that is the scheduler's.

@@ -1,9 +1,9 @@
 //! The families that are known: what each makes of its config.json.
 //!
 //! A family is a file here, which describes its layers in the words of [`shape`](super::shape). Most are a
-//! [decoder](decoder::decoder) with some things changed. Every setting that changes the result is read or refused;
-//! none is skipped. What each family computes was read in transformers 5.23 (`modeling_*.py`), and is compared with it
-//! (`tests/reference`).
+//! [decoder](decoder::decoder) with some things changed. Every setting that changes the result is read or refused; none
+//! is skipped. The definition of each family is transformers 5.23 (`modeling_*.py`), and tests compare with it
+//! (`tests/reference`). CONTRIBUTING.md says how to add a family.
 
 mod apertus;
 mod arcee;

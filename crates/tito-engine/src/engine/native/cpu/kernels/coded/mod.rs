@@ -1,7 +1,8 @@
 //! Matrices that stay in the codes of a quantised checkpoint, and are widened inside of their products.
 //!
-//! A thread widens some blocks of 16 outputs into memory that stays in its cache, as [`Packed`] has them, and multiplies with
-//! these. So a product has the bits of that with the widened matrix, whatever the instructions; what it saves is memory.
+//! A thread widens some blocks of 16 outputs into memory that stays in its cache, in the layout of [`Packed`], and
+//! multiplies with them. So the product has the same bits as with the widened matrix, with every kernel set. It only
+//! saves memory.
 
 mod block;
 #[cfg(test)]

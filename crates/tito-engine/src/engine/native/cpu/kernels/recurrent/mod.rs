@@ -1,7 +1,7 @@
 //! Recurrent states of one layer: where they are kept, and what tokens make of them.
 //!
-//! A sequence is computed token by token, and every number of a state by one thread: so its bits do not depend on how
-//! a prompt was cut, nor on who else is there.
+//! A sequence is computed token by token, and every number of a state by one thread: so its bits do not depend on how a
+//! prompt was cut, or on other sequences.
 
 mod convolution;
 mod norm;

@@ -1,10 +1,10 @@
-//! Whether a kernel set computes on this machine what it should: asked before the set is chosen.
+//! Checks that a kernel set computes correctly on this machine, before the set is chosen.
 //!
-//! What a processor lists and what it does are two things: a hypervisor may hide registers that it does not save, an
-//! emulator may round in its own way, and some kernels have never met the processor that they are written for. So each
-//! set first computes an example of every shape that its kernels tell apart, on the threads that will compute, and is
-//! compared with the portable set. Products and attention sum in their own order and may differ by the error that is
-//! stated here; everything else must be equal to the bit.
+//! A processor may not do what it lists: a hypervisor may hide registers that it does not save, an emulator may round
+//! in its own way, and some kernels have never met the processor that they are written for. So each set first computes
+//! an example of every shape that its kernels tell apart, on the threads that will compute, and is compared with the
+//! portable set. Products and attention sum in their own order and may differ by the error that is stated here;
+//! everything else must be equal to the bit.
 //!
 //! Owns the examples and the errors that are allowed. Refuses to choose. Weights in the blocks of a GGUF file are
 //! computed by candle, which no set changes, and are not tried.
