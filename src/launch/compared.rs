@@ -5,7 +5,7 @@
 use anyhow::bail;
 use serde_json::{Map, Value};
 
-use super::{device::Device, native, wanted::Wanted, weights};
+use super::{device::Device, native, wanted::LoadPlan, weights};
 use crate::{
     engine::compared,
     gguf::{GgufError, GgufFile},
@@ -20,7 +20,7 @@ const ROUNDED: &str = "mistral.rs rounds activations to 8 bits in front of the q
 /// Why mistral.rs has not been shown to compute this right; `None` if it has.
 ///
 /// Fails with one sentence unless it has, or `--unproven-models` lets it try.
-pub(super) fn unproven(wanted: Wanted<'_>, native_reason: Option<&str>) -> anyhow::Result<Option<String>> {
+pub(super) fn unproven(wanted: LoadPlan<'_>, native_reason: Option<&str>) -> anyhow::Result<Option<String>> {
     let Some(reason) = doubt(wanted)? else { return Ok(None) };
     if wanted.settings.unproven_models && reason.is_worth_a_try {
         tracing::warn!("{}; its answers may be wrong without a word", reason.text);
@@ -43,7 +43,7 @@ struct Doubt {
     is_worth_a_try: bool,
 }
 
-fn doubt(wanted: Wanted<'_>) -> anyhow::Result<Option<Doubt>> {
+fn doubt(wanted: LoadPlan<'_>) -> anyhow::Result<Option<Doubt>> {
     let about = |text: String| Some(Doubt { text, is_worth_a_try: true });
     if let Device::Cuda(_) = wanted.device {
         return Ok(about(
@@ -59,7 +59,7 @@ fn doubt(wanted: Wanted<'_>) -> anyhow::Result<Option<Doubt>> {
 }
 
 /// The config.json that mistral.rs is given, or why there is none.
-fn config(wanted: Wanted<'_>) -> anyhow::Result<Result<Map<String, Value>, String>> {
+fn config(wanted: LoadPlan<'_>) -> anyhow::Result<Result<Map<String, Value>, String>> {
     let ModelFiles { source, config, .. } = wanted.files;
     let path = match source {
         ModelSource::Directory { .. } => return Ok(Ok(config.raw.clone())),

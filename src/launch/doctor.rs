@@ -18,7 +18,7 @@ use super::{
     progress::Progress,
     settings::{Listener, Settings},
     text::TextSide,
-    wanted::Wanted,
+    wanted::LoadPlan,
 };
 use crate::{
     config::{DeviceArg, Dtype},
@@ -99,8 +99,8 @@ fn is_fetched(name: &str, files: &ModelFiles) -> bool {
     Path::new(name).exists() || entries.any(|entry| is_weights(&entry.path()))
 }
 
-async fn of_engine(wanted: Wanted<'_>, is_fetched: bool) -> anyhow::Result<()> {
-    let Wanted { settings, device, max_model_len, .. } = wanted;
+async fn of_engine(wanted: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()> {
+    let LoadPlan { settings, device, max_model_len, .. } = wanted;
     let _silence = Silence::begin();
     match engine::choose(wanted)? {
         Choice::Scripted => say("engine", "scripted, which plays scripts and computes nothing"),
@@ -120,7 +120,7 @@ async fn of_engine(wanted: Wanted<'_>, is_fetched: bool) -> anyhow::Result<()> {
     }
 }
 
-fn of_native(native: &NativeSettings, wanted: Wanted<'_>, is_fetched: bool) -> anyhow::Result<()> {
+fn of_native(native: &NativeSettings, wanted: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()> {
     let why = match (wanted.settings.dtype, native.dtype) {
         (Dtype::Auto, NativeDtype::Bf16) => "that of the weights",
         (Dtype::Auto, NativeDtype::F32) => "which holds what weights of other types than bfloat16 say",

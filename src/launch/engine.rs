@@ -13,7 +13,7 @@ use super::{
     progress::Progress,
     quantization, script,
     settings::EngineSettings,
-    wanted::Wanted,
+    wanted::LoadPlan,
 };
 use crate::{
     config::EngineKind,
@@ -62,8 +62,8 @@ pub(super) enum Choice {
 }
 
 /// Chooses the engine that the command line asks for; fails with one sentence if none of them may serve this.
-pub(super) fn choose(wanted: Wanted<'_>) -> anyhow::Result<Choice> {
-    let Wanted { settings, files, .. } = wanted;
+pub(super) fn choose(wanted: LoadPlan<'_>) -> anyhow::Result<Choice> {
+    let LoadPlan { settings, files, .. } = wanted;
     quantization::check(settings.quantization.as_deref(), files)?;
     if settings.script.is_some() && settings.kind != EngineKind::Scripted {
         bail!("--script is for --engine scripted");
@@ -93,14 +93,14 @@ pub(super) fn choose(wanted: Wanted<'_>) -> anyhow::Result<Choice> {
 }
 
 /// mistral.rs, where it may serve this; `native_reason` is why the native engine does not, if it was asked.
-fn mistralrs(wanted: Wanted<'_>, native_reason: Option<String>) -> anyhow::Result<Choice> {
+fn mistralrs(wanted: LoadPlan<'_>, native_reason: Option<String>) -> anyhow::Result<Choice> {
     let unproven = compared::unproven(wanted, native_reason.as_deref())?;
     Ok(Choice::Mistralrs { native_reason, unproven })
 }
 
 /// Loads the engine that the command line asks for.
-pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
-    let Wanted { settings, device, max_model_len, .. } = wanted;
+pub(super) async fn load(wanted: LoadPlan<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
+    let LoadPlan { settings, device, max_model_len, .. } = wanted;
     // Whatever a thread that loads says when it panics is the reason of the one error that follows.
     let _silence = Silence::begin();
     match choose(wanted)? {
@@ -125,7 +125,7 @@ fn for_native_only(settings: &EngineSettings) -> Option<&'static str> {
     flags.into_iter().find_map(|(is_given, reason)| is_given.then_some(reason))
 }
 
-fn scripted(Wanted { settings, tokenizer, eos, max_model_len, .. }: Wanted<'_>) -> anyhow::Result<Arc<dyn Engine>> {
+fn scripted(LoadPlan { settings, tokenizer, eos, max_model_len, .. }: LoadPlan<'_>) -> anyhow::Result<Arc<dyn Engine>> {
     let info = EngineInfo::scripted(tokenizer.vocab_size(), max_model_len);
     let engine = if let Some(path) = &settings.script {
         ScriptedEngine::playing(info, script::read(path, tokenizer, eos.primary)?)
@@ -146,6 +146,6 @@ pub(super) const LEFT_OUT: Option<&str> = None;
 
 #[cfg(not(feature = "mistralrs"))]
 #[expect(clippy::unused_async, reason = "stands in for the engine that this build leaves out")]
-async fn load_mistralrs(_: Wanted<'_>, _: Option<String>, _: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
+async fn load_mistralrs(_: LoadPlan<'_>, _: Option<String>, _: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
     bail!("{}", LEFT_OUT.unwrap_or_default())
 }

@@ -14,7 +14,7 @@ use super::{
     progress::Progress,
     settings::{CaptureSettings, Settings},
     store,
-    wanted::Wanted,
+    wanted::LoadPlan,
 };
 use crate::{
     api::ServedModels,
@@ -77,7 +77,7 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
     let max_model_len = model::max_model_len(&asked, &files)?;
     let models = ServedModels::new(asked.name.clone(), asked.served_names);
     let wanted =
-        Wanted { settings: &settings.engine, device, files: &files, tokenizer: &tokenizer, eos: &eos, max_model_len };
+        LoadPlan { settings: &settings.engine, device, files: &files, tokenizer: &tokenizer, eos: &eos, max_model_len };
     let engine = engine::load(wanted, progress).await?;
     let loaded = adapters::load(&engine, &settings.adapters, &models, progress).await?;
     let by_name = loaded.all().into_iter().filter_map(|(name, _)| Some((name.clone(), loaded.get(&name)?)));

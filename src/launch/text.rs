@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{device::Device, harmony, model, parsers, progress::Progress, settings::Settings, wanted::Wanted};
+use super::{device::Device, harmony, model, parsers, progress::Progress, settings::Settings, wanted::LoadPlan};
 use crate::{
     api::TokenizerInfo,
     model::{EosTokens, ModelFiles},
@@ -55,8 +55,8 @@ impl TextSide {
         device: Device,
         files: &'a ModelFiles,
         max_model_len: usize,
-    ) -> Wanted<'a> {
+    ) -> LoadPlan<'a> {
         let (tokenizer, eos) = (&*self.tokenizer, &self.eos);
-        Wanted { settings: &settings.engine, device, files, tokenizer, eos, max_model_len }
+        LoadPlan { settings: &settings.engine, device, files, tokenizer, eos, max_model_len }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Truncation, TurnError, Turns, capture::Said, in_flight, templates::GivesUp};
+use super::{Truncation, TurnError, Turns, capture::CapturedConversation, in_flight, templates::GivesUp};
 use crate::{
     TokenId,
     continuity::{Carriers, Recorder, Verdict},
@@ -49,7 +49,7 @@ pub struct Prompted {
     /// Remembers the answers.
     pub(super) recorder: Option<Recorder>,
     /// What the conversation says, where it is captured.
-    pub(super) said: Option<Said>,
+    pub(super) said: Option<CapturedConversation>,
 }
 
 impl Turns {

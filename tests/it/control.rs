@@ -6,7 +6,9 @@ use futures::{FutureExt, StreamExt, stream::BoxStream};
 use tokio::task::JoinHandle;
 
 use tito::{
-    control::{Control, ControlError, ControlPolicy, Newcomers, PauseMode, Shown, SleepLevel, SleepTag, Update},
+    control::{
+        Control, ControlError, ControlPolicy, ControlStatus, Newcomers, PauseMode, SleepLevel, SleepTag, Update,
+    },
     engine::{
         Engine, EngineError, NewWeights, Routing, SamplingParams, UpdateError, WeightDtype, WeightTensor,
         native::{NativeEngine, NativeSettings, StepGate, WeightsSource},
@@ -273,7 +275,7 @@ async fn every_pair_of_calls_is_done_or_refused_and_leaves_a_server_that_can_be_
             let shown = control.shown();
             // No request runs that a pause would wait for.
             let held = model.paused || model.asleep;
-            let expected = Shown { paused: model.paused, asleep: model.asleep, updating: model.updating, held };
+            let expected = ControlStatus { paused: model.paused, asleep: model.asleep, updating: model.updating, held };
             assert_eq!(shown.stands_still(), held || model.updating);
             assert_eq!(shown, expected, "{first:?}, {second:?}");
             assert_eq!(control.lacking() > 0, model.lacks, "{first:?}, {second:?}");
@@ -376,7 +378,7 @@ async fn a_sleep_that_waits_lets_what_a_pause_kept_go_on_to_its_end() {
     assert!(!running.is_finished());
     control.sleep(SleepLevel::Scheduling, PauseMode::Wait).await.unwrap();
     assert_eq!(running.await.unwrap().unwrap().1, Finish::Length);
-    assert_eq!(control.shown(), Shown { paused: true, asleep: true, updating: false, held: true });
+    assert_eq!(control.shown(), ControlStatus { paused: true, asleep: true, updating: false, held: true });
     assert!(request(&control, 2).next().now_or_never().is_none());
 }
 

@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{Own, not_found};
+use super::{OwnTrajectories, not_found};
 use crate::{
     trajectory::{CaptureError, Owner, Sequence, SequenceKey, Trajectories},
     turn::{Drift, Inspection, Origin, OriginSpan},
@@ -43,7 +43,7 @@ impl<S: Send + Sync> FromRequestParts<S> for TurnPath {
         (status = 404, description = "There is no such trajectory or turn", body = ErrorBody),
     )
 )]
-pub(super) async fn get_tokens(own: Own, path: TurnPath) -> Result<Response, ApiError> {
+pub(super) async fn get_tokens(own: OwnTrajectories, path: TurnPath) -> Result<Response, ApiError> {
     let (tokenizer, vocab_size) = (own.tokenizer.clone(), own.vocab_size);
     let TurnPath { trajectory, turn } = path;
     let wanted = (trajectory.clone(), turn.clone());

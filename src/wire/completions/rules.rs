@@ -2,7 +2,7 @@
 //! its checks before those of types. Fields that only tito has are left to serde.
 
 use crate::{
-    json::{Items, Kind, Node},
+    json::{Items, Node, NodeKind},
     pydantic::{
         Schema::{self, Bool, Bytes, Int, IntIn, List, Nullable, Object, Str, Union},
         Shape::Model,
@@ -116,20 +116,20 @@ fn prompt(body: &Node<'_>) -> Checked {
     for field in ["prompt", "prompt_embeds"] {
         // A list of integers is one prompt, however long it is.
         let items = match body.get(field).map(|value| &value.kind) {
-            Some(Kind::List(Items::Nodes(items))) if items.len() > MOST_PROMPTS => items,
-            Some(Kind::List(items)) if field == "prompt_embeds" && items.len() > MOST_PROMPTS => {
+            Some(NodeKind::List(Items::Nodes(items))) if items.len() > MOST_PROMPTS => items,
+            Some(NodeKind::List(items)) if field == "prompt_embeds" && items.len() > MOST_PROMPTS => {
                 return too_many(field, items.len());
             }
             _ => continue,
         };
-        let is_int = |item: &Node<'_>| matches!(item.kind, Kind::Int(_) | Kind::Bool(_));
+        let is_int = |item: &Node<'_>| matches!(item.kind, NodeKind::Int(_) | NodeKind::Bool(_));
         if field == "prompt_embeds" || !items.iter().all(is_int) {
             return too_many(field, items.len());
         }
     }
     let lacks_prompt = given(body, "prompt").is_none_or(|prompt| prompt.as_str() == Some(""));
-    let no_embeds =
-        given(body, "prompt_embeds").is_none_or(|embeds| matches!(&embeds.kind, Kind::List(items) if items.is_empty()));
+    let no_embeds = given(body, "prompt_embeds")
+        .is_none_or(|embeds| matches!(&embeds.kind, NodeKind::List(items) if items.is_empty()));
     if lacks_prompt && no_embeds {
         return Err(no_prompt());
     }

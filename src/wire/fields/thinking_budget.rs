@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::before::{Checked, given};
 use crate::{
-    json::{Kind, Node},
+    json::{Node, NodeKind},
     wire::error::ApiError,
 };
 
@@ -14,7 +14,7 @@ const FIELD: &str = "thinking_token_budget";
 pub(crate) fn check_budget(body: &Node<'_>) -> Checked {
     match given(body, FIELD) {
         None => Ok(()),
-        Some(Node { kind: Kind::Int(value), .. }) if value.to_i128().is_none_or(|value| value >= -1) => Ok(()),
+        Some(Node { kind: NodeKind::Int(value), .. }) if value.to_i128().is_none_or(|value| value >= -1) => Ok(()),
         Some(budget) => Err(no_budget(budget.python_str())),
     }
 }

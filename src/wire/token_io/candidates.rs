@@ -18,7 +18,7 @@ const START: &str = "prompt_logprob_start";
 /// The field in its two forms.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Given {
+enum CandidatesField {
     Same(Vec<i64>),
     Rows(Vec<Vec<i64>>),
 }
@@ -50,12 +50,12 @@ impl SamplingParamsFields {
             return Err(ApiError::refused(START, message, Some(asked.to_string())));
         }
         match given {
-            Given::Same(ids) => {
+            CandidatesField::Same(ids) => {
                 prompt.check_width(ids.len())?;
                 let ids = ids.into_iter().map(|id| prompt.known(id)).collect::<Result<_, _>>()?;
                 Ok(Some(Candidates::same(first, ids)))
             }
-            Given::Rows(rows) => {
+            CandidatesField::Rows(rows) => {
                 if rows.len() != positions {
                     let (count, len) = (rows.len(), prompt.len);
                     let message = format!(

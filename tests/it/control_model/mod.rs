@@ -19,7 +19,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 use tokio::task::JoinHandle;
 
 use tito::{
-    control::{ControlPolicy, PauseMode, Shown},
+    control::{ControlPolicy, ControlStatus, PauseMode},
     engine::{OnWeightsChange, UndoPolicy},
 };
 
@@ -224,7 +224,7 @@ impl Both {
 
     async fn compare(&self) {
         let Self { world, model, .. } = self;
-        let expected = Shown {
+        let expected = ControlStatus {
             paused: model.is_paused(),
             asleep: model.is_asleep(),
             updating: model.is_updating(),

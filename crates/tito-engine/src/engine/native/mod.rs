@@ -52,7 +52,7 @@ use self::{
     cuda::{DeviceBackend, Gpu},
     executor::{Command, Entry, Executor},
     model::{AdapterSites, ConfigError, Model, ModelShape, Room},
-    room::Wanted,
+    room::MemoryNeeds,
     scheduler::{Bounds, Scheduler},
     status::Status,
     weights::{Weights, WeightsError},
@@ -339,10 +339,10 @@ fn gone() -> EngineError {
     EngineError::Failed("the engine's thread is gone".to_owned())
 }
 /// What there is to be room for.
-fn wanted<B: Backend>(settings: &NativeSettings, backend: &B, shape: &ModelShape) -> Wanted {
+fn wanted<B: Backend>(settings: &NativeSettings, backend: &B, shape: &ModelShape) -> MemoryNeeds {
     let (block_bytes, slot_bytes) = (Model::block_bytes(backend, shape), Model::<B>::slot_bytes(shape));
     let NativeSettings { max_num_seqs, max_model_len, .. } = *settings;
-    Wanted { block_bytes, slot_bytes, max_num_seqs, max_model_len }
+    MemoryNeeds { block_bytes, slot_bytes, max_num_seqs, max_model_len }
 }
 
 /// The outputs of a sequence. Dropping them aborts the sequence.

@@ -13,7 +13,7 @@ mod tensors;
 #[cfg(test)]
 pub(crate) use order::{ByKeyHead, Order};
 use serde_json::{Map, Value, json};
-pub(crate) use tensors::{Groups, Layout, NamedTensor, Part, Source};
+pub(crate) use tensors::{Groups, Layout, NamedTensor, Source, TablePart};
 
 use super::{GgufError, GgufFile, MOST_POSITIONS};
 use crate::TokenId;

@@ -75,7 +75,7 @@ pub(crate) struct Groups {
     /// How many there are.
     pub(crate) count: usize,
     /// Each source, as it is put into a table.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<TablePart>,
     /// Whether the rows of parts alternate, rather than follow part by part.
     pub(crate) alternate: bool,
     /// Whether the table is turned in the end.
@@ -84,7 +84,7 @@ pub(crate) struct Groups {
 
 /// A part of a table: some numbers of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct TablePart {
     /// The length of its rows in the file.
     pub(crate) columns: usize,
     /// Whether it is turned first.

@@ -6,7 +6,7 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar as Written},
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, State},
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
     one_by_one::Spelling,
     schema::Signatures,
 };
@@ -59,14 +59,18 @@ struct Glm45;
 impl Grammar for Glm45 {
     const MARKERS: &'static [&'static str] = MARKS;
 
-    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
-            (State::Content, CALL) => (State::Name, Act::Open),
+            (ToolCallState::Content, CALL) => (ToolCallState::Name, Act::Open),
             // Within a value it is text.
-            (State::Name | State::Arguments, CALL) => (State::Name, Act::Next),
-            (State::Arguments, VALUE) => (State::Value, Act::Keep),
-            (State::Name, KEY) | (State::Value, VALUE_END | KEY) => (State::Arguments, Act::Keep),
-            (State::Name | State::Arguments | State::Value, CALL_END) => (State::Content, Act::Close),
+            (ToolCallState::Name | ToolCallState::Arguments, CALL) => (ToolCallState::Name, Act::Next),
+            (ToolCallState::Arguments, VALUE) => (ToolCallState::Value, Act::Keep),
+            (ToolCallState::Name, KEY) | (ToolCallState::Value, VALUE_END | KEY) => {
+                (ToolCallState::Arguments, Act::Keep)
+            }
+            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, CALL_END) => {
+                (ToolCallState::Content, Act::Close)
+            }
             _ => return None,
         })
     }

@@ -23,7 +23,7 @@ use crate::engine::{
             },
         },
         tests::Random,
-        weights::{Given, SafetensorsFiles, Weights},
+        weights::{GivenTensors, SafetensorsFiles, Weights},
     },
 };
 
@@ -319,11 +319,11 @@ fn changed_numbers_are_those_of_whole_tensors() {
     }
 }
 
-fn given(name: &str, shape: &[usize], number: impl Fn(usize) -> f32) -> Given {
+fn given(name: &str, shape: &[usize], number: impl Fn(usize) -> f32) -> GivenTensors {
     let bytes: Vec<u8> = (0..shape.iter().product()).flat_map(|place| number(place).to_le_bytes()).collect();
     let tensor =
         WeightTensor { name: name.to_owned(), dtype: WeightDtype::F32, shape: shape.to_vec(), bytes: bytes.into() };
-    Given::new(vec![tensor]).unwrap()
+    GivenTensors::new(vec![tensor]).unwrap()
 }
 
 fn replace<B: Backend>(model: &mut Model<B>, weights: &dyn Weights) {

@@ -33,7 +33,7 @@ pub(super) fn bytes(golden: &Golden, blocks: usize, slots: usize) -> u64 {
     let settings = of(golden);
     let processor = processor::choose(&settings, Pool::new(1).unwrap()).unwrap();
     let backend = CpuBackend::new(processor, Precision::Bf16);
-    let Wanted { block_bytes, slot_bytes, .. } = wanted(&settings, &backend, &shape);
+    let MemoryNeeds { block_bytes, slot_bytes, .. } = wanted(&settings, &backend, &shape);
     (blocks * block_bytes + slots * slot_bytes) as u64
 }
 

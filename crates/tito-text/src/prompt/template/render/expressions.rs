@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use indexmap::IndexMap;
 
-use super::super::arguments::{Arguments, Given};
+use super::super::arguments::{Arguments, CallArguments};
 use super::super::bounds::{self, Charge, MAX_VALUE_DEPTH};
 use super::super::error::{Error, Limit};
 use super::super::lookups;
@@ -253,8 +253,13 @@ impl<'t> Renderer<'t> {
 
     /// The values of a call's arguments.
     #[inline(never)]
-    pub(super) fn given(&mut self, arguments: &'t syntax::Arguments, scope: &Rc<Scope<'t>>) -> Result<Given, Error> {
-        let mut given = Given { positional: self.all(&arguments.positional, scope)?, ..Given::default() };
+    pub(super) fn given(
+        &mut self,
+        arguments: &'t syntax::Arguments,
+        scope: &Rc<Scope<'t>>,
+    ) -> Result<CallArguments, Error> {
+        let mut given =
+            CallArguments { positional: self.all(&arguments.positional, scope)?, ..CallArguments::default() };
         if let Some(more) = &arguments.items {
             let more = self.evaluate(more, scope)?;
             given.positional.append(&mut items(&more)?);

@@ -3,7 +3,7 @@
 use super::super::bounds::MAX_NESTING;
 use super::super::error::{TemplateError, shown};
 use super::super::scan::{Piece, Scanned, Tag};
-use super::super::tokens::{Kind, Token};
+use super::super::tokens::{Token, TokenKind};
 use super::Uses;
 
 pub(super) type TokenResult<T> = Result<T, TemplateError>;
@@ -75,7 +75,7 @@ impl<'t, 's> Parser<'t, 's> {
     }
 
     pub(super) fn skip_any<T: Copy>(&mut self, operators: &[(&str, T)]) -> Option<T> {
-        let token = self.peek().filter(|token| token.kind == Kind::Operator)?;
+        let token = self.peek().filter(|token| token.kind == TokenKind::Operator)?;
         let (_, found) = operators.iter().find(|(operator, _)| *operator == token.text)?;
         self.at += 1;
         Some(*found)
@@ -86,7 +86,7 @@ impl<'t, 's> Parser<'t, 's> {
     }
 
     pub(super) fn expect_name(&mut self) -> TokenResult<&'s str> {
-        let Some(token) = self.peek().filter(|token| token.kind == Kind::Name) else {
+        let Some(token) = self.peek().filter(|token| token.kind == TokenKind::Name) else {
             return Err(self.unexpected("a name"));
         };
         self.at += 1;

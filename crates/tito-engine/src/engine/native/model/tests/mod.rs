@@ -25,7 +25,7 @@ use crate::{
         native::{
             backend::{BLOCK_TOKENS, Span},
             cpu::{CpuBackend, KernelSet, Pool, Precision, Processor},
-            weights::{Given, SafetensorsFiles},
+            weights::{GivenTensors, SafetensorsFiles},
         },
     },
     sampling::score_token,
@@ -199,7 +199,7 @@ fn replaced_weights_take_effect_and_what_does_not_fit_is_refused_before_anything
             shape: vec![*length],
             bytes: 1.5_f32.to_le_bytes().repeat(*length).into(),
         });
-        Given::new(tensors.collect()).unwrap()
+        GivenTensors::new(tensors.collect()).unwrap()
     };
     let misshapen = given(&[("model.norm.weight", 64), ("model.layers.0.input_layernorm.weight", 32)]);
     assert!(matches!(model.check(&misshapen), Err(WeightsError::Shape { .. })));
@@ -268,7 +268,7 @@ pub(in crate::engine::native) fn compare_changes<B: Backend>(model: &mut Model<B
     assert!(held(model) == after);
     // Of those that share a matrix some, and some that have one alone.
     let some: Vec<WeightTensor> = last.iter().step_by(3).cloned().collect();
-    let given = Given::new(some.clone()).unwrap();
+    let given = GivenTensors::new(some.clone()).unwrap();
     let checked = model.check(&given).unwrap();
     model.replace(&checked, Some(&mut undo)).unwrap();
     let rest = again.iter().enumerate().filter(|(number, _)| number % 3 != 0).map(|(_, changes)| changes.clone());
