@@ -171,7 +171,7 @@ impl Control {
     }
 
     /// Returns what is to be seen of the state, without waiting for a call that is being done.
-    pub fn shown(&self) -> ControlStatus {
+    pub fn status(&self) -> ControlStatus {
         *self.shown.lock()
     }
 

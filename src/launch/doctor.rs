@@ -44,10 +44,10 @@ fn say(what: &str, text: &str) -> anyhow::Result<()> {
 async fn of_model(settings: &Settings) -> anyhow::Result<()> {
     let progress = Progress::silent();
     let (device, without) = engine::decide_device(&settings.engine)?;
-    say("device", &shown(device, settings.engine.device, without))?;
+    say("device", &device_text(device, settings.engine.device, without))?;
     let mut files = model::files_without_weights(&settings.model, &progress).await?;
     settings.sampling.take_over(&mut files)?;
-    say("model", &named(&files))?;
+    say("model", &files_text(&files))?;
     let text = TextSide::read(settings, &files, &progress)?;
     say("chat template", &text.template_source)?;
     say_parsers(&files, &text)?;
@@ -56,7 +56,7 @@ async fn of_model(settings: &Settings) -> anyhow::Result<()> {
     of_engine(text.wanted(settings, device, &files, max_model_len), is_fetched(&settings.model.name, &files)).await
 }
 
-fn shown(device: Device, asked: DeviceArg, without: Option<String>) -> String {
+fn device_text(device: Device, asked: DeviceArg, without: Option<String>) -> String {
     match (device, without) {
         (Device::Cuda(number), _) => format!("cuda:{number}"),
         (Device::Cpu, Some(reason)) => format!("cpu, because there is no CUDA device: {reason}"),
@@ -65,7 +65,7 @@ fn shown(device: Device, asked: DeviceArg, without: Option<String>) -> String {
     }
 }
 
-fn named(files: &ModelFiles) -> String {
+fn files_text(files: &ModelFiles) -> String {
     let kind = match &files.source {
         ModelSource::Gguf { .. } => "a GGUF file",
         ModelSource::Directory { .. } => "a directory",

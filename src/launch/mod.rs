@@ -110,7 +110,7 @@ fn work(engine: Arc<dyn Engine>, api: &Api, admin: &Admin) -> Work {
     Work {
         engine: Some(engine),
         settled: Box::pin(api.responses.settled()),
-        stands_still: Box::new(move || control.shown().stands_still()),
+        stands_still: Box::new(move || control.status().stands_still()),
     }
 }
 

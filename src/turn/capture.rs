@@ -41,7 +41,11 @@ pub(super) struct CapturedConversation {
 
 impl Capture {
     /// Takes what a conversation says, where texts are kept.
-    pub(super) fn said(&self, prompt: &ChatPrompt, continues: Option<Arc<str>>) -> CapturedConversation {
+    pub(super) fn capture_conversation(
+        &self,
+        prompt: &ChatPrompt,
+        continues: Option<Arc<str>>,
+    ) -> CapturedConversation {
         if !self.trajectories.keeps_texts() {
             return CapturedConversation { continues, ..CapturedConversation::default() };
         }

@@ -188,7 +188,7 @@ impl ItemFold {
                 if role != "assistant" {
                     return self.others(role, item, tokens, (at, place));
                 }
-                self.said(item, at)?;
+                self.add_model_text(item, at)?;
             }
             Some("reasoning") => {
                 let text = thoughts(&item, at)?;
@@ -276,7 +276,7 @@ impl ItemFold {
     }
 
     /// Adds text of the model, and the further fields that an assistant's message of a chat has.
-    fn said(&mut self, item: WireItem, at: &Place) -> Result<(), ApiError> {
+    fn add_model_text(&mut self, item: WireItem, at: &Place) -> Result<(), ApiError> {
         let texts = match item.content {
             None | Some(Value::Null) => None,
             Some(Value::String(text)) => Some(vec![text]),

@@ -52,7 +52,7 @@ pub(super) async fn get_tokens(own: OwnTrajectories, path: TurnPath) -> Result<R
         let found = made(trajectories, owner, (&trajectory, &turn), vocab_size)?;
         Ok(found.map(|(key, sequence)| {
             let inspection = Inspection::of(&sequence, tokenizer.as_deref());
-            serde_json::to_vec(&shown(key, inspection))
+            serde_json::to_vec(&turn_tokens(key, inspection))
         }))
     };
     let written = own.with(work).await?;
@@ -72,7 +72,7 @@ fn made(
     Ok(Some((key, sequence)))
 }
 
-fn shown(key: SequenceKey, inspection: Inspection) -> TurnTokens {
+fn turn_tokens(key: SequenceKey, inspection: Inspection) -> TurnTokens {
     let Inspection { token_ids, texts, fragments, logprobs, ranks, entropies, spans, drift } = inspection;
     let span = |span: OriginSpan| OriginShown {
         start: span.range.start,

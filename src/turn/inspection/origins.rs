@@ -58,7 +58,7 @@ pub(super) fn spans(sequence: &Sequence, mut vocabulary: Option<&mut Vocabulary<
         if let Some(found) = known {
             spans.push(OriginSpan { source: Some(found.source.clone()), ..span(turn, begun..reused, Origin::Reused) });
         }
-        let said = said(turn);
+        let said = added_texts(turn);
         match &mut vocabulary {
             Some(vocabulary) if !said.is_empty() => {
                 let ids = &sequence.token_ids[reused..turn.start];
@@ -132,7 +132,7 @@ struct Message {
 
 /// The texts that a turn's prompt adds. The answer that it continues stands in front of its messages, and not in what its
 /// prompt adds.
-fn said(turn: &SequenceTurn) -> Vec<MessageText> {
+fn added_texts(turn: &SequenceTurn) -> Vec<MessageText> {
     let continues = turn.place.parent.is_some();
     let messages = turn.generation.messages.iter().filter_map(read);
     let added = messages.skip_while(|message| continues && message.role == "assistant");

@@ -13,7 +13,7 @@ use crate::{
         body::Rules,
         error::{ApiError, wording::Sentence},
         fields::{
-            before::{Checked, given, is_true, not_negative, number, refuse},
+            before::{Checked, is_true, non_null, not_negative, number, refuse},
             cache_salt,
             sampling::{
                 field,
@@ -91,7 +91,7 @@ fn check(body: &mut Node<'_>) -> Checked {
 
 fn logprobs(body: &Node<'_>) -> Checked {
     beam_search(body)?;
-    let asks = given(body, "logprobs").is_some();
+    let asks = non_null(body, "logprobs").is_some();
     if is_true(body, "use_beam_search") && is_true(body, "echo") && asks {
         let message = "`echo` with `logprobs` is not supported with beam search because beam search does not compute \
                        prompt logprobs.";
@@ -127,8 +127,8 @@ fn prompt(body: &Node<'_>) -> Checked {
             return too_many(field, items.len());
         }
     }
-    let lacks_prompt = given(body, "prompt").is_none_or(|prompt| prompt.as_str() == Some(""));
-    let no_embeds = given(body, "prompt_embeds")
+    let lacks_prompt = non_null(body, "prompt").is_none_or(|prompt| prompt.as_str() == Some(""));
+    let no_embeds = non_null(body, "prompt_embeds")
         .is_none_or(|embeds| matches!(&embeds.kind, NodeKind::List(items) if items.is_empty()));
     if lacks_prompt && no_embeds {
         return Err(no_prompt());

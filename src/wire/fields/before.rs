@@ -19,7 +19,7 @@ pub(crate) fn is_true(body: &Node<'_>, key: &str) -> bool {
 }
 
 /// Returns the value, unless it is absent or null.
-pub(crate) fn given<'n, 'a>(body: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {
+pub(crate) fn non_null<'n, 'a>(body: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {
     body.get(key).filter(|value| !value.is_null())
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn iterable(value: &Node<'_>) -> Checked {
 
 /// Returns a number, which may be a boolean, before it is known to be an integer.
 pub(crate) fn number(body: &Node<'_>, field: &'static str) -> Result<Option<f64>, ApiError> {
-    let Some(value) = given(body, field) else { return Ok(None) };
+    let Some(value) = non_null(body, field) else { return Ok(None) };
     match &value.kind {
         NodeKind::Bool(value) => Ok(Some(f64::from(u8::from(*value)))),
         NodeKind::Float(value) => Ok(Some(*value)),

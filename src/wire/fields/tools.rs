@@ -1,6 +1,6 @@
 //! The rules by which vLLM 0.32 declares tools and the choice of one, and its checks of them before those of types.
 
-use super::before::{Checked, given, iterable};
+use super::before::{Checked, iterable, non_null};
 use crate::{
     json::{Items, Node, NodeKind, Path},
     pydantic::{
@@ -80,11 +80,11 @@ pub(crate) fn no_such_tool<T>() -> Result<T, ApiError> {
 
 /// Checks the choice of a tool against the tools.
 pub(crate) fn tool_usage(body: &Node<'_>) -> Checked {
-    let tools = given(body, "tools");
+    let tools = non_null(body, "tools");
     if tools.is_some_and(|tools| matches!(&tools.kind, NodeKind::List(items) if items.is_empty())) {
         return no_tool();
     }
-    let Some(choice) = given(body, "tool_choice") else { return Ok(()) };
+    let Some(choice) = non_null(body, "tool_choice") else { return Ok(()) };
     if choice.as_str() == Some("none") {
         return Ok(());
     }

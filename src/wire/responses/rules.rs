@@ -14,7 +14,7 @@ use crate::{
     wire::{
         body::Rules,
         fields::{
-            before::{Checked, given, refuse},
+            before::{Checked, non_null, refuse},
             cache_salt,
             sampling::field,
             structured::rules::structured_outputs,
@@ -157,7 +157,7 @@ static RESPONSES: Schema = Object(
 /// errors count one field more than the client sent; that is why the field has no text.
 fn tool_usage(body: &mut Node<'_>) -> Checked {
     let is_empty = |tools: &Node<'_>| matches!(&tools.kind, NodeKind::List(Items::Nodes(tools)) if tools.is_empty());
-    let tools = given(body, "tools").filter(|tools| !is_empty(tools));
+    let tools = non_null(body, "tools").filter(|tools| !is_empty(tools));
     let choice = body.get("tool_choice");
     let names_one = choice.is_some_and(|choice| {
         let kind = choice.get("type").and_then(Node::as_str);

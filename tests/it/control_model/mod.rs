@@ -230,7 +230,7 @@ impl Both {
             updating: model.is_updating(),
             held: model.is_held(),
         };
-        assert_eq!(world.served.shown(), expected, "{model:?}");
+        assert_eq!(world.served.status(), expected, "{model:?}");
         let version = world.served.weights();
         assert_eq!((&*version.label, version.number), (model.label.as_str(), model.number), "{model:?}");
         assert_eq!(world.served.lacking(), model.lacking(), "{model:?}");

@@ -7,7 +7,7 @@ use std::mem;
 
 use bytes::Bytes;
 
-use super::{Header, Layout, MOST_HEADER_BYTES, WeightTensor, header::shown};
+use super::{Header, Layout, MOST_HEADER_BYTES, WeightTensor, header::quoted_excerpt};
 
 /// Bytes of the number that says how long the header is.
 const LENGTH_BYTES: usize = 8;
@@ -124,7 +124,9 @@ impl SafetensorsStream {
 
     fn called(&self, part: &StreamPart) -> String {
         match (part, &self.header) {
-            (StreamPart::Tensor(number), Some(header)) => format!("tensor {}", shown(&header.tensors()[*number].name)),
+            (StreamPart::Tensor(number), Some(header)) => {
+                format!("tensor {}", quoted_excerpt(&header.tensors()[*number].name))
+            }
             (StreamPart::Length, _) => "the length of its header".to_owned(),
             _ => "its header".to_owned(),
         }

@@ -159,7 +159,7 @@ impl<'a> GgufTensor<'a> {
         let places = rows.start * self.columns..rows.end * self.columns;
         match &self.entry.named.layout {
             Layout::Groups(groups) => self.read_groups(groups, places, out)?,
-            Layout::Said(said) => out.extend_from_slice(&said[places]),
+            Layout::Numbers(said) => out.extend_from_slice(&said[places]),
             Layout::Whole | Layout::Rows(_) | Layout::Columns(_) | Layout::Slice(_) => {
                 let bytes = self.read_blocks(rows)?;
                 out.extend_from_slice(&self.dequantized(0, &bytes, numbers)?);

@@ -293,7 +293,7 @@ mod tests {
         followed_by(Digest::new(b"").finish(), &message)
     }
 
-    fn said(content: &serde_json::Value) -> Fingerprint {
+    fn fingerprint_of_content(content: &serde_json::Value) -> Fingerprint {
         fingerprint(&json!({"role": "assistant", "content": content}))
     }
 
@@ -304,16 +304,19 @@ mod tests {
 
     #[test]
     fn what_libraries_change_in_a_message_does_not_change_it() {
-        assert_eq!(said(&json!("a")), said(&json!([{"type": "text", "text": "a"}])));
-        assert_eq!(said(&json!("a")), said(&json!(["a"])));
+        assert_eq!(
+            fingerprint_of_content(&json!("a")),
+            fingerprint_of_content(&json!([{"type": "text", "text": "a"}]))
+        );
+        assert_eq!(fingerprint_of_content(&json!("a")), fingerprint_of_content(&json!(["a"])));
         let marked = json!([{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]);
-        assert_eq!(said(&json!("a")), said(&marked));
+        assert_eq!(fingerprint_of_content(&json!("a")), fingerprint_of_content(&marked));
         for empty in [json!(""), json!([]), json!([""])] {
-            assert_eq!(said(&json!(null)), said(&empty));
+            assert_eq!(fingerprint_of_content(&json!(null)), fingerprint_of_content(&empty));
         }
         let extras = json!({"role": "assistant", "content": "a", "refusal": null, "annotations": [], "tool_calls": [],
             "reasoning": "hm", "prompt_token_ids": [1], "generation_token_ids": [2]});
-        assert_eq!(said(&json!("a")), fingerprint(&extras));
+        assert_eq!(fingerprint_of_content(&json!("a")), fingerprint(&extras));
         let arguments = called("c", "f", &json!("{\"b\": 1.0, \"a\": {\"y\": 1, \"x\": [2]}}"));
         assert_eq!(arguments, called("c", "f", &json!("{\"a\":{\"x\":[2.0],\"y\":1},\"b\":1}")));
         assert_eq!(called("c", "f", &json!(null)), called("c", "f", &json!(" {} ")));
@@ -333,14 +336,14 @@ mod tests {
         let messages = [
             extra("1", "2"),
             extra("2", "1"),
-            said(&json!("a")),
-            said(&json!("a ")),
-            said(&json!("A")),
-            said(&json!(["a", "b"])),
-            said(&json!("a\nb")),
-            said(&json!(["ab"])),
-            said(&json!([{"type": "refusal", "refusal": "a"}])),
-            said(&json!([{"type": "text", "text": "a", "other": 1}])),
+            fingerprint_of_content(&json!("a")),
+            fingerprint_of_content(&json!("a ")),
+            fingerprint_of_content(&json!("A")),
+            fingerprint_of_content(&json!(["a", "b"])),
+            fingerprint_of_content(&json!("a\nb")),
+            fingerprint_of_content(&json!(["ab"])),
+            fingerprint_of_content(&json!([{"type": "refusal", "refusal": "a"}])),
+            fingerprint_of_content(&json!([{"type": "text", "text": "a", "other": 1}])),
             fingerprint(&json!({"role": "user", "content": "a"})),
             fingerprint(&json!({"role": "assistant", "content": "a", "name": "b"})),
             fingerprint(&json!({"role": "tool", "content": "a"})),

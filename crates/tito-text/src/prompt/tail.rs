@@ -22,12 +22,12 @@ impl Splice<'_> {
     pub(super) fn tail(&self, anchor: usize, part: MessagePart) -> Result<Tail, PromptError> {
         let unprovable = |reason| Err(PromptError::Unprovable(reason));
         let word = fresh_word();
-        let shown = self.shown(anchor, part, &word, None)?;
+        let shown = self.render_around(anchor, part, &word, None)?;
         let own = if self.conversation.is_last(anchor) {
             shown.after.len()
         } else {
             let later = fresh_word();
-            let marked = self.shown(anchor, part, &word, Some(&later))?;
+            let marked = self.render_around(anchor, part, &word, Some(&later))?;
             if marked.before.contains(&later) {
                 return unprovable(UnprovableSplice::MessagesMoved);
             }
@@ -53,7 +53,7 @@ impl Splice<'_> {
 
     /// The render around the word, where it stands exactly once. `later` is what the messages after the anchor say
     /// instead of their own.
-    fn shown(
+    fn render_around(
         &self,
         anchor: usize,
         part: MessagePart,

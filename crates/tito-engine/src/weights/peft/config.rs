@@ -5,7 +5,7 @@
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::{PeftError, fault, shown};
+use super::{PeftError, fault, quoted_excerpt};
 
 /// What of an adapter's settings its arithmetic depends on.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ const HARMLESS_INITS: [&str; 5] = ["gaussian", "eva", "orthogonal", "mica", "lor
 impl Config {
     /// Reads the text of `adapter_config.json`.
     pub(super) fn parse(text: &[u8]) -> Result<Self, PeftError> {
-        Self::read(text).map_err(|reason| PeftError::Config(shown(&reason)))
+        Self::read(text).map_err(|reason| PeftError::Config(quoted_excerpt(&reason)))
     }
 
     fn read(text: &[u8]) -> Result<Self, String> {

@@ -29,8 +29,8 @@ pub(crate) struct NamedTensor {
 
 impl NamedTensor {
     /// A tensor whose numbers are settings.
-    pub(super) fn said(name: String, shape: &[usize], numbers: Vec<f32>) -> Self {
-        Self { name, shape: shape.to_vec(), sources: Vec::new(), layout: Layout::Said(numbers), change: None }
+    pub(super) fn of_numbers(name: String, shape: &[usize], numbers: Vec<f32>) -> Self {
+        Self { name, shape: shape.to_vec(), sources: Vec::new(), layout: Layout::Numbers(numbers), change: None }
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum Layout {
     /// It is so many tables, each put together of the same parts of every source.
     Groups(Groups),
     /// It is none of the file's: settings say its numbers.
-    Said(Vec<f32>),
+    Numbers(Vec<f32>),
 }
 
 /// Tables that are put together of parts, one from each source.

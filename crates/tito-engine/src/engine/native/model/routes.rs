@@ -43,7 +43,7 @@ impl StepRoutes {
     }
 
     /// The experts that a row is to go through in this mixture; `None` where they are chosen.
-    pub(super) fn given(&self, row: usize) -> Option<&[u16]> {
+    pub(super) fn given_experts(&self, row: usize) -> Option<&[u16]> {
         let RoutedRow { routes, position } = self.given.get(row)?.as_ref()?;
         routes.of(*position, self.mixture)
     }

@@ -30,11 +30,11 @@ fn asking(prompt: &[TokenId], tokens: usize) -> SequenceRequest {
 
 /// Scores `tokens`, which go through these experts.
 fn scoring(engine: &NativeEngine, tokens: &[TokenId], routes: &Routes) -> SequenceRequest {
-    let routing = Routing { shown_from: Some(0), given: Some(given(engine, routes, tokens.len())) };
+    let routing = Routing { shown_from: Some(0), given: Some(given_routes(engine, routes, tokens.len())) };
     SequenceRequest { prompt_logprobs: Some(2), routing, ..request(tokens, params(1)) }
 }
 
-fn given(engine: &NativeEngine, routes: &Routes, prompt: usize) -> Arc<GivenRoutes> {
+fn given_routes(engine: &NativeEngine, routes: &Routes, prompt: usize) -> Arc<GivenRoutes> {
     let shape = engine.route_shape().unwrap();
     let numbers: Vec<i32> = routes.0.iter().copied().map(i32::from).collect();
     let array = RouteArray { shape: [routes.0.len() / shape.width(), shape.mixtures.len(), shape.per_token], numbers };

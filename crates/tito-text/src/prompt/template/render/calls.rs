@@ -29,7 +29,7 @@ impl<'t> Renderer<'t> {
         scope: &Rc<Scope<'t>>,
     ) -> Result<Value, Error> {
         let Some(called) = self.lookup(name, scope) else { return Err(error(format!("'{name}' is undefined"))) };
-        let given = self.given(arguments, scope)?;
+        let given = self.evaluate_arguments(arguments, scope)?;
         self.call(&called, given)
     }
 
@@ -41,7 +41,7 @@ impl<'t> Renderer<'t> {
         arguments: &'t syntax::Arguments,
         scope: &Rc<Scope<'t>>,
     ) -> Result<Value, Error> {
-        let given = self.given(arguments, scope)?;
+        let given = self.evaluate_arguments(arguments, scope)?;
         self.method(receiver, name, given)
     }
 
@@ -174,7 +174,7 @@ impl<'t> Renderer<'t> {
     #[inline(never)]
     pub(super) fn call_block(&mut self, call: &'t Call, scope: &Rc<Scope<'t>>) -> Result<(), Error> {
         let callee = self.evaluate(&call.called, scope)?;
-        let mut given = self.given(&call.arguments, scope)?;
+        let mut given = self.evaluate_arguments(&call.arguments, scope)?;
         given.named.push(("caller".into(), self.define(&call.body, scope)));
         let value = self.call(&callee, given)?;
         self.print(&value)

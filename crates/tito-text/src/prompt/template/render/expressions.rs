@@ -222,12 +222,12 @@ impl<'t> Renderer<'t> {
                 slice::slice(value, &values)
             }
             Step::Call(arguments) => {
-                let given = self.given(arguments, scope)?;
+                let given = self.evaluate_arguments(arguments, scope)?;
                 self.call(value, given)
             }
             Step::Filter(filtering) => self.filter(filtering, value, scope),
             Step::Test(name, predicate, arguments, is_negated) => {
-                let given = self.given(arguments, scope)?;
+                let given = self.evaluate_arguments(arguments, scope)?;
                 let holds = predicates::ask(name, *predicate, value, &Arguments::new(name, given))?;
                 Ok(Value::from(holds != *is_negated))
             }
@@ -253,7 +253,7 @@ impl<'t> Renderer<'t> {
 
     /// The values of a call's arguments.
     #[inline(never)]
-    pub(super) fn given(
+    pub(super) fn evaluate_arguments(
         &mut self,
         arguments: &'t syntax::Arguments,
         scope: &Rc<Scope<'t>>,

@@ -1,6 +1,6 @@
 //! Expressions, in jinja2's precedence. Functions call each other once for each bracket, never for each operator.
 
-use super::super::error::shown;
+use super::super::error::source_excerpt;
 use super::super::filters;
 use super::super::literal;
 use super::super::operators::Operator;
@@ -173,7 +173,7 @@ impl<'s> Parser<'_, 's> {
                 self.skip(1);
                 number(token.text)
                     .map(Expression::Constant)
-                    .ok_or_else(|| self.error_at(&token, format!("invalid number '{}'", shown(token.text))))
+                    .ok_or_else(|| self.error_at(&token, format!("invalid number '{}'", source_excerpt(token.text))))
             }
             TokenKind::String => self.string(),
             TokenKind::Operator => self.bracket(&token),
@@ -268,7 +268,7 @@ impl<'s> Parser<'_, 's> {
                     TokenKind::Name => Step::Attribute(token.text.into()),
                     TokenKind::Number => match number(token.text) {
                         Some(index @ Value::Int(_)) => Step::Item(Expression::Constant(index)),
-                        _ => return Err(self.error_at(&token, format!("invalid index '{}'", shown(token.text)))),
+                        _ => return Err(self.error_at(&token, format!("invalid index '{}'", source_excerpt(token.text)))),
                     },
                     _ => return Err(self.error_at(&token, format!("unexpected '{}'", token.text))),
                 });

@@ -1,7 +1,7 @@
 //! The tokens of a tag, one after another.
 
 use super::super::bounds::MAX_NESTING;
-use super::super::error::{TemplateError, shown};
+use super::super::error::{TemplateError, source_excerpt};
 use super::super::scan::{Piece, Scanned, Tag};
 use super::super::tokens::{Token, TokenKind};
 use super::Uses;
@@ -106,8 +106,9 @@ impl<'t, 's> Parser<'t, 's> {
     }
 
     pub(super) fn unexpected(&self, expected: &str) -> TemplateError {
-        let found =
-            self.peek().map_or_else(|| "the end of the tag".to_owned(), |token| format!("'{}'", shown(token.text)));
+        let found = self
+            .peek()
+            .map_or_else(|| "the end of the tag".to_owned(), |token| format!("'{}'", source_excerpt(token.text)));
         self.error(format!("unexpected {found}, expected {expected}"))
     }
 
