@@ -53,7 +53,7 @@ async fn of_model(settings: &Settings) -> anyhow::Result<()> {
     say_parsers(&files, &text)?;
     let max_model_len = model::max_model_len(&settings.model, &files)?;
     say("context", &of_context(max_model_len, files.max_model_len()))?;
-    of_engine(text.wanted(settings, device, &files, max_model_len), is_fetched(&settings.model.name, &files)).await
+    of_engine(text.load_plan(settings, device, &files, max_model_len), is_fetched(&settings.model.name, &files)).await
 }
 
 fn device_text(device: Device, asked: DeviceArg, without: Option<String>) -> String {

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     api::ServedModels,
     control::model_checksum,
-    replay::{Outcome, Replayed, Replayer, named},
+    replay::{Outcome, Replayed, Replayer, end_name},
     structured::Grammars,
     trajectory::{CapturePolicy, Trajectories},
 };
@@ -125,7 +125,7 @@ async fn counted(
             }
             Outcome::Ends { captured, again, reasons } => {
                 counted.differ += 1;
-                let (captured, why) = (named(captured), why(&reasons));
+                let (captured, why) = (end_name(captured), why(&reasons));
                 writeln!(
                     stdout(),
                     "{place}: all tokens are equal to the bit; the end was {captured}, and {again} ({why})"

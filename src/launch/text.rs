@@ -49,7 +49,7 @@ impl TextSide {
     }
 
     /// What an engine is told of the model, before it is loaded.
-    pub(super) fn wanted<'a>(
+    pub(super) fn load_plan<'a>(
         &'a self,
         settings: &'a Settings,
         device: Device,

@@ -71,7 +71,7 @@ impl Record {
     }
 
     /// Updates the record with the response as it is now, and with its items.
-    pub fn of(&mut self, response: &ResponseObject, items: &[OutputItem]) -> Result<&Self, ApiError> {
+    pub fn updated(&mut self, response: &ResponseObject, items: &[OutputItem]) -> Result<&Self, ApiError> {
         self.response = serde_json::value::to_raw_value(response).map_err(ApiError::internal)?;
         let raw = |item| serde_json::value::to_raw_value(item).map_err(ApiError::internal);
         self.output = items.iter().map(raw).collect::<Result<_, _>>()?;

@@ -130,7 +130,7 @@ impl Registry {
     pub(super) fn each(&self, mut show: impl FnMut(&str, Option<&Family>, &Series)) {
         let families = self.0.families.lock();
         for (name, series) in families.iter() {
-            let family = known(name);
+            let family = find_family(name);
             match family.map(|family| family.kind) {
                 Some(MetricKind::Older { of }) => show(name, family, families.get(of).unwrap_or(series)),
                 _ => show(name, family, series),
@@ -145,7 +145,7 @@ impl Registry {
         kind: MetricKind,
         use_it: impl FnOnce(&mut Metric) -> T,
     ) -> T {
-        let family = known(name);
+        let family = find_family(name);
         labels.extend(self.own_labels(family.map_or(Labels::EngineAndModel, |family| family.labels)));
         labels.sort();
         let mut families = self.0.families.lock();
@@ -185,7 +185,7 @@ pub(super) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64()
 }
 
-fn known(name: &str) -> Option<&'static Family> {
+fn find_family(name: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.name == name)
 }
 

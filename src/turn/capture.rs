@@ -108,7 +108,7 @@ impl CapturedConversation {
         generation.messages = self.messages;
         generation.tools = self.tools;
         generation.continues = self.continues;
-        generation.continuity = Some(found(verdict));
+        generation.continuity = Some(continuity_found(verdict));
     }
 }
 
@@ -243,7 +243,7 @@ fn ended(finish: &Finish) -> Ended {
     }
 }
 
-fn found(verdict: &Verdict) -> ContinuityFound {
+fn continuity_found(verdict: &Verdict) -> ContinuityFound {
     let named = |name: &'static str| name.to_owned();
     ContinuityFound {
         source: named(verdict.source.into()),

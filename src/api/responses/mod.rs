@@ -131,7 +131,7 @@ fn keep_record(
             if let Some(Written { response, items, .. }) = written
                 && let Some((reservation, mut record)) = record.take()
             {
-                api.responses.put(&reservation, RecordState::Done, record.of(&response, &items)?).await?;
+                api.responses.put(&reservation, RecordState::Done, record.updated(&response, &items)?).await?;
             }
             yield event;
         }

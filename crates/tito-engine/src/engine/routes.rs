@@ -151,7 +151,7 @@ impl GivenRoutes {
     }
 
     /// The experts of a token in a mixture; `None` where they are chosen.
-    pub(crate) fn of(&self, position: usize, mixture: usize) -> Option<&[u16]> {
+    pub(crate) fn experts(&self, position: usize, mixture: usize) -> Option<&[u16]> {
         let first = position * self.width + mixture * self.per_token;
         let experts = self.experts.get(first..first + self.per_token)?;
         (experts[0] != OWN).then_some(experts)
@@ -218,14 +218,15 @@ mod tests {
     fn layers_without_experts_count_for_nothing_or_are_left_out() {
         let of_all = given_routes([1, 3, 2], &[9, 9, 0, 3, 2, 1], 1).unwrap();
         assert_eq!(of_all, given_routes([1, 2, 2], &[0, 3, 2, 1], 1).unwrap());
-        assert_eq!((of_all.of(0, 0), of_all.of(0, 1)), (Some(&[0, 3][..]), Some(&[2, 1][..])));
-        assert_eq!(of_all.of(1, 0), None, "after the last token that has routes");
+        assert_eq!((of_all.experts(0, 0), of_all.experts(0, 1)), (Some(&[0, 3][..]), Some(&[2, 1][..])));
+        assert_eq!(of_all.experts(1, 0), None, "after the last token that has routes");
     }
 
     #[test]
     fn minus_one_leaves_the_choice_to_the_model() {
         let given = given_routes([2, 2, 2], &[-1, -1, 0, 1, 2, 3, -1, -1], 2).unwrap();
-        let found: Vec<_> = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(token, mixture)| given.of(token, mixture)).into();
+        let found: Vec<_> =
+            [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(token, mixture)| given.experts(token, mixture)).into();
         assert_eq!(found, [None, Some(&[0, 1][..]), Some(&[2, 3][..]), None]);
     }
 

@@ -93,7 +93,7 @@ impl SafetensorsStream {
             // The length that a header is said to have may be the first bytes of any file, which nobody is to be told.
             StreamPart::Header(_) => Err(StreamError::Early(format!("after {} bytes of its header", self.begun.len()))),
             part => {
-                let (begun, wanted) = (self.begun.len(), self.wanted());
+                let (begun, wanted) = (self.begun.len(), self.bytes_of_part());
                 Err(StreamError::Early(format!("after {begun} of {wanted} bytes of {}", self.called(part))))
             }
         }
@@ -113,7 +113,7 @@ impl SafetensorsStream {
     }
 
     /// Bytes of the part that is being read.
-    fn wanted(&self) -> usize {
+    fn bytes_of_part(&self) -> usize {
         match self.part {
             StreamPart::Length => LENGTH_BYTES,
             StreamPart::Header(length) => length,
@@ -134,7 +134,7 @@ impl SafetensorsStream {
 
     /// The bytes of the part that is being read, once they are all there.
     fn take(&mut self, piece: &mut Bytes) -> Result<Option<Bytes>, StreamError> {
-        let missing = self.wanted() - self.begun.len();
+        let missing = self.bytes_of_part() - self.begun.len();
         if self.begun.is_empty() && piece.len() >= missing {
             return Ok(Some(piece.split_to(missing)));
         }

@@ -161,7 +161,7 @@ impl Row<'_> {
 }
 
 impl Consumer for Jobs<'_> {
-    fn whole(&self, row: usize, logits: &mut [f32]) {
+    fn take_row(&self, row: usize, logits: &mut [f32]) {
         let row = &self.0[row];
         row.set(row.job.run(logits));
     }

@@ -62,7 +62,7 @@ impl Config {
             None => return Err("`peft_type` is missing".to_owned()),
         }
         refuse_others(&config)?;
-        let rank = whole(&config, "r")?.ok_or("`r` is missing")?;
+        let rank = positive_integer(&config, "r")?.ok_or("`r` is missing")?;
         let alpha = number(&config, "lora_alpha")?.ok_or("`lora_alpha` is missing")?;
         let rank_stabilised = match config.get("use_rslora") {
             None | Some(Value::Null) => false,
@@ -72,7 +72,7 @@ impl Config {
         Ok(Self {
             rank,
             alpha,
-            ranks: patterns(&config, "rank_pattern", whole)?,
+            ranks: patterns(&config, "rank_pattern", positive_integer)?,
             alphas: patterns(&config, "alpha_pattern", number)?,
             rank_stabilised,
         })
@@ -127,7 +127,7 @@ fn is_off(value: &Value) -> bool {
 }
 
 /// A number of at least 1 that has no fraction.
-fn whole(config: &Map<String, Value>, name: &str) -> Result<Option<usize>, String> {
+fn positive_integer(config: &Map<String, Value>, name: &str) -> Result<Option<usize>, String> {
     let Some(value) = config.get(name) else { return Ok(None) };
     let whole = value.as_u64().and_then(|whole| usize::try_from(whole).ok()).filter(|whole| *whole > 0);
     whole.map(Some).ok_or_else(|| format!("`{name}` is not a whole number of at least 1"))

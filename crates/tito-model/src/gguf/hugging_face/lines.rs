@@ -87,10 +87,10 @@ impl Sizes {
     }
 
     pub(super) fn get(&self, dim: Dim) -> usize {
-        self.known(dim).expect("a family sets the lengths that its tensors have")
+        self.find(dim).expect("a family sets the lengths that its tensors have")
     }
 
-    pub(super) fn known(&self, dim: Dim) -> Option<usize> {
+    pub(super) fn find(&self, dim: Dim) -> Option<usize> {
         self.0.get(&dim).copied()
     }
 

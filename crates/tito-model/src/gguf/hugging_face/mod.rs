@@ -24,7 +24,7 @@ impl GgufFile {
         let architecture = self.architecture()?;
         let mut config = Map::new();
         let mut model_type = architecture;
-        if let Some(family) = families::named(architecture) {
+        if let Some(family) = families::find(architecture) {
             config.insert("architectures".to_owned(), json!([family.class]));
             model_type = family.model_type;
         }

@@ -15,7 +15,7 @@ use serde::{
 use serde_json::Error;
 
 use super::{Items, Node, NodeKind, Rewrites, wire::VALUE};
-use leaf::{Ids, RAW, Raw, Scalar, number, whole};
+use leaf::{Ids, RAW, Raw, Scalar, number, visit_integer};
 
 /// How deeply `serde_json` reads lists and objects.
 const MAX_DEPTH: u8 = 128;
@@ -36,7 +36,7 @@ impl<'de, 'a> Reader<'de, 'a> {
     }
 
     fn scalar(self) -> Option<Scalar<'de>> {
-        self.rewrites.of(self.node).map(|text| Scalar { text })
+        self.rewrites.replacement(self.node).map(|text| Scalar { text })
     }
 
     fn inner(self) -> Result<Self, Error> {
@@ -70,7 +70,7 @@ impl<'de, 'a> Reader<'de, 'a> {
     /// The value with numbers as Python has them, for [`super::Value`]; it may be nested as deeply as a document.
     fn exactly<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match &self.node.kind {
-            NodeKind::Int(value) => whole(value, visitor),
+            NodeKind::Int(value) => visit_integer(value, visitor),
             NodeKind::Float(value) => visitor.visit_f64(*value),
             NodeKind::List(items) => self.list(items, visitor),
             NodeKind::Object(entries) => self.object(entries, visitor),
@@ -171,7 +171,7 @@ impl<'de> SeqAccess<'de> for List<'de, '_> {
             return seed.deserialize(Reader { node, ..self.reader }).map(Some);
         }
         let Some(id) = self.ids.next() else { return Ok(None) };
-        match self.reader.rewrites.of(&Node { text: id.text, kind: NodeKind::Null }) {
+        match self.reader.rewrites.replacement(&Node { text: id.text, kind: NodeKind::Null }) {
             Some(text) => seed.deserialize(Scalar { text }).map(Some),
             None => seed.deserialize(id).map(Some),
         }

@@ -29,9 +29,9 @@ const TOKENS: [&str; 3] = ["｜DSML｜", "<think>", "</think>"];
 /// Keys that may stand around all arguments.
 const WRAPPERS: [&str; 2] = ["arguments", "input"];
 
-pub(super) const V32: CallFormat = named::<V32Marks>("deepseek_v32");
-pub(super) const V4: CallFormat = named::<V4Marks>("deepseek_v4");
-pub(super) const V41: CallFormat = named::<V41Marks>("deepseek_v41");
+pub(super) const V32: CallFormat = call_format::<V32Marks>("deepseek_v32");
+pub(super) const V4: CallFormat = call_format::<V4Marks>("deepseek_v4");
+pub(super) const V41: CallFormat = call_format::<V41Marks>("deepseek_v41");
 
 /// How a model spells its marks.
 trait Dialect: Send + fmt::Debug + 'static {
@@ -108,7 +108,7 @@ impl Dialect for V41Marks {
     };
 }
 
-const fn named<D: Dialect>(name: &'static str) -> CallFormat {
+const fn call_format<D: Dialect>(name: &'static str) -> CallFormat {
     let written = Written { splits_schemas: true, ..Written::new(grammar::<D>) };
     CallFormat {
         trims: false,
@@ -156,7 +156,7 @@ impl<D: Dialect> Grammar for Dsml<D> {
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        let reading = machine::named(&draft, tools, |name| !name.contains('<'), arguments::<D>);
+        let reading = machine::read_call(&draft, tools, |name| !name.contains('<'), arguments::<D>);
         Reading { call: reading.call.map(|call| unwrapped(call, tools)), ..reading }
     }
 }

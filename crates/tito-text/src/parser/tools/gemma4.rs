@@ -58,7 +58,7 @@ impl Grammar for Gemma4 {
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        let reading = machine::named(&draft, tools, |_| true, arguments);
+        let reading = machine::read_call(&draft, tools, |_| true, arguments);
         // Punctuation that is missing may hide a part of the arguments.
         if reading.unread.is_empty() { reading } else { Reading::default() }
     }

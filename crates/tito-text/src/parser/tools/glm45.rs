@@ -26,11 +26,11 @@ const VALUE_END: &str = "</arg_value>";
 /// All that may be special tokens.
 const MARKS: &[&str] = &[CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END, "<think>", "</think>"];
 
-pub(super) const GLM45: CallFormat = named("glm45", on_lines);
-pub(super) const GLM47: CallFormat = named("glm47", on_one_line);
-pub(super) const LING3: CallFormat = named("ling3", on_one_line);
+pub(super) const GLM45: CallFormat = call_format("glm45", on_lines);
+pub(super) const GLM47: CallFormat = call_format("glm47", on_one_line);
+pub(super) const LING3: CallFormat = call_format("ling3", on_one_line);
 
-const fn named(name: &'static str, grammar: fn(&Demand<'_>) -> Format) -> CallFormat {
+const fn call_format(name: &'static str, grammar: fn(&Demand<'_>) -> Format) -> CallFormat {
     let written = Written { splits_schemas: true, ..Written::new(grammar) };
     CallFormat { begins_call: &[CALL], ..CallFormat::engine(name, reader, Forcing::Native(written), MARKS) }
 }
@@ -76,7 +76,7 @@ impl Grammar for Glm45 {
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        machine::named(&draft, tools, |name| tools.allow(name), arguments)
+        machine::read_call(&draft, tools, |name| tools.allow(name), arguments)
     }
 }
 

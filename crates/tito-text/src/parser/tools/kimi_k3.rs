@@ -79,7 +79,7 @@ impl Grammar for KimiK3 {
         else {
             return Reading::default();
         };
-        let reading = machine::named(&Draft { name, ..draft }, &Signatures::of(&[]), |_| true, arguments);
+        let reading = machine::read_call(&Draft { name, ..draft }, &Signatures::of(&[]), |_| true, arguments);
         Reading { unread: rest + &reading.unread, ..reading }
     }
 }

@@ -296,7 +296,7 @@ pub(super) fn unclosed(json: &str) -> &str {
 /// What a draft amounts to in the formats whose arguments are no JSON.
 ///
 /// A name may be missing where the arguments are the JSON of a whole call; vLLM looks for one there.
-pub(super) fn named(
+pub(super) fn read_call(
     draft: &Draft,
     tools: &Signatures,
     allowed: impl Fn(&str) -> bool,

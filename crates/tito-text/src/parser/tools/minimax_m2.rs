@@ -101,7 +101,7 @@ impl Grammar for MinimaxM2 {
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        machine::named(&draft, tools, |name| tools.allow(name), arguments)
+        machine::read_call(&draft, tools, |name| tools.allow(name), arguments)
     }
 }
 
@@ -112,7 +112,7 @@ fn arguments(body: &str) -> Arguments {
     let mut rest = body;
     while let Some((start, after)) = parameters::first(rest, opening) {
         arguments.unread.push_str(marker::trim(&rest[..start]));
-        let Some((key, value)) = named(after) else {
+        let Some((key, value)) = parameter_name(after) else {
             // What is no name is text, but at the end of the text it may have become one.
             let next = starts(after).find(|at| opening(&after[*at..]).is_some());
             let Some(next) = next else {
@@ -140,7 +140,7 @@ fn arguments(body: &str) -> Arguments {
 }
 
 /// The name of a parameter, and the text from its value on.
-fn named(text: &str) -> Option<(&str, &str)> {
+fn parameter_name(text: &str) -> Option<(&str, &str)> {
     ["\"", "'", ""].iter().find_map(|quote| {
         let (key, rest) = key(text.trim_start(), quote)?;
         Some((key, rest.trim_start().strip_prefix('>')?))

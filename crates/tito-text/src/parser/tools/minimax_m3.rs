@@ -70,7 +70,7 @@ impl Grammar for MinimaxM3 {
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
         let schemas = tools.schemas(marker::trim(&draft.name));
-        machine::named(&draft, tools, |name| !name.contains('<'), |body| arguments(body, schemas.as_ref()))
+        machine::read_call(&draft, tools, |name| !name.contains('<'), |body| arguments(body, schemas.as_ref()))
     }
 }
 

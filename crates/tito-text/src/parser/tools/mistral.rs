@@ -103,7 +103,7 @@ impl Mistral {
             MistralState::Content => self.content(out),
             MistralState::Marked => self.marked(),
             MistralState::List => false,
-            MistralState::Name => self.named(),
+            MistralState::Name => self.read_name(),
             MistralState::Arguments => self.arguments(out),
             MistralState::After => self.after(out),
         }
@@ -147,7 +147,7 @@ impl Mistral {
         !open
     }
 
-    fn named(&mut self) -> bool {
+    fn read_name(&mut self) -> bool {
         let Some((at, mark)) = marker::first(&self.held, &[ARGS, "{"]) else { return false };
         self.name = self.take(at);
         self.args = if mark == ARGS { ARGS } else { "" };

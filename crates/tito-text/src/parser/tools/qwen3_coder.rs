@@ -29,12 +29,12 @@ const NAME_END: &str = ">";
 const PARAMETER: &str = "<parameter=";
 const PARAMETER_END: &str = "</parameter>";
 
-pub(super) const QWEN3_CODER: CallFormat = named::<Qwen>("qwen3_coder");
-pub(super) const QWEN3_XML: CallFormat = named::<Qwen>("qwen3_xml");
-pub(super) const STEP3P5: CallFormat = named::<Qwen>("step3p5");
-pub(super) const STEP5: CallFormat = CallFormat { trims: false, ..named::<Qwen>("step5") };
-pub(super) const SEED_OSS: CallFormat = named::<Seed>("seed_oss");
-pub(super) const MIMO: CallFormat = named::<Mimo>("mimo");
+pub(super) const QWEN3_CODER: CallFormat = call_format::<Qwen>("qwen3_coder");
+pub(super) const QWEN3_XML: CallFormat = call_format::<Qwen>("qwen3_xml");
+pub(super) const STEP3P5: CallFormat = call_format::<Qwen>("step3p5");
+pub(super) const STEP5: CallFormat = CallFormat { trims: false, ..call_format::<Qwen>("step5") };
+pub(super) const SEED_OSS: CallFormat = call_format::<Seed>("seed_oss");
+pub(super) const MIMO: CallFormat = call_format::<Mimo>("mimo");
 
 /// What models write around calls and values.
 trait Dialect: Send + fmt::Debug + 'static {
@@ -97,7 +97,7 @@ impl Dialect for Mimo {
     const SPELLING: Spelling = Spelling::new(PARAMETER, ">", "</parameter>\n");
 }
 
-const fn named<D: Dialect>(name: &'static str) -> CallFormat {
+const fn call_format<D: Dialect>(name: &'static str) -> CallFormat {
     let written = Written { splits_schemas: true, ..Written::new(grammar::<D>) };
     CallFormat { begins_call: &[D::CALL], ..CallFormat::engine(name, reader::<D>, Forcing::Native(written), D::MARKS) }
 }
@@ -149,7 +149,7 @@ impl<D: Dialect> Grammar for Qwen3Coder<D> {
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        machine::named(&draft, tools, is_name, arguments::<D>)
+        machine::read_call(&draft, tools, is_name, arguments::<D>)
     }
 }
 
