@@ -13,12 +13,12 @@ use super::{
     device::Device,
     engine::{self, Choice},
     listen,
+    load_plan::LoadPlan,
     memory::{self, megabytes},
     model, native, parsers,
     progress::Progress,
     settings::{Listener, Settings},
     text::TextSide,
-    wanted::LoadPlan,
 };
 use crate::{
     config::{DeviceArg, Dtype},
@@ -99,15 +99,15 @@ fn is_fetched(name: &str, files: &ModelFiles) -> bool {
     Path::new(name).exists() || entries.any(|entry| is_weights(&entry.path()))
 }
 
-async fn of_engine(wanted: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()> {
-    let LoadPlan { settings, device, max_model_len, .. } = wanted;
+async fn of_engine(load_plan: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()> {
+    let LoadPlan { settings, device, max_model_len, .. } = load_plan;
     let _silence = Silence::begin();
-    match engine::choose(wanted)? {
+    match engine::choose(load_plan)? {
         Choice::Scripted => say("engine", "scripted, which plays scripts and computes nothing"),
         Choice::Native(found) => {
             say("engine", "native")?;
             let settings = native::settings(settings, device, *found, max_model_len).await?;
-            of_native(&settings, wanted, is_fetched)
+            of_native(&settings, load_plan, is_fetched)
         }
         Choice::Mistralrs { native_reason, unproven } => {
             let because = native_reason.map_or_else(String::new, |reason| format!(", not native: {reason}"));
@@ -120,8 +120,8 @@ async fn of_engine(wanted: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()>
     }
 }
 
-fn of_native(native: &NativeSettings, wanted: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()> {
-    let why = match (wanted.settings.dtype, native.dtype) {
+fn of_native(native: &NativeSettings, load_plan: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()> {
+    let why = match (load_plan.settings.dtype, native.dtype) {
         (Dtype::Auto, NativeDtype::Bf16) => "that of the weights",
         (Dtype::Auto, NativeDtype::F32) => "which holds what weights of other types than bfloat16 say",
         _ => "by --dtype",

@@ -13,6 +13,7 @@ mod harmony;
 mod inspect;
 mod kernels;
 mod listen;
+mod load_plan;
 mod loaded;
 mod memory;
 #[cfg(feature = "mistralrs")]
@@ -28,7 +29,6 @@ mod settings;
 mod step_gate;
 mod store;
 mod text;
-mod wanted;
 mod weights;
 
 use std::{path::Path, sync::Arc};

@@ -10,11 +10,12 @@ use anyhow::{Context, bail};
 use futures::StreamExt;
 
 use super::{
-    adapters, capture, engine, model,
+    adapters, capture, engine,
+    load_plan::LoadPlan,
+    model,
     progress::Progress,
     settings::{CaptureSettings, Settings},
     store,
-    wanted::LoadPlan,
 };
 use crate::{
     api::ServedModels,
@@ -76,9 +77,9 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
     let eos = files.eos(&tokenizer)?;
     let max_model_len = model::max_model_len(&asked, &files)?;
     let models = ServedModels::new(asked.name.clone(), asked.served_names);
-    let wanted =
+    let load_plan =
         LoadPlan { settings: &settings.engine, device, files: &files, tokenizer: &tokenizer, eos: &eos, max_model_len };
-    let engine = engine::load(wanted, progress).await?;
+    let engine = engine::load(load_plan, progress).await?;
     let loaded = adapters::load(&engine, &settings.adapters, &models, progress).await?;
     let by_name = loaded.all().into_iter().filter_map(|(name, _)| Some((name.clone(), loaded.get(&name)?)));
     let adapters = by_name.collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{device::Device, harmony, model, parsers, progress::Progress, settings::Settings, wanted::LoadPlan};
+use super::{device::Device, harmony, load_plan::LoadPlan, model, parsers, progress::Progress, settings::Settings};
 use crate::{
     api::TokenizerInfo,
     model::{EosTokens, ModelFiles},

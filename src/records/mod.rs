@@ -9,13 +9,13 @@ mod ended;
 mod key;
 mod reservations;
 mod running;
-mod turns;
+mod turn_ids;
 
 pub(crate) use context::ConversationContext;
 pub(crate) use key::ResponseKey;
 pub(crate) use reservations::IdReservation;
 pub(crate) use running::Running;
-pub(crate) use turns::{DIGEST_FIELD, ID_FIELDS, TurnIds};
+pub(crate) use turn_ids::{DIGEST_FIELD, ID_FIELDS, TurnIds};
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use crate::{
 };
 use ended::EndedStreams;
 use reservations::IdReservations;
-use turns::without_ids;
+use turn_ids::without_ids;
 
 /// The responses of a server.
 pub struct Responses {

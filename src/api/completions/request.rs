@@ -23,7 +23,7 @@ use crate::{
             types::{CompletionRequest, PromptInput},
         },
         error::ApiError,
-        fields::{before::not_positive, sampling::rules::NO_PROMPT_LOGPROBS},
+        fields::{sampling::rules::NO_PROMPT_LOGPROBS, untyped::not_positive},
         routed_experts,
     },
 };

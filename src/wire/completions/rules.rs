@@ -13,7 +13,6 @@ use crate::{
         body::Rules,
         error::{ApiError, wording::Sentence},
         fields::{
-            before::{Checked, is_true, non_null, not_negative, number, refuse},
             cache_salt,
             sampling::{
                 field,
@@ -22,6 +21,7 @@ use crate::{
             stream_options,
             structured::rules::{response_format, structured_outputs},
             thinking_budget::check_budget,
+            untyped::{Checked, is_true, non_null, not_negative, number, refuse},
         },
     },
 };

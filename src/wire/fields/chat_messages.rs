@@ -1,6 +1,6 @@
 //! The messages of a conversation as vLLM 0.32 declares them: OpenAI's kinds, any other role, and Harmony's own.
 
-use super::before::{Checked, is_true, iterable};
+use super::untyped::{Checked, is_true, iterable};
 use crate::{
     json::{Items, Node, NodeKind},
     pydantic::{

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::before::{Checked, non_null};
+use super::untyped::{Checked, non_null};
 use crate::{
     json::{Node, NodeKind},
     wire::error::ApiError,

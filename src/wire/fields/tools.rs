@@ -1,6 +1,6 @@
 //! The rules by which vLLM 0.32 declares tools and the choice of one, and its checks of them before those of types.
 
-use super::before::{Checked, iterable, non_null};
+use super::untyped::{Checked, iterable, non_null};
 use crate::{
     json::{Items, Node, NodeKind, Path},
     pydantic::{

@@ -19,8 +19,8 @@ use crate::{
     wire::{
         body::Rules,
         fields::{
-            before::Checked as Outcome,
             sampling::field::{self, MOST_STOP_STRINGS},
+            untyped::Checked as Outcome,
         },
     },
 };

@@ -14,10 +14,10 @@ use crate::{
     wire::{
         body::Rules,
         fields::{
-            before::{Checked, non_null, refuse},
             cache_salt,
             sampling::field,
             structured::rules::structured_outputs,
+            untyped::{Checked, non_null, refuse},
         },
     },
 };

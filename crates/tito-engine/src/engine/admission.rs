@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     EngineError, EngineLoad,
     reservation::{Register, Reservation, Ticket},
-    turns::{Claimant, Party, Passed, SeatQueue},
+    seat_queue::{Claimant, Party, Passed, SeatQueue},
 };
 
 /// Seats and the queue for them.

@@ -30,7 +30,7 @@ use crate::{
                 DerenderChatRequest, DerenderedChat, DerenderedChatChunk, StreamState, WholeChatChoice, WholeChatChunk,
                 WholeDelta,
             },
-            given::GivenChoice,
+            derender_input::GivenChoice,
         },
     },
 };

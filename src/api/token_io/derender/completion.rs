@@ -31,7 +31,7 @@ use crate::{
                 DerenderCompletionRequest, DerenderedCompletion, DerenderedCompletionChunk, PromptIds, PromptTokens,
                 StreamState, WholeCompletionChunk,
             },
-            given::GivenChoice,
+            derender_input::GivenChoice,
         },
     },
 };

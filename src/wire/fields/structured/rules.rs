@@ -10,7 +10,7 @@ use crate::{
     },
     wire::{
         error::ApiError,
-        fields::before::{Checked, non_null, refuse},
+        fields::untyped::{Checked, non_null, refuse},
     },
 };
 

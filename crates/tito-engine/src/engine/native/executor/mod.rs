@@ -41,7 +41,7 @@ use crate::{
         WeightsInUse,
         backlog::Sender as Outputs,
         meters::{DraftMeters, EngineMeters, RequestTimes},
-        turns::Claimant,
+        seat_queue::Claimant,
     },
     sampling::{SampleError, SequenceSampler},
 };

@@ -32,7 +32,7 @@ use self::{adapters::AdapterSlots, sequence::Sequence, states::Cache};
 use super::{backend::BLOCK_TOKENS, drafts::Speculation, kv_cache::BlockId, model::AdapterSlot, recurrence::SlotId};
 use crate::{
     TokenId,
-    engine::{Adapter, OnWeightsChange, turns::SeatQueue},
+    engine::{Adapter, OnWeightsChange, seat_queue::SeatQueue},
 };
 
 /// The bounds of a scheduler.

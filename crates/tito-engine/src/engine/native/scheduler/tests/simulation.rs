@@ -9,7 +9,7 @@ use super::{
     memory::{CacheUse, Memory},
     new, with_states,
 };
-use crate::engine::turns::{Claimant, Party};
+use crate::engine::seat_queue::{Claimant, Party};
 
 #[derive(Debug, Clone)]
 enum Action {
