@@ -47,7 +47,7 @@ impl Tokenizer {
         let mut decoder = self.incremental(skip_special_tokens);
         match &mut decoder.state {
             DecodingState::Bytes(stream) => {
-                stream.tail = self.incomplete_tail(prompt_token_ids, skip_special_tokens)?
+                stream.tail = self.incomplete_tail(prompt_token_ids, skip_special_tokens)?;
             }
             DecodingState::Text(stream) => {
                 stream.after_text = self.produces_text(prompt_token_ids, skip_special_tokens)?;

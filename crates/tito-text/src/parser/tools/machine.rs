@@ -168,7 +168,7 @@ impl<G: Grammar> Machine<G> {
             ToolCallState::Preamble => self.markup.preamble.push_str(text),
             ToolCallState::Name => self.draft.get_or_insert_default().name.push_str(text),
             ToolCallState::Arguments | ToolCallState::Value => {
-                self.draft.get_or_insert_default().arguments.push_str(text)
+                self.draft.get_or_insert_default().arguments.push_str(text);
             }
         }
         if !matches!(self.state, ToolCallState::Content | ToolCallState::Between) {
