@@ -42,7 +42,7 @@ pub(super) async fn health_generate(State(admin): State<Shared>) -> Response {
 
 async fn generates(admin: &Shared) -> bool {
     let engine = admin.control.engine();
-    let shown = admin.control.shown();
+    let shown = admin.control.status();
     if engine.health().is_err() || admin.control.lacking() > 0 {
         return false;
     }

@@ -35,20 +35,20 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
 
 /// `POST /v1/load_lora_adapter`: a directory that the server can read, or an adapter in the body.
 async fn load(State(admin): State<Shared>, query: Parameters, request: Request) -> Answered {
-    let asked = asked(&query, request, false).await?;
-    put(&admin, &query, asked).await.map(IntoResponse::into_response)
+    let asked = read_request(&query, request, false).await?;
+    load_adapter(&admin, &query, asked).await.map(IntoResponse::into_response)
 }
 
 /// `POST /skyrl/v1/load_lora_adapter`: the same, and always in the place of the one that has the name.
 async fn load_in_place(State(admin): State<Shared>, query: Parameters, request: Request) -> Answered {
-    let asked = asked(&query, request, true).await?;
-    put(&admin, &query, asked).await.map(IntoResponse::into_response)
+    let asked = read_request(&query, request, true).await?;
+    load_adapter(&admin, &query, asked).await.map(IntoResponse::into_response)
 }
 
 /// `POST /load_lora_adapter`, where prime-rl loads every policy under one name.
 async fn load_for_prime_rl(State(admin): State<Shared>, query: Parameters, request: Request) -> Answered {
-    let asked = asked(&query, request, true).await?;
-    put(&admin, &query, asked).await?;
+    let asked = read_request(&query, request, true).await?;
+    load_adapter(&admin, &query, asked).await?;
     Ok(answer(json!({ "status": "ok" })))
 }
 
@@ -63,7 +63,7 @@ async fn unload(State(admin): State<Shared>, RequiredFields(fields): RequiredFie
 }
 
 /// Reads what is to be loaded.
-async fn asked(query: &Parameters, request: Request, replaces: bool) -> Result<Load, AdminError> {
+async fn read_request(query: &Parameters, request: Request, replaces: bool) -> Result<Load, AdminError> {
     let media_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if media_type.is_some_and(|media_type| media_type.starts_with(BYTES)) {
         return in_body(query, request.into_body(), replaces).await;
@@ -97,7 +97,7 @@ async fn in_body(query: &Parameters, body: Body, replaces: bool) -> Result<Load,
 }
 
 /// Loads an adapter, and has requests that run with the one before it go on or end, as the query says.
-async fn put(admin: &Shared, query: &Parameters, asked: Load) -> Result<String, AdminError> {
+async fn load_adapter(admin: &Shared, query: &Parameters, asked: Load) -> Result<String, AdminError> {
     let aborts = query.one_of("on_replace", &["finish", "abort"], "finish")? == "abort";
     let (name, adapters) = (asked.name.clone(), std::sync::Arc::clone(&admin.adapters));
     // Loaded to its end, even if the client goes away.

@@ -31,7 +31,7 @@ pub(super) async fn resume(State(admin): State<Shared>) -> Answered {
 
 /// `GET /is_paused`.
 pub(super) async fn is_paused(State(admin): State<Shared>) -> Response {
-    answer(json!({ "is_paused": admin.control.shown().paused }))
+    answer(json!({ "is_paused": admin.control.status().paused }))
 }
 
 /// `POST /abort_requests`. Unlike vLLM, the answer counts the sequences that were ended, not the ids that were asked for.

@@ -46,13 +46,13 @@ pub(super) async fn wake(admin: &Shared, tags: Option<Vec<SleepTag>>) -> Result<
 
 /// `GET /is_sleeping`, which is true of a server that is merely paused too, as in vLLM.
 pub(super) async fn is_sleeping(State(admin): State<Shared>) -> Response {
-    let shown = admin.control.shown();
+    let shown = admin.control.status();
     answer(json!({ "is_sleeping": shown.asleep || shown.paused }))
 }
 
 /// `POST /release_kv_cache_memory`.
 pub(super) async fn release_kv_cache_memory(State(admin): State<Shared>) -> Answered {
-    if !admin.control.shown().paused {
+    if !admin.control.status().paused {
         let text = "Call to release_kv_cache_memory method failed: release_kv_cache_memory() requires a completed \
                     pause first";
         return Err(super::AdminError::internal(text));

@@ -79,7 +79,7 @@ async fn init(RequiredFields(fields): RequiredFields) -> Answered {
 }
 
 async fn shut_down(State(admin): State<Shared>) -> Answered {
-    if admin.control.shown().updating {
+    if admin.control.status().updating {
         return Err(AdminError::internal("Cannot release a trainer connection during a weight update"));
     }
     Ok(answer(json!({ "message": "Weight transfer shut down" })))
@@ -114,7 +114,7 @@ async fn update(State(admin): State<Shared>, query: Parameters, request: Request
         Some(Value::String(path)) => {
             let label = label_of(&fields, "weight_version")?;
             let updated = replace(&admin, path, label).await?;
-            Ok(answer(told(&updated)))
+            Ok(answer(update_answer(&updated)))
         }
         // The trainer wants to send them over NCCL. prime-rl repeats whatever is answered with a status over 499.
         Some(Value::Null) => Err(AdminError::field("body.weight_dir", NOT_FROM_MEMORY)),
@@ -130,7 +130,7 @@ async fn update_from_body(admin: Shared, body: Body, label: Option<String>) -> A
             control.update_from_stream(pieces, label.map(Into::into)).await
         })
         .await?;
-    Ok(answer(updated.map_or_else(|| json!({ "message": "Weights updated" }), |updated| told(&updated))))
+    Ok(answer(updated.map_or_else(|| json!({ "message": "Weights updated" }), |updated| update_answer(&updated))))
 }
 
 /// The directory and version of deltas, in SkyRL's words.
@@ -170,7 +170,7 @@ async fn pull(State(admin): State<Shared>, RequiredFields(fields): RequiredField
     }
 }
 
-fn told(updated: &Updated) -> Value {
+fn update_answer(updated: &Updated) -> Value {
     json!({
         "status": "ok",
         "weight_version": &*updated.version.label,

@@ -168,7 +168,7 @@ fn json_joined(arguments: Vec<OsString>) -> Result<Vec<OsString>, String> {
             objects.push((name, Map::new()));
             objects.len() - 1
         });
-        put(&mut objects[at].1, &keys.collect::<Vec<_>>(), value);
+        insert_at(&mut objects[at].1, &keys.collect::<Vec<_>>(), value);
     }
     for (name, object) in objects {
         result.push(name.into());
@@ -177,7 +177,7 @@ fn json_joined(arguments: Vec<OsString>) -> Result<Vec<OsString>, String> {
     Ok(result)
 }
 
-fn put(object: &mut Map<String, Value>, keys: &[&str], value: Value) {
+fn insert_at(object: &mut Map<String, Value>, keys: &[&str], value: Value) {
     let Some((first, rest)) = keys.split_first() else { return };
     let entry = object.entry((*first).to_owned()).or_insert(Value::Null);
     if rest.is_empty() {
@@ -191,7 +191,7 @@ fn put(object: &mut Map<String, Value>, keys: &[&str], value: Value) {
         *entry = Value::Object(Map::new());
     }
     if let Value::Object(inner) = entry {
-        put(inner, rest, value);
+        insert_at(inner, rest, value);
     }
 }
 

@@ -60,8 +60,8 @@ pub(super) fn judge(matches: &ArgMatches) -> Result<Option<String>, String> {
     let (mut idle, mut removed, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for flag in vllm_flags::all().filter(|flag| matches.try_contains_id(flag.name).is_ok()) {
         let off = format!("no-{}", flag.name);
-        let is_off = flag.takes == Takes::Nothing && given(matches, &off);
-        if !is_off && !given(matches, flag.name) {
+        let is_off = flag.takes == Takes::Nothing && is_on_command_line(matches, &off);
+        if !is_off && !is_on_command_line(matches, flag.name) {
             continue;
         }
         let shown = if is_off { format!("--{off}") } else { format!("--{}", flag.name) };
@@ -89,7 +89,7 @@ pub(super) fn judge(matches: &ArgMatches) -> Result<Option<String>, String> {
     Ok((!said.is_empty()).then(|| format!("ignored flags, {}", said.join("; "))))
 }
 
-fn given(matches: &ArgMatches, id: &str) -> bool {
+fn is_on_command_line(matches: &ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 

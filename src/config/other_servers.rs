@@ -158,14 +158,14 @@ mod tests {
 
     use super::{super::foreign, *};
 
-    fn known() -> BTreeSet<String> {
+    fn known_flags() -> BTreeSet<String> {
         let mut command = crate::config::Arguments::command().mut_subcommand("serve", foreign::with_vllms_flags);
         foreign::names(command.find_subcommand_mut("serve").unwrap())
     }
 
     #[test]
     fn no_flag_of_another_server_is_one_that_is_taken_and_what_is_named_instead_is() {
-        let known = known();
+        let known = known_flags();
         let mut seen = BTreeSet::new();
         for Row(_, flags, instead) in ROWS {
             for flag in *flags {

@@ -45,7 +45,7 @@ impl Control {
     /// Looks what a path is: a checkpoint, a delta that a trainer has published, or a directory that it had brought up to
     /// a version.
     pub(super) async fn source(&self, state: &State, path: PathBuf) -> Result<Source, UpdateError> {
-        let (held, pulled) = (self.held(state), state.pulled.get(&path).cloned());
+        let (held, pulled) = (self.held_weights(state), state.pulled.get(&path).cloned());
         blocking(move || match pulled {
             Some((directory, to)) => chain(&directory, held, to),
             None => match delta_version(&path).map_err(|error| refused(&error))? {
@@ -57,7 +57,7 @@ impl Control {
     }
 
     /// What is known of the weights that are there, also after parts of an update.
-    pub(super) fn held(&self, state: &State) -> Held {
+    pub(super) fn held_weights(&self, state: &State) -> Held {
         match state.update.as_ref().filter(|phase| phase.written.tensors > 0) {
             Some(phase) => Held { trained: phase.trained, as_loaded: false },
             None => Held { trained: state.trained, as_loaded: self.weights().number == 0 },
@@ -73,7 +73,7 @@ impl Control {
     /// If a delta is missing or damaged.
     pub async fn pull(&self, local: PathBuf, published: PathBuf, version: u64) -> Result<(), ControlError> {
         let mut state = self.state.lock().await;
-        versions(self.held(&state), published.clone(), version).await?;
+        versions(self.held_weights(&state), published.clone(), version).await?;
         state.pulled.insert(local, (published, version));
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Control {
     /// If a delta is missing or damaged.
     pub async fn check_version(&self, published: PathBuf, version: u64) -> Result<(), ControlError> {
         let state = self.state.lock().await;
-        versions(self.held(&state), published, version).await?;
+        versions(self.held_weights(&state), published, version).await?;
         Ok(())
     }
 }

@@ -95,7 +95,7 @@ pub struct Control {
     /// Held while a call is done.
     state: tokio::sync::Mutex<State>,
     /// The same, for those that only look.
-    shown: Mutex<Shown>,
+    shown: Mutex<ControlStatus>,
 }
 
 /// The state that the server is in.
@@ -145,7 +145,7 @@ impl State {
 /// What is to be seen of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
-pub struct Shown {
+pub struct ControlStatus {
     /// Whether the server is paused, or about to be.
     pub paused: bool,
     /// Whether it sleeps.
@@ -156,7 +156,7 @@ pub struct Shown {
     pub held: bool,
 }
 
-impl Shown {
+impl ControlStatus {
     /// Whether nothing is computed until somebody says so.
     pub fn stands_still(self) -> bool {
         self.held || self.updating
@@ -171,7 +171,7 @@ impl Control {
     }
 
     /// Returns what is to be seen of the state, without waiting for a call that is being done.
-    pub fn shown(&self) -> Shown {
+    pub fn status(&self) -> ControlStatus {
         *self.shown.lock()
     }
 
@@ -227,7 +227,7 @@ impl Control {
     async fn settle(&self, state: &State) -> Result<(), ControlError> {
         self.requests.set_door(self.door(state));
         let held = !state.draining && (state.paused.is_some_and(Paused::holds) || state.asleep.is_some());
-        *self.shown.lock() = Shown {
+        *self.shown.lock() = ControlStatus {
             paused: state.paused.is_some(),
             asleep: state.asleep.is_some(),
             updating: state.update.is_some(),

@@ -305,7 +305,7 @@ impl Control {
     /// If no update is active, or a delta is missing, damaged or made for other weights.
     pub async fn write_version(&self, published: PathBuf, version: u64) -> Result<Written, ControlError> {
         let mut state = self.updating(Whose::Started).await?;
-        let source = versions(self.held(&state), published, version).await;
+        let source = versions(self.held_weights(&state), published, version).await;
         self.write_part(&mut state, source).await
     }
 

@@ -155,7 +155,7 @@ impl TextDecoder {
     }
 
     /// What was held back, once the generation has ended.
-    pub(super) fn rest(&mut self) -> String {
+    pub(super) fn take_held(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
@@ -164,7 +164,7 @@ impl TextDecoder {
         let (stop, start) = self.options.stop.iter().find_map(|stop| Some((stop.clone(), self.start_of(stop)?)))?;
         let end = if self.options.include_stop_str_in_output { start + stop.len() } else { start };
         self.held.truncate(end);
-        Some((stop, self.rest()))
+        Some((stop, self.take_held()))
     }
 
     /// Where a stop string stands. One that starts in unchecked text does not count, as in vLLM, nor does one that starts

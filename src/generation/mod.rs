@@ -242,7 +242,7 @@ fn events(
                 EngineOutput::Weights(in_use) => weights = vec![(0, in_use)],
                 EngineOutput::Routes(taken) => routes = Some(taken),
                 EngineOutput::Finished(reason) => {
-                    let delta = Delta { text: decoder.rest(), finish: Some(reason.into()), ..Delta::default() };
+                    let delta = Delta { text: decoder.take_held(), finish: Some(reason.into()), ..Delta::default() };
                     yield Event::Delta(delta);
                     return;
                 }
@@ -270,7 +270,7 @@ fn events(
                     if let Some(stop) = piece.stop {
                         finish = Some(Finish::StopString(stop));
                     } else if finish.is_some() {
-                        text.push_str(&decoder.rest());
+                        text.push_str(&decoder.take_held());
                     }
                     let done = finish.is_some();
                     let (weights, routes) = (std::mem::take(&mut weights), routes.take());

@@ -212,7 +212,7 @@ mod tests {
     }
 
     /// What of a text is no thoughts, each part without the marks that the reader takes out of content.
-    fn rest(text: &str, spans: &[Range<usize>], marks: &[&str]) -> String {
+    fn text_outside(text: &str, spans: &[Range<usize>], marks: &[&str]) -> String {
         let starts = std::iter::once(0).chain(spans.iter().map(|span| span.end));
         let ends = spans.iter().map(|span| span.start).chain([text.len()]);
         let parts = starts
@@ -288,7 +288,7 @@ mod tests {
                     "openai_gptoss" | "minimax_m2_append_think" | "granite" | "hunyuan_a13b" => continue,
                     _ => &["</think>"],
                 };
-                prop_assert_eq!(rest(&text, &found, removed), content(name, &text), "{} {:?}", name, text);
+                prop_assert_eq!(text_outside(&text, &found, removed), content(name, &text), "{} {:?}", name, text);
             }
         }
     }

@@ -86,7 +86,7 @@ mod tests {
         Delta { tokens: vec![token; tokens], weights: weights.collect(), ..Delta::default() }
     }
 
-    fn shown(deltas: &[Delta]) -> Vec<(String, usize, usize, bool)> {
+    fn span_rows(deltas: &[Delta]) -> Vec<(String, usize, usize, bool)> {
         let mut spans = WeightSpans::default();
         for delta in deltas {
             spans.push(delta);
@@ -97,16 +97,16 @@ mod tests {
 
     #[test]
     fn spans_cover_every_token_once() {
-        assert_eq!(shown(&[]), []);
-        assert_eq!(shown(&[delta(2, &[]), delta(1, &[])]), [("default".to_owned(), 0, 3, false)]);
+        assert_eq!(span_rows(&[]), []);
+        assert_eq!(span_rows(&[delta(2, &[]), delta(1, &[])]), [("default".to_owned(), 0, 3, false)]);
         let changed = [delta(2, &[(0, 1)]), delta(3, &[(1, 2)]), delta(0, &[])];
-        assert_eq!(shown(&changed), [("1".to_owned(), 0, 3, false), ("2".to_owned(), 3, 5, true)]);
+        assert_eq!(span_rows(&changed), [("1".to_owned(), 0, 3, false), ("2".to_owned(), 3, 5, true)]);
     }
 
     #[test]
     fn deltas_that_are_joined_say_the_same() {
         let mut joined = delta(2, &[(0, 1)]);
         joined.push(delta(3, &[(1, 2)]));
-        assert_eq!(shown(&[joined]), shown(&[delta(2, &[(0, 1)]), delta(3, &[(1, 2)])]));
+        assert_eq!(span_rows(&[joined]), span_rows(&[delta(2, &[(0, 1)]), delta(3, &[(1, 2)])]));
     }
 }

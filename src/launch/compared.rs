@@ -5,7 +5,7 @@
 use anyhow::bail;
 use serde_json::{Map, Value};
 
-use super::{device::Device, native, wanted::Wanted, weights};
+use super::{device::Device, load_plan::LoadPlan, native, weights};
 use crate::{
     engine::compared,
     gguf::{GgufError, GgufFile},
@@ -20,16 +20,16 @@ const ROUNDED: &str = "mistral.rs rounds activations to 8 bits in front of the q
 /// Why mistral.rs has not been shown to compute this right; `None` if it has.
 ///
 /// Fails with one sentence unless it has, or `--unproven-models` lets it try.
-pub(super) fn unproven(wanted: Wanted<'_>, native_reason: Option<&str>) -> anyhow::Result<Option<String>> {
-    let Some(reason) = doubt(wanted)? else { return Ok(None) };
-    if wanted.settings.unproven_models && reason.is_worth_a_try {
+pub(super) fn unproven(load_plan: LoadPlan<'_>, native_reason: Option<&str>) -> anyhow::Result<Option<String>> {
+    let Some(reason) = doubt(load_plan)? else { return Ok(None) };
+    if load_plan.settings.unproven_models && reason.is_worth_a_try {
         tracing::warn!("{}; its answers may be wrong without a word", reason.text);
         return Ok(Some(reason.text));
     }
     let text = reason.text;
     let before = native_reason.map_or_else(String::new, |reason| format!("{reason}, and "));
     let instead = match native_reason {
-        None if native::find(wanted.settings, wanted.files)?.is_ok() => "--engine native serves it".to_owned(),
+        None if native::find(load_plan.settings, load_plan.files)?.is_ok() => "--engine native serves it".to_owned(),
         _ if !reason.is_worth_a_try => "docs/models.md lists what is served".to_owned(),
         _ => format!("docs/models.md lists what is served, and {FLAG} serves this all the same"),
     };
@@ -43,30 +43,30 @@ struct Doubt {
     is_worth_a_try: bool,
 }
 
-fn doubt(wanted: Wanted<'_>) -> anyhow::Result<Option<Doubt>> {
+fn doubt(load_plan: LoadPlan<'_>) -> anyhow::Result<Option<Doubt>> {
     let about = |text: String| Some(Doubt { text, is_worth_a_try: true });
-    if let Device::Cuda(_) = wanted.device {
+    if let Device::Cuda(_) = load_plan.device {
         return Ok(about(
             "mistral.rs has been compared with transformers on the CPU only, see --device cpu".to_owned(),
         ));
     }
-    let config = match config(wanted)? {
+    let config = match config(load_plan)? {
         Ok(config) => config,
         Err(reason) => return Ok(about(reason)),
     };
-    let judged = compared::check(&config, wanted.max_model_len);
+    let judged = compared::check(&config, load_plan.max_model_len);
     Ok(judged.err().map(|error| Doubt { text: error.to_string(), is_worth_a_try: error.is_worth_a_try() }))
 }
 
 /// The config.json that mistral.rs is given, or why there is none.
-fn config(wanted: Wanted<'_>) -> anyhow::Result<Result<Map<String, Value>, String>> {
-    let ModelFiles { source, config, .. } = wanted.files;
+fn config(load_plan: LoadPlan<'_>) -> anyhow::Result<Result<Map<String, Value>, String>> {
+    let ModelFiles { source, config, .. } = load_plan.files;
     let path = match source {
         ModelSource::Directory { .. } => return Ok(Ok(config.raw.clone())),
         ModelSource::Gguf { path } => path,
     };
     let file = GgufFile::open(path)?;
-    if weights::keep_blocks(&file, wanted.settings.gguf_weights) {
+    if weights::keep_blocks(&file, load_plan.settings.gguf_weights) {
         return Ok(Err(ROUNDED.to_owned()));
     }
     match file.model_config() {

@@ -13,12 +13,12 @@ use super::{
     device::Device,
     engine::{self, Choice},
     listen,
+    load_plan::LoadPlan,
     memory::{self, megabytes},
     model, native, parsers,
     progress::Progress,
     settings::{Listener, Settings},
     text::TextSide,
-    wanted::Wanted,
 };
 use crate::{
     config::{DeviceArg, Dtype},
@@ -44,19 +44,19 @@ fn say(what: &str, text: &str) -> anyhow::Result<()> {
 async fn of_model(settings: &Settings) -> anyhow::Result<()> {
     let progress = Progress::silent();
     let (device, without) = engine::decide_device(&settings.engine)?;
-    say("device", &shown(device, settings.engine.device, without))?;
+    say("device", &device_text(device, settings.engine.device, without))?;
     let mut files = model::files_without_weights(&settings.model, &progress).await?;
     settings.sampling.take_over(&mut files)?;
-    say("model", &named(&files))?;
+    say("model", &files_text(&files))?;
     let text = TextSide::read(settings, &files, &progress)?;
     say("chat template", &text.template_source)?;
     say_parsers(&files, &text)?;
     let max_model_len = model::max_model_len(&settings.model, &files)?;
     say("context", &of_context(max_model_len, files.max_model_len()))?;
-    of_engine(text.wanted(settings, device, &files, max_model_len), is_fetched(&settings.model.name, &files)).await
+    of_engine(text.load_plan(settings, device, &files, max_model_len), is_fetched(&settings.model.name, &files)).await
 }
 
-fn shown(device: Device, asked: DeviceArg, without: Option<String>) -> String {
+fn device_text(device: Device, asked: DeviceArg, without: Option<String>) -> String {
     match (device, without) {
         (Device::Cuda(number), _) => format!("cuda:{number}"),
         (Device::Cpu, Some(reason)) => format!("cpu, because there is no CUDA device: {reason}"),
@@ -65,7 +65,7 @@ fn shown(device: Device, asked: DeviceArg, without: Option<String>) -> String {
     }
 }
 
-fn named(files: &ModelFiles) -> String {
+fn files_text(files: &ModelFiles) -> String {
     let kind = match &files.source {
         ModelSource::Gguf { .. } => "a GGUF file",
         ModelSource::Directory { .. } => "a directory",
@@ -99,15 +99,15 @@ fn is_fetched(name: &str, files: &ModelFiles) -> bool {
     Path::new(name).exists() || entries.any(|entry| is_weights(&entry.path()))
 }
 
-async fn of_engine(wanted: Wanted<'_>, is_fetched: bool) -> anyhow::Result<()> {
-    let Wanted { settings, device, max_model_len, .. } = wanted;
+async fn of_engine(load_plan: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()> {
+    let LoadPlan { settings, device, max_model_len, .. } = load_plan;
     let _silence = Silence::begin();
-    match engine::choose(wanted)? {
+    match engine::choose(load_plan)? {
         Choice::Scripted => say("engine", "scripted, which plays scripts and computes nothing"),
         Choice::Native(found) => {
             say("engine", "native")?;
             let settings = native::settings(settings, device, *found, max_model_len).await?;
-            of_native(&settings, wanted, is_fetched)
+            of_native(&settings, load_plan, is_fetched)
         }
         Choice::Mistralrs { native_reason, unproven } => {
             let because = native_reason.map_or_else(String::new, |reason| format!(", not native: {reason}"));
@@ -120,8 +120,8 @@ async fn of_engine(wanted: Wanted<'_>, is_fetched: bool) -> anyhow::Result<()> {
     }
 }
 
-fn of_native(native: &NativeSettings, wanted: Wanted<'_>, is_fetched: bool) -> anyhow::Result<()> {
-    let why = match (wanted.settings.dtype, native.dtype) {
+fn of_native(native: &NativeSettings, load_plan: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()> {
+    let why = match (load_plan.settings.dtype, native.dtype) {
         (Dtype::Auto, NativeDtype::Bf16) => "that of the weights",
         (Dtype::Auto, NativeDtype::F32) => "which holds what weights of other types than bfloat16 say",
         _ => "by --dtype",

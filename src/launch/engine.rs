@@ -9,11 +9,11 @@ use super::mistralrs::load as load_mistralrs;
 use super::{
     compared,
     device::{self, Device},
+    load_plan::LoadPlan,
     native,
     progress::Progress,
     quantization, script,
     settings::EngineSettings,
-    wanted::Wanted,
 };
 use crate::{
     config::EngineKind,
@@ -62,8 +62,8 @@ pub(super) enum Choice {
 }
 
 /// Chooses the engine that the command line asks for; fails with one sentence if none of them may serve this.
-pub(super) fn choose(wanted: Wanted<'_>) -> anyhow::Result<Choice> {
-    let Wanted { settings, files, .. } = wanted;
+pub(super) fn choose(load_plan: LoadPlan<'_>) -> anyhow::Result<Choice> {
+    let LoadPlan { settings, files, .. } = load_plan;
     quantization::check(settings.quantization.as_deref(), files)?;
     if settings.script.is_some() && settings.kind != EngineKind::Scripted {
         bail!("--script is for --engine scripted");
@@ -81,36 +81,36 @@ pub(super) fn choose(wanted: Wanted<'_>) -> anyhow::Result<Choice> {
             Ok(found) => Ok(Choice::Native(Box::new(found))),
             Err(reason) => bail!("the native engine does not serve this model: {reason}"),
         },
-        EngineKind::Mistralrs => mistralrs(wanted, None),
+        EngineKind::Mistralrs => mistralrs(load_plan, None),
         EngineKind::Auto => match native::find(settings, files)? {
             Ok(found) => Ok(Choice::Native(Box::new(found))),
             Err(reason) => match native_only {
                 Some(flag) => bail!("{flag}, which does not serve this model: {reason}"),
-                None => mistralrs(wanted, Some(reason)),
+                None => mistralrs(load_plan, Some(reason)),
             },
         },
     }
 }
 
 /// mistral.rs, where it may serve this; `native_reason` is why the native engine does not, if it was asked.
-fn mistralrs(wanted: Wanted<'_>, native_reason: Option<String>) -> anyhow::Result<Choice> {
-    let unproven = compared::unproven(wanted, native_reason.as_deref())?;
+fn mistralrs(load_plan: LoadPlan<'_>, native_reason: Option<String>) -> anyhow::Result<Choice> {
+    let unproven = compared::unproven(load_plan, native_reason.as_deref())?;
     Ok(Choice::Mistralrs { native_reason, unproven })
 }
 
 /// Loads the engine that the command line asks for.
-pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
-    let Wanted { settings, device, max_model_len, .. } = wanted;
+pub(super) async fn load(load_plan: LoadPlan<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
+    let LoadPlan { settings, device, max_model_len, .. } = load_plan;
     // Whatever a thread that loads says when it panics is the reason of the one error that follows.
     let _silence = Silence::begin();
-    match choose(wanted)? {
-        Choice::Scripted => scripted(wanted),
+    match choose(load_plan)? {
+        Choice::Scripted => scripted(load_plan),
         Choice::Native(found) => native::load(settings, device, *found, max_model_len, progress).await,
         Choice::Mistralrs { native_reason, unproven } => {
             if let Some(reason) = native_reason {
                 progress.say(&format!("not with the native engine: {reason}"));
             }
-            load_mistralrs(wanted, unproven, progress).await
+            load_mistralrs(load_plan, unproven, progress).await
         }
     }
 }
@@ -125,7 +125,7 @@ fn for_native_only(settings: &EngineSettings) -> Option<&'static str> {
     flags.into_iter().find_map(|(is_given, reason)| is_given.then_some(reason))
 }
 
-fn scripted(Wanted { settings, tokenizer, eos, max_model_len, .. }: Wanted<'_>) -> anyhow::Result<Arc<dyn Engine>> {
+fn scripted(LoadPlan { settings, tokenizer, eos, max_model_len, .. }: LoadPlan<'_>) -> anyhow::Result<Arc<dyn Engine>> {
     let info = EngineInfo::scripted(tokenizer.vocab_size(), max_model_len);
     let engine = if let Some(path) = &settings.script {
         ScriptedEngine::playing(info, script::read(path, tokenizer, eos.primary)?)
@@ -146,6 +146,6 @@ pub(super) const LEFT_OUT: Option<&str> = None;
 
 #[cfg(not(feature = "mistralrs"))]
 #[expect(clippy::unused_async, reason = "stands in for the engine that this build leaves out")]
-async fn load_mistralrs(_: Wanted<'_>, _: Option<String>, _: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
+async fn load_mistralrs(_: LoadPlan<'_>, _: Option<String>, _: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
     bail!("{}", LEFT_OUT.unwrap_or_default())
 }

@@ -26,7 +26,7 @@ enum Verdict {
 }
 
 /// What `--kernels` names.
-pub(super) fn named(name: &str) -> anyhow::Result<KernelName> {
+pub(super) fn parse_name(name: &str) -> anyhow::Result<KernelName> {
     KernelName::parse(name).with_context(|| {
         let names: Vec<&str> = KernelName::ALL.into_iter().map(KernelName::as_str).collect();
         format!("--kernels {name} is none of {}", names.join(", "))
@@ -89,7 +89,7 @@ fn judge(output: &Output) -> Verdict {
 
 /// The command of the process that tries a set.
 pub fn try_kernels(name: &str) -> anyhow::Result<()> {
-    native::try_kernels(named(name)?)?;
+    native::try_kernels(parse_name(name)?)?;
     writeln!(std::io::stdout(), "{PASSED}")?;
     Ok(())
 }

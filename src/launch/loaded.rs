@@ -47,7 +47,7 @@ impl Loaded {
         let models = ServedModels::new(settings.model.name.clone(), settings.model.served_names.clone());
         // Before the engine, which makes its handles while it loads.
         let metrics = Metrics::install(models.name(), max_model_len)?;
-        let engine = engine::load(text.wanted(settings, device, &files, max_model_len), progress).await?;
+        let engine = engine::load(text.load_plan(settings, device, &files, max_model_len), progress).await?;
         let adapters = adapters::load(&engine, &settings.adapters, &models, progress).await?;
         let models = models.with_adapters(Arc::clone(&adapters));
         Ok(Self { files, text, max_model_len, models, metrics, engine, adapters, responses, trajectories })

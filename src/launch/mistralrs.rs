@@ -6,7 +6,7 @@ use anyhow::Context;
 use tempfile::TempDir;
 use tito_mistralrs::{Dtype, LoadSpec, MistralRsEngine, WeightsSource};
 
-use super::{device::Device, progress::Progress, wanted::Wanted, weights::keep_blocks};
+use super::{device::Device, load_plan::LoadPlan, progress::Progress, weights::keep_blocks};
 use crate::{
     config::{Dtype as Asked, GgufWeights},
     engine::Engine,
@@ -26,11 +26,11 @@ struct Weights {
 
 /// Loads the engine; `unproven` is why nothing is known about what it computes, where that is so.
 pub(super) async fn load(
-    wanted: Wanted<'_>,
+    load_plan: LoadPlan<'_>,
     unproven: Option<String>,
     progress: &Progress,
 ) -> anyhow::Result<Arc<dyn Engine>> {
-    let Wanted { settings, device, files, tokenizer, max_model_len, .. } = wanted;
+    let LoadPlan { settings, device, files, tokenizer, max_model_len, .. } = load_plan;
     let step = progress.step("preparing the weights");
     let weights = prepare(&files.source, settings.gguf_weights)?;
     step.done();

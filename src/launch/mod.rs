@@ -13,6 +13,7 @@ mod harmony;
 mod inspect;
 mod kernels;
 mod listen;
+mod load_plan;
 mod loaded;
 mod memory;
 #[cfg(feature = "mistralrs")]
@@ -28,7 +29,6 @@ mod settings;
 mod step_gate;
 mod store;
 mod text;
-mod wanted;
 mod weights;
 
 use std::{path::Path, sync::Arc};
@@ -110,7 +110,7 @@ fn work(engine: Arc<dyn Engine>, api: &Api, admin: &Admin) -> Work {
     Work {
         engine: Some(engine),
         settled: Box::pin(api.responses.settled()),
-        stands_still: Box::new(move || control.shown().stands_still()),
+        stands_still: Box::new(move || control.status().stands_still()),
     }
 }
 

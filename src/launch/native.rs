@@ -51,7 +51,7 @@ pub(super) async fn settings(
     Found { config, source }: Found,
     max_model_len: usize,
 ) -> anyhow::Result<NativeSettings> {
-    let asked_kernels = asked.kernels.as_deref().map(kernels::named).transpose()?;
+    let asked_kernels = asked.kernels.as_deref().map(kernels::parse_name).transpose()?;
     let unusable_kernels = match device {
         Device::Cpu => kernels::unusable(asked_kernels).await?,
         Device::Cuda(_) => Vec::new(),

@@ -71,7 +71,7 @@ impl<P: Copy> Flag<P> {
         let parser = match choice {
             None => return Ok(None),
             Some(Choice::Named(parser)) => return Ok(Some(parser)),
-            Some(Choice::Auto) => self.of(template)?,
+            Some(Choice::Auto) => self.of_template(template)?,
         };
         progress.say(&format!("{} auto is {}, by the chat template", self.spelling, (self.name)(parser)));
         Ok(Some(parser))
@@ -88,7 +88,7 @@ impl<P: Copy> Flag<P> {
         }
     }
 
-    fn of(&self, template: Option<&str>) -> anyhow::Result<P> {
+    fn of_template(&self, template: Option<&str>) -> anyhow::Result<P> {
         let flag = self.spelling;
         let Some(template) = template else {
             bail!("{flag} auto looks at the chat template, and there is none: name one of {}", self.listed());

@@ -10,16 +10,17 @@ use anyhow::{Context, bail};
 use futures::StreamExt;
 
 use super::{
-    adapters, capture, engine, model,
+    adapters, capture, engine,
+    load_plan::LoadPlan,
+    model,
     progress::Progress,
     settings::{CaptureSettings, Settings},
     store,
-    wanted::Wanted,
 };
 use crate::{
     api::ServedModels,
     control::model_checksum,
-    replay::{Outcome, Replayed, Replayer, named},
+    replay::{Outcome, Replayed, Replayer, end_name},
     structured::Grammars,
     trajectory::{CapturePolicy, Trajectories},
 };
@@ -76,9 +77,9 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
     let eos = files.eos(&tokenizer)?;
     let max_model_len = model::max_model_len(&asked, &files)?;
     let models = ServedModels::new(asked.name.clone(), asked.served_names);
-    let wanted =
-        Wanted { settings: &settings.engine, device, files: &files, tokenizer: &tokenizer, eos: &eos, max_model_len };
-    let engine = engine::load(wanted, progress).await?;
+    let load_plan =
+        LoadPlan { settings: &settings.engine, device, files: &files, tokenizer: &tokenizer, eos: &eos, max_model_len };
+    let engine = engine::load(load_plan, progress).await?;
     let loaded = adapters::load(&engine, &settings.adapters, &models, progress).await?;
     let by_name = loaded.all().into_iter().filter_map(|(name, _)| Some((name.clone(), loaded.get(&name)?)));
     let adapters = by_name.collect();
@@ -125,7 +126,7 @@ async fn counted(
             }
             Outcome::Ends { captured, again, reasons } => {
                 counted.differ += 1;
-                let (captured, why) = (named(captured), why(&reasons));
+                let (captured, why) = (end_name(captured), why(&reasons));
                 writeln!(
                     stdout(),
                     "{place}: all tokens are equal to the bit; the end was {captured}, and {again} ({why})"

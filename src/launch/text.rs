@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{device::Device, harmony, model, parsers, progress::Progress, settings::Settings, wanted::Wanted};
+use super::{device::Device, harmony, load_plan::LoadPlan, model, parsers, progress::Progress, settings::Settings};
 use crate::{
     api::TokenizerInfo,
     model::{EosTokens, ModelFiles},
@@ -49,14 +49,14 @@ impl TextSide {
     }
 
     /// What an engine is told of the model, before it is loaded.
-    pub(super) fn wanted<'a>(
+    pub(super) fn load_plan<'a>(
         &'a self,
         settings: &'a Settings,
         device: Device,
         files: &'a ModelFiles,
         max_model_len: usize,
-    ) -> Wanted<'a> {
+    ) -> LoadPlan<'a> {
         let (tokenizer, eos) = (&*self.tokenizer, &self.eos);
-        Wanted { settings: &settings.engine, device, files, tokenizer, eos, max_model_len }
+        LoadPlan { settings: &settings.engine, device, files, tokenizer, eos, max_model_len }
     }
 }

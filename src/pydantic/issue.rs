@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
-use crate::json::{Kind, Node, Path, string_repr};
+use crate::json::{Node, NodeKind, Path, string_repr};
 
 /// At most this many complaints are spelt out.
 const MOST_REPORTED: usize = 10;
@@ -134,8 +134,8 @@ fn shortened(text: String, most: usize) -> String {
 /// Shortens a value, so that it cannot flood the answer.
 fn summary(node: &Node<'_>) -> String {
     match &node.kind {
-        Kind::List(items) => format!("<list of {} items>", items.len()),
-        Kind::Object(entries) => format!("<dict of {} items>", entries.len()),
+        NodeKind::List(items) => format!("<list of {} items>", items.len()),
+        NodeKind::Object(entries) => format!("<dict of {} items>", entries.len()),
         _ => shortened(node.python_str(), MOST_INPUT_CHARS),
     }
 }

@@ -1,7 +1,7 @@
 //! Scalars as pydantic's lax mode reads them: which values pass for which type, and what a strict reader gets instead.
 
 use super::issue::{Complaint, Context};
-use crate::json::{Integer, Kind, Node};
+use crate::json::{Integer, Node, NodeKind};
 
 /// What reading a value gives: `None` where the value passes as it stands, or the text that replaces it.
 pub(super) type Lax = Result<Option<String>, Complaint>;
@@ -13,7 +13,7 @@ const MOST_DIGITS: usize = 4300;
 
 pub(super) fn string(node: &Node<'_>) -> Lax {
     match node.kind {
-        Kind::String(_) => Ok(None),
+        NodeKind::String(_) => Ok(None),
         _ => Err(Complaint::new("string_type", "Input should be a valid string")),
     }
 }
@@ -51,8 +51,8 @@ pub(super) fn boolean(node: &Node<'_>) -> Lax {
 
     let unclear = || Complaint::new("bool_parsing", "Input should be a valid boolean, unable to interpret input");
     let value = match &node.kind {
-        Kind::Bool(_) => return Ok(None),
-        Kind::String(text) => {
+        NodeKind::Bool(_) => return Ok(None),
+        NodeKind::String(text) => {
             let text = text.to_lowercase();
             match (TRUE.contains(&text.as_str()), FALSE.contains(&text.as_str())) {
                 (true, _) => true,
@@ -60,16 +60,16 @@ pub(super) fn boolean(node: &Node<'_>) -> Lax {
                 _ => return Err(unclear()),
             }
         }
-        Kind::Int(value) if value.to_i128().is_some_and(|value| i64::try_from(value).is_ok()) => {
+        NodeKind::Int(value) if value.to_i128().is_some_and(|value| i64::try_from(value).is_ok()) => {
             match value.to_i128() {
                 Some(0) => false,
                 Some(1) => true,
                 _ => return Err(unclear()),
             }
         }
-        Kind::Float(1.0) => true,
-        Kind::Float(0.0) => false,
-        Kind::Float(value) if value.fract() == 0.0 && value.abs() < BEYOND_INT64 => return Err(unclear()),
+        NodeKind::Float(1.0) => true,
+        NodeKind::Float(0.0) => false,
+        NodeKind::Float(value) if value.fract() == 0.0 && value.abs() < BEYOND_INT64 => return Err(unclear()),
         _ => return Err(Complaint::new("bool_type", "Input should be a valid boolean")),
     };
     Ok(Some(value.to_string()))
@@ -79,7 +79,7 @@ pub(super) fn boolean(node: &Node<'_>) -> Lax {
 pub(super) fn integer(node: &Node<'_>, least: Option<i64>, most: Option<i64>) -> Lax {
     let value = coerced(node)?;
     // serde reads "-0" as a float, so it has to be rewritten.
-    let stays = matches!(node.kind, Kind::Int(_)) && node.text != "-0";
+    let stays = matches!(node.kind, NodeKind::Int(_)) && node.text != "-0";
     let rewritten = (!stays).then(|| value.to_string());
     let beyond = |limit: Option<i64>, sign: i128| {
         limit.is_some_and(|limit| match value.to_i128() {
@@ -106,19 +106,19 @@ pub(crate) fn coerced(node: &Node<'_>) -> Result<Integer, Complaint> {
     let oversized =
         || Complaint::new("int_parsing_size", "Unable to parse input string as an integer, exceeded maximum size");
     match &node.kind {
-        Kind::Int(value) => Ok(value.clone()),
-        Kind::Bool(value) => Ok(Integer::from(i64::from(*value))),
-        Kind::Float(value) if !value.is_finite() => {
+        NodeKind::Int(value) => Ok(value.clone()),
+        NodeKind::Bool(value) => Ok(Integer::from(i64::from(*value))),
+        NodeKind::Float(value) if !value.is_finite() => {
             Err(Complaint::new("finite_number", "Input should be a finite number"))
         }
-        Kind::Float(value) if value.fract() != 0.0 => {
+        NodeKind::Float(value) if value.fract() != 0.0 => {
             let message = "Input should be a valid integer, got a number with a fractional part";
             Err(Complaint::new("int_from_float", message))
         }
         #[expect(clippy::cast_possible_truncation, reason = "whole and within the range")]
-        Kind::Float(value) if value.abs() < BEYOND_INT64 => Ok(Integer::from(*value as i64)),
-        Kind::Float(_) => Err(oversized()),
-        Kind::String(text) => {
+        NodeKind::Float(value) if value.abs() < BEYOND_INT64 => Ok(Integer::from(*value as i64)),
+        NodeKind::Float(_) => Err(oversized()),
+        NodeKind::String(text) => {
             let digits = integer_digits(text).ok_or_else(|| {
                 let message = "Input should be a valid integer, unable to parse string as an integer";
                 Complaint::new("int_parsing", message)
@@ -164,10 +164,10 @@ fn without_underscores(text: &str) -> Option<String> {
 /// Returns the number that a value stands for, where it is not written as one.
 pub(super) fn float(node: &Node<'_>) -> Result<Option<f64>, Complaint> {
     match &node.kind {
-        Kind::Int(_) => Ok(None),
-        Kind::Float(value) => Ok((!value.is_finite()).then_some(*value)),
-        Kind::Bool(value) => Ok(Some(f64::from(u8::from(*value)))),
-        Kind::String(text) => {
+        NodeKind::Int(_) => Ok(None),
+        NodeKind::Float(value) => Ok((!value.is_finite()).then_some(*value)),
+        NodeKind::Bool(value) => Ok(Some(f64::from(u8::from(*value)))),
+        NodeKind::String(text) => {
             let number = without_underscores(text.trim()).and_then(|text| text.parse().ok());
             number.map(Some).ok_or_else(|| {
                 let message = "Input should be a valid number, unable to parse string as a number";

@@ -8,7 +8,7 @@ use super::{
     scalar,
     schema::{Branch, Field, Rule, Schema, Shape},
 };
-use crate::json::{Items, Kind, Node, Path, Rewrite, Segment, float_repr};
+use crate::json::{Items, Node, NodeKind, Path, Rewrite, Segment, float_repr};
 
 /// A number that is not finite, in a place where such a number is allowed.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,7 +80,7 @@ impl<'a> Walk<'a> {
             Schema::List(item) => self.list(item, usize::MAX, node),
             Schema::ShortList(item, most) => self.list(item, *most, node),
             Schema::Listed(item) => self.listed(item, node),
-            Schema::Iterable if matches!(node.kind, Kind::List(_) | Kind::Object(_) | Kind::String(_)) => {}
+            Schema::Iterable if matches!(node.kind, NodeKind::List(_) | NodeKind::Object(_) | NodeKind::String(_)) => {}
             Schema::Iterable => self.complain(node, || Complaint::new("iterable_type", "Input should be iterable")),
             Schema::Dict(value) => self.dict(value, node),
             Schema::Object(shape, fields) => self.object(*shape, fields, node),
@@ -118,7 +118,7 @@ impl<'a> Walk<'a> {
     }
 
     fn list(&mut self, item: &'static Schema, most: usize, node: &Node<'_>) {
-        let Kind::List(items) = &node.kind else {
+        let NodeKind::List(items) = &node.kind else {
             return self.complain(node, || Complaint::new("list_type", "Input should be a valid list"));
         };
         if items.len() > most {
@@ -153,7 +153,7 @@ impl<'a> Walk<'a> {
     }
 
     fn dict(&mut self, value: &'static Schema, node: &Node<'_>) {
-        let Kind::Object(entries) = &node.kind else {
+        let NodeKind::Object(entries) = &node.kind else {
             return self.complain(node, || Complaint::new("dict_type", "Input should be a valid dictionary"));
         };
         if matches!(value, Schema::Any) {
@@ -168,7 +168,7 @@ impl<'a> Walk<'a> {
     }
 
     fn object(&mut self, shape: Shape, fields: &'static [Field], node: &Node<'_>) {
-        let Kind::Object(entries) = &node.kind else {
+        let NodeKind::Object(entries) = &node.kind else {
             return self.complain(node, || no_object(shape));
         };
         for field in fields {
@@ -191,7 +191,7 @@ impl<'a> Walk<'a> {
     fn tagged(&mut self, kinds: &'static [(&'static str, Schema)], node: &Node<'_>) {
         const TAG: &str = "type";
 
-        if !matches!(node.kind, Kind::Object(_)) {
+        if !matches!(node.kind, NodeKind::Object(_)) {
             return self.complain(node, || no_object(Shape::Model));
         }
         let quoted = || Context::Text(format!("'{TAG}'"));
@@ -294,11 +294,11 @@ impl<'a> Walk<'a> {
 
 /// Returns the items that Python's `list` makes of a value, if it accepts the value.
 fn python_list<'n, 'a>(node: &'n Node<'a>) -> Option<Box<dyn Iterator<Item = Cow<'n, Node<'a>>> + 'n>> {
-    let made = |text: String| Cow::Owned(Node { text: node.text, kind: Kind::String(Cow::Owned(text)) });
+    let made = |text: String| Cow::Owned(Node { text: node.text, kind: NodeKind::String(Cow::Owned(text)) });
     match &node.kind {
-        Kind::List(items) => Some(items.nodes()),
-        Kind::Object(entries) => Some(Box::new(entries.keys().map(move |key| made(key.clone())))),
-        Kind::String(text) => Some(Box::new(text.chars().map(move |c| made(c.to_string())))),
+        NodeKind::List(items) => Some(items.nodes()),
+        NodeKind::Object(entries) => Some(Box::new(entries.keys().map(move |key| made(key.clone())))),
+        NodeKind::String(text) => Some(Box::new(text.chars().map(move |c| made(c.to_string())))),
         _ => None,
     }
 }

@@ -9,13 +9,13 @@ mod ended;
 mod key;
 mod reservations;
 mod running;
-mod turns;
+mod turn_ids;
 
 pub(crate) use context::ConversationContext;
 pub(crate) use key::ResponseKey;
 pub(crate) use reservations::IdReservation;
 pub(crate) use running::Running;
-pub(crate) use turns::{DIGEST_FIELD, ID_FIELDS, TurnIds};
+pub(crate) use turn_ids::{DIGEST_FIELD, ID_FIELDS, TurnIds};
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use crate::{
 };
 use ended::EndedStreams;
 use reservations::IdReservations;
-use turns::without_ids;
+use turn_ids::without_ids;
 
 /// The responses of a server.
 pub struct Responses {
@@ -71,7 +71,7 @@ impl Record {
     }
 
     /// Updates the record with the response as it is now, and with its items.
-    pub fn of(&mut self, response: &ResponseObject, items: &[OutputItem]) -> Result<&Self, ApiError> {
+    pub fn updated(&mut self, response: &ResponseObject, items: &[OutputItem]) -> Result<&Self, ApiError> {
         self.response = serde_json::value::to_raw_value(response).map_err(ApiError::internal)?;
         let raw = |item| serde_json::value::to_raw_value(item).map_err(ApiError::internal);
         self.output = items.iter().map(raw).collect::<Result<_, _>>()?;

@@ -48,7 +48,7 @@ pub(super) fn compared(
     match generation.finish {
         Ended::Eos | Ended::StopToken | Ended::Length => match again.map(ended) {
             Some(end) if end == generation.finish => End::Same,
-            Some(end) => End::Other(format!("it is {} now", named(end))),
+            Some(end) => End::Other(format!("it is {} now", end_name(end))),
             None => End::Other("it goes on now".to_owned()),
         },
         Ended::StopString => {
@@ -66,7 +66,7 @@ pub(super) fn compared(
 }
 
 /// An end as records and answers name it.
-pub(crate) fn named(end: Ended) -> String {
+pub(crate) fn end_name(end: Ended) -> String {
     serde_json::to_value(end).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 

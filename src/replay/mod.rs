@@ -22,7 +22,7 @@ use crate::{
         WeightsUsed,
     },
 };
-pub(crate) use end::named;
+pub(crate) use end::end_name;
 use end::{End, compared, is_of_model};
 use request::{Unrepeatable, request};
 

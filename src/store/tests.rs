@@ -58,10 +58,10 @@ impl Model {
 
     /// What all records take: the root of each, and every chunk that one of them needs.
     pub(super) fn total(&self) -> u64 {
-        self.taken(self.records.iter().map(|(id, (_, record))| (id.as_str(), record.as_slice())))
+        self.weight_of(self.records.iter().map(|(id, (_, record))| (id.as_str(), record.as_slice())))
     }
 
-    fn taken<'r>(&self, records: impl Iterator<Item = (&'r str, &'r [u8])>) -> u64 {
+    fn weight_of<'r>(&self, records: impl Iterator<Item = (&'r str, &'r [u8])>) -> u64 {
         let mut chunks = HashMap::new();
         let mut roots = 0;
         for (id, record) in records {
@@ -74,7 +74,7 @@ impl Model {
 
     /// Keeps a record, and says whether it can be kept at all.
     pub(super) fn put(&mut self, id: &str, state: RecordState, record: &[u8]) -> bool {
-        if self.taken([(id, record)].into_iter()) > self.most {
+        if self.weight_of([(id, record)].into_iter()) > self.most {
             return false;
         }
         self.delete(id);

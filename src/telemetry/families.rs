@@ -8,7 +8,7 @@
 pub(super) struct Family {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) labels: Labels,
     /// Further labels of series that are there, and 0, from the start.
     pub(super) series: &'static [&'static [(&'static str, &'static str)]],
@@ -16,7 +16,7 @@ pub(super) struct Family {
 
 /// How a metric is counted.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     Counter,
     Gauge,
     Histogram(Buckets),
@@ -77,31 +77,31 @@ const FINISHED: &[&[(&str, &str)]] = &[
     &[("finished_reason", "repetition")],
 ];
 
-const fn engine(name: &'static str, kind: Kind, help: &'static str) -> Family {
+const fn engine(name: &'static str, kind: MetricKind, help: &'static str) -> Family {
     Family { name, help, kind, labels: Labels::EngineAndModel, series: NO_LABELS }
 }
 
 const fn counter(name: &'static str, help: &'static str) -> Family {
-    engine(name, Kind::Counter, help)
+    engine(name, MetricKind::Counter, help)
 }
 
 const fn gauge(name: &'static str, help: &'static str) -> Family {
-    engine(name, Kind::Gauge, help)
+    engine(name, MetricKind::Gauge, help)
 }
 
 const fn tokens(name: &'static str, help: &'static str) -> Family {
-    engine(name, Kind::Histogram(Buckets::Tokens), help)
+    engine(name, MetricKind::Histogram(Buckets::Tokens), help)
 }
 
 const fn times(name: &'static str, bounds: &'static [f64], help: &'static str) -> Family {
-    engine(name, Kind::Histogram(Buckets::Fixed(bounds)), help)
+    engine(name, MetricKind::Histogram(Buckets::Fixed(bounds)), help)
 }
 
 const fn older(name: &'static str, of: &'static str, help: &'static str) -> Family {
-    engine(name, Kind::Older { of }, help)
+    engine(name, MetricKind::Older { of }, help)
 }
 
-const fn http(name: &'static str, kind: Kind, help: &'static str) -> Family {
+const fn http(name: &'static str, kind: MetricKind, help: &'static str) -> Family {
     Family { name, help, kind, labels: Labels::None, series: &[] }
 }
 
@@ -287,28 +287,28 @@ pub(super) const FAMILIES: &[Family] = &[
     )
     .with_series(&[]),
     gauge("vllm:sleep_mode_operations_in_flight", "Number of sleep mode operations in flight.").with_series(&[]),
-    http("http_requests_total", Kind::Counter, "Total number of requests by method, status and handler."),
+    http("http_requests_total", MetricKind::Counter, "Total number of requests by method, status and handler."),
     http(
         "http_request_size_bytes",
-        Kind::Summary,
+        MetricKind::Summary,
         "Content length of incoming requests by handler. Only value of header is respected. Otherwise ignored. No \
          percentile calculated. ",
     ),
     http(
         "http_response_size_bytes",
-        Kind::Summary,
+        MetricKind::Summary,
         "Content length of outgoing responses by handler. Only value of header is respected. Otherwise ignored. No \
          percentile calculated. ",
     ),
     http(
         "http_request_duration_highr_seconds",
-        Kind::Histogram(Buckets::Fixed(HTTP_FINE_SECONDS)),
+        MetricKind::Histogram(Buckets::Fixed(HTTP_FINE_SECONDS)),
         "Latency with many buckets but no API specific labels. Made for more accurate percentile calculations. ",
     )
     .with_series(NO_LABELS),
     http(
         "http_request_duration_seconds",
-        Kind::Histogram(Buckets::Fixed(HTTP_SECONDS)),
+        MetricKind::Histogram(Buckets::Fixed(HTTP_SECONDS)),
         "Latency with only few buckets by handler. Made to be only used if aggregation by handler is important. ",
     ),
     counter("tito:capture_failures_total", "Turns that could not be captured.").with_series(&[]),
@@ -347,10 +347,10 @@ mod tests {
     fn names_are_told_once_and_older_ones_point_to_a_family() {
         for (index, family) in FAMILIES.iter().enumerate() {
             assert!(FAMILIES[..index].iter().all(|other| other.name != family.name), "{}", family.name);
-            if let Kind::Older { of } = family.kind {
+            if let MetricKind::Older { of } = family.kind {
                 assert!(FAMILIES.iter().any(|other| other.name == of), "{}", family.name);
             }
-            if let Kind::Histogram(buckets) = family.kind {
+            if let MetricKind::Histogram(buckets) = family.kind {
                 assert!(buckets.bounds(1 << 20).is_sorted_by(|low, high| low < high), "{}", family.name);
             }
         }

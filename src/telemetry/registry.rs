@@ -15,7 +15,7 @@ use indexmap::IndexMap;
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use parking_lot::Mutex;
 
-use super::families::{FAMILIES, Family, Kind, Labels};
+use super::families::{FAMILIES, Family, Labels, MetricKind};
 
 /// All series of the process; clones share them.
 #[derive(Clone)]
@@ -94,7 +94,7 @@ impl Registry {
         }));
         for family in FAMILIES {
             registry.0.families.lock().insert(family.name.to_owned(), Series::new());
-            if matches!(family.kind, Kind::Older { .. }) {
+            if matches!(family.kind, MetricKind::Older { .. }) {
                 continue;
             }
             for labels in family.series {
@@ -108,7 +108,7 @@ impl Registry {
     /// Sets a gauge whose value is asked for when the page is.
     pub(super) fn set(&self, name: &str, labels: &[(&str, &str)], value: f64) {
         let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        self.with_series(name, labels, Kind::Gauge, |metric| {
+        self.with_series(name, labels, MetricKind::Gauge, |metric| {
             if let Value::Gauge(bits) = &metric.value {
                 bits.store(value.to_bits(), Ordering::Relaxed);
             }
@@ -130,9 +130,9 @@ impl Registry {
     pub(super) fn each(&self, mut show: impl FnMut(&str, Option<&Family>, &Series)) {
         let families = self.0.families.lock();
         for (name, series) in families.iter() {
-            let family = known(name);
+            let family = find_family(name);
             match family.map(|family| family.kind) {
-                Some(Kind::Older { of }) => show(name, family, families.get(of).unwrap_or(series)),
+                Some(MetricKind::Older { of }) => show(name, family, families.get(of).unwrap_or(series)),
                 _ => show(name, family, series),
             }
         }
@@ -142,10 +142,10 @@ impl Registry {
         &self,
         name: &str,
         mut labels: Vec<(String, String)>,
-        kind: Kind,
+        kind: MetricKind,
         use_it: impl FnOnce(&mut Metric) -> T,
     ) -> T {
-        let family = known(name);
+        let family = find_family(name);
         labels.extend(self.own_labels(family.map_or(Labels::EngineAndModel, |family| family.labels)));
         labels.sort();
         let mut families = self.0.families.lock();
@@ -166,14 +166,16 @@ impl Registry {
         }
     }
 
-    fn value(&self, kind: Kind) -> Value {
+    fn value(&self, kind: MetricKind) -> Value {
         match kind {
-            Kind::Counter => Value::Counter(Arc::default()),
-            Kind::Gauge => Value::Gauge(Arc::new(AtomicU64::new(0_f64.to_bits()))),
-            Kind::Histogram(buckets) => {
+            MetricKind::Counter => Value::Counter(Arc::default()),
+            MetricKind::Gauge => Value::Gauge(Arc::new(AtomicU64::new(0_f64.to_bits()))),
+            MetricKind::Histogram(buckets) => {
                 Value::Distribution(Arc::new(Distribution::new(buckets.bounds(self.0.max_model_len))))
             }
-            Kind::Summary | Kind::Older { .. } => Value::Distribution(Arc::new(Distribution::new(Vec::new()))),
+            MetricKind::Summary | MetricKind::Older { .. } => {
+                Value::Distribution(Arc::new(Distribution::new(Vec::new())))
+            }
         }
     }
 }
@@ -183,7 +185,7 @@ pub(super) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64()
 }
 
-fn known(name: &str) -> Option<&'static Family> {
+fn find_family(name: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.name == name)
 }
 
@@ -200,21 +202,21 @@ impl Recorder for Registry {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        self.with_series(key.name(), labels(key), Kind::Counter, |metric| match &metric.value {
+        self.with_series(key.name(), labels(key), MetricKind::Counter, |metric| match &metric.value {
             Value::Counter(count) => Counter::from_arc(Arc::clone(count)),
             Value::Gauge(_) | Value::Distribution(_) => Counter::noop(),
         })
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        self.with_series(key.name(), labels(key), Kind::Gauge, |metric| match &metric.value {
+        self.with_series(key.name(), labels(key), MetricKind::Gauge, |metric| match &metric.value {
             Value::Gauge(bits) => Gauge::from_arc(Arc::clone(bits)),
             Value::Counter(_) | Value::Distribution(_) => Gauge::noop(),
         })
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        self.with_series(key.name(), labels(key), Kind::Summary, |metric| match &metric.value {
+        self.with_series(key.name(), labels(key), MetricKind::Summary, |metric| match &metric.value {
             Value::Distribution(distribution) => Histogram::from_arc(Arc::clone(distribution)),
             Value::Counter(_) | Value::Gauge(_) => Histogram::noop(),
         })

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[derive(Serialize, Deserialize)]
-    struct One {
+    struct ExactNumber {
         #[serde(deserialize_with = "exact")]
         number: f64,
     }
@@ -112,8 +112,8 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_are_read_as_they_were_written(number in any::<f64>().prop_filter("finite", |number| number.is_finite())) {
-            let written = serde_json::to_string(&One { number }).unwrap();
-            let read: One = serde_json::from_str(&written).unwrap();
+            let written = serde_json::to_string(&ExactNumber { number }).unwrap();
+            let read: ExactNumber = serde_json::from_str(&written).unwrap();
             prop_assert_eq!(read.number.to_bits(), number.to_bits());
         }
     }

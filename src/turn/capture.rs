@@ -33,7 +33,7 @@ pub struct Capture {
 
 /// What a conversation says beside its ids, and what it continues.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct CapturedConversation {
     messages: Vec<Arc<RawValue>>,
     tools: Option<Vec<Arc<RawValue>>>,
     continues: Option<Arc<str>>,
@@ -41,13 +41,17 @@ pub(super) struct Said {
 
 impl Capture {
     /// Takes what a conversation says, where texts are kept.
-    pub(super) fn said(&self, prompt: &ChatPrompt, continues: Option<Arc<str>>) -> Said {
+    pub(super) fn capture_conversation(
+        &self,
+        prompt: &ChatPrompt,
+        continues: Option<Arc<str>>,
+    ) -> CapturedConversation {
         if !self.trajectories.keeps_texts() {
-            return Said { continues, ..Said::default() };
+            return CapturedConversation { continues, ..CapturedConversation::default() };
         }
         let messages = prompt.messages.iter().map(|said| raw(&message(said))).collect();
         let tools = prompt.tools.as_ref().map(|tools| tools.iter().map(|told| raw(&tool(told))).collect());
-        Said { messages, tools, continues }
+        CapturedConversation { messages, tools, continues }
     }
 
     /// Begins the turn of a request; `demand` says what its outputs have to keep to.
@@ -98,13 +102,13 @@ impl Capture {
     }
 }
 
-impl Said {
+impl CapturedConversation {
     /// Adds it to a turn.
     pub(super) fn tell(self, generation: &mut Generation, verdict: &Verdict) {
         generation.messages = self.messages;
         generation.tools = self.tools;
         generation.continues = self.continues;
-        generation.continuity = Some(found(verdict));
+        generation.continuity = Some(continuity_found(verdict));
     }
 }
 
@@ -239,7 +243,7 @@ fn ended(finish: &Finish) -> Ended {
     }
 }
 
-fn found(verdict: &Verdict) -> ContinuityFound {
+fn continuity_found(verdict: &Verdict) -> ContinuityFound {
     let named = |name: &'static str| name.to_owned();
     ContinuityFound {
         source: named(verdict.source.into()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Truncation, TurnError, Turns, capture::Said, in_flight, templates::GivesUp};
+use super::{Truncation, TurnError, Turns, capture::CapturedConversation, in_flight, templates::GivesUp};
 use crate::{
     TokenId,
     continuity::{Carriers, Recorder, Verdict},
@@ -49,7 +49,7 @@ pub struct Prompted {
     /// Remembers the answers.
     pub(super) recorder: Option<Recorder>,
     /// What the conversation says, where it is captured.
-    pub(super) said: Option<Said>,
+    pub(super) said: Option<CapturedConversation>,
 }
 
 impl Turns {
@@ -78,7 +78,8 @@ impl Turns {
     fn prompt_blocking(&self, request: PromptRequest) -> Result<Prompted, TurnError> {
         let PromptRequest { mut prompt, carriers, asks_for_continuity, truncation, wants_text, must_fit, continues } =
             request;
-        let said = self.capture.as_ref().filter(|_| must_fit).map(|capture| capture.said(&prompt, continues));
+        let said =
+            self.capture.as_ref().filter(|_| must_fit).map(|capture| capture.capture_conversation(&prompt, continues));
         let extent = match truncation {
             Some(truncation) => truncation.extent(),
             None if must_fit => Extent::AtMost(self.max_model_len),
@@ -86,7 +87,7 @@ impl Turns {
         };
         let mut found = self.continuity.find(&mut prompt, &carriers, asks_for_continuity)?;
         let mut rendered = match found.take_whole_prompt() {
-            Some(token_ids) => RenderedPrompt::given(token_ids),
+            Some(token_ids) => RenderedPrompt::from_ids(token_ids),
             None => self.renderer.render_part(&prompt, extent).inspect_err(|error| {
                 if let PromptError::Unprovable(reason) = error {
                     found.count_refusal(*reason);

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     TokenId,
-    json::{Document, Kind, Node, Path, Reader, Rewrites, Segment},
+    json::{Document, Node, NodeKind, Path, Reader, Rewrites, Segment},
     pydantic::{NotFinite, Schema, Walk},
     sampling::SamplingParams,
     wire::{
@@ -143,7 +143,7 @@ fn settled<'a>(document: &mut Document<'a>, text: &'a str, rules: &Rules) -> Res
     if document.root.is_null() {
         return Err(missing(Path::default()));
     }
-    if let (Kind::Object(_), Some(before)) = (&document.root.kind, rules.before) {
+    if let (NodeKind::Object(_), Some(before)) = (&document.root.kind, rules.before) {
         before(&mut document.root)?;
     }
     let root = &document.root;
@@ -175,7 +175,7 @@ fn settled<'a>(document: &mut Document<'a>, text: &'a str, rules: &Rules) -> Res
 /// Checks tool calls as vLLM does: it unpacks them message by message, and its errors do not say in which message they
 /// stood.
 fn check_calls(walk: &mut Walk<'_>, root: &Node<'_>) {
-    let Some(Kind::List(messages)) = root.get("messages").map(|messages| &messages.kind) else { return };
+    let Some(NodeKind::List(messages)) = root.get("messages").map(|messages| &messages.kind) else { return };
     for message in messages.nodes() {
         let calls = message.get("tool_calls").filter(|calls| !calls.is_null());
         if let (Some("assistant"), Some(calls)) = (message.get("role").and_then(Node::as_str), calls) {

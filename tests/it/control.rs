@@ -6,7 +6,9 @@ use futures::{FutureExt, StreamExt, stream::BoxStream};
 use tokio::task::JoinHandle;
 
 use tito::{
-    control::{Control, ControlError, ControlPolicy, Newcomers, PauseMode, Shown, SleepLevel, SleepTag, Update},
+    control::{
+        Control, ControlError, ControlPolicy, ControlStatus, Newcomers, PauseMode, SleepLevel, SleepTag, Update,
+    },
     engine::{
         Engine, EngineError, NewWeights, Routing, SamplingParams, UpdateError, WeightDtype, WeightTensor,
         native::{NativeEngine, NativeSettings, StepGate, WeightsSource},
@@ -270,10 +272,10 @@ async fn every_pair_of_calls_is_done_or_refused_and_leaves_a_server_that_can_be_
                 assert_eq!(outcome.is_ok(), done, "{first:?}, {second:?} [{index}]: {outcome:?} from {model:?}");
                 model = after;
             }
-            let shown = control.shown();
+            let shown = control.status();
             // No request runs that a pause would wait for.
             let held = model.paused || model.asleep;
-            let expected = Shown { paused: model.paused, asleep: model.asleep, updating: model.updating, held };
+            let expected = ControlStatus { paused: model.paused, asleep: model.asleep, updating: model.updating, held };
             assert_eq!(shown.stands_still(), held || model.updating);
             assert_eq!(shown, expected, "{first:?}, {second:?}");
             assert_eq!(control.lacking() > 0, model.lacks, "{first:?}, {second:?}");
@@ -361,7 +363,7 @@ async fn a_pause_that_waits_ends_with_a_resume() {
         let control = Arc::clone(&control.control);
         async move { control.pause(PauseMode::Wait, Newcomers::Refused).await }
     });
-    until("the pause is shown", async || control.shown().paused).await;
+    until("the pause is shown", async || control.status().paused).await;
     control.resume().await.unwrap();
     drop(unread);
     assert!(matches!(pausing.await.unwrap(), Err(ControlError::State(_))));
@@ -376,7 +378,7 @@ async fn a_sleep_that_waits_lets_what_a_pause_kept_go_on_to_its_end() {
     assert!(!running.is_finished());
     control.sleep(SleepLevel::Scheduling, PauseMode::Wait).await.unwrap();
     assert_eq!(running.await.unwrap().unwrap().1, Finish::Length);
-    assert_eq!(control.shown(), Shown { paused: true, asleep: true, updating: false, held: true });
+    assert_eq!(control.status(), ControlStatus { paused: true, asleep: true, updating: false, held: true });
     assert!(request(&control, 2).next().now_or_never().is_none());
 }
 
@@ -391,7 +393,7 @@ async fn an_update_of_which_nothing_more_comes_is_undone() {
         // On a machine that was held up, the update is undone already.
         Ok(sums) => assert_eq!(sums, before),
     }
-    until("the update is undone", async || !control.shown().updating).await;
+    until("the update is undone", async || !control.status().updating).await;
     assert_eq!(control.checksums().await.unwrap(), before);
     let late = control.finish_update(None).await;
     assert!(matches!(late, Err(ControlError::Update(UpdateError::OutOfOrder(_)))), "{late:?}");
@@ -407,10 +409,10 @@ async fn an_engine_that_cannot_be_controlled_says_so_and_can_still_be_paused() {
         refused.to_string(),
         "the engine `scripted` cannot keep running requests in a pause; start the server with --engine native"
     );
-    assert!(!control.shown().paused);
+    assert!(!control.status().paused);
     for mode in [PauseMode::Abort, PauseMode::Wait] {
         control.pause(mode, Newcomers::Refused).await.unwrap();
-        assert!(control.shown().paused);
+        assert!(control.status().paused);
         control.resume().await.unwrap();
     }
     assert!(matches!(control.start_update().await, Err(ControlError::Unsupported { .. })));
@@ -450,7 +452,7 @@ async fn a_stream_of_weights_is_taken_whole_or_not_at_all() {
             matches!(&refused, ControlError::Update(UpdateError::Refused(reason)) if reason.contains(what)),
             "{refused}"
         );
-        assert_eq!((control.checksums().await.unwrap() == before, control.shown().updating), (true, false));
+        assert_eq!((control.checksums().await.unwrap() == before, control.status().updating), (true, false));
     }
     assert_eq!(streamed(&control, &file, 1).await.unwrap().as_deref(), Some("streamed"));
     let after = control.checksums().await.unwrap();
@@ -460,7 +462,7 @@ async fn a_stream_of_weights_is_taken_whole_or_not_at_all() {
     // Within an update in phases, a stream is a part of it.
     control.start_update().await.unwrap();
     assert_eq!(streamed(&control, &norm_file(name, 0.5), 1_000).await.unwrap(), None);
-    assert!(control.shown().updating);
+    assert!(control.status().updating);
     control.cancel_update(None).await.unwrap();
     assert_eq!(control.checksums().await.unwrap(), after);
 }

@@ -187,7 +187,7 @@ async fn an_update_of_nothing_is_refused() {
         let part = control.write_weights(NewWeights::Path(path.clone())).await;
         let finished = control.finish_update(Some("new".into())).await;
         assert!(part.is_err() || finished.is_err(), "{part:?}, {finished:?}");
-        assert!(!control.shown().updating);
+        assert!(!control.status().updating);
     }
     for empty in [NewWeights::Tensors(Vec::new()), NewWeights::Changes(Vec::new())] {
         control.start_update().await.unwrap();

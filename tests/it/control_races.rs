@@ -94,7 +94,7 @@ async fn a_late_body_reaches_no_update_but_its_own() {
         let late = Body::begin(&control, "late", 0.25).await;
         // As after --weight-update-timeout.
         control.cancel_update(Some(1)).await.unwrap();
-        assert!(!control.shown().updating);
+        assert!(!control.status().updating);
         let label = if in_phases {
             control.start_update().await.unwrap();
             control.write_weights(norm(0.5)).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_body_that_breaks_off_cancels_no_update_but_its_own() {
     late.pieces.unbounded_send(Err("gone".to_owned())).unwrap();
     let refused = late.answer.await.unwrap();
     assert!(matches!(refused, Err(ControlError::Update(UpdateError::Refused(_)))), "{refused:?}");
-    assert!(control.shown().updating);
+    assert!(control.status().updating);
     control.finish_update(None).await.unwrap();
     has_norm(&control, 0.5).await;
 }
@@ -195,7 +195,7 @@ async fn a_server_that_waits_to_sleep_does_not_fall_asleep_in_an_update() {
     drop(running);
     let refused = sleeping.await.unwrap();
     assert!(matches!(refused, Err(ControlError::State(_))), "{refused:?}");
-    assert!(!control.shown().asleep && control.lacking() == 0);
+    assert!(!control.status().asleep && control.lacking() == 0);
     control.finish_update(None).await.unwrap();
     assert_eq!(answered(request(&control, 2)).await.unwrap().0, 2);
 }

@@ -84,13 +84,13 @@ impl<'a> Distribution<'a> {
             None | Some(Logprobs::Top(0)) => &[],
             Some(&Logprobs::Top(n)) => best.best(self.logits, n),
             Some(Logprobs::All) => best.best(self.logits, usize::MAX),
-            Some(Logprobs::Ids(ids)) => return self.given(ids),
+            Some(Logprobs::Ids(ids)) => return self.of_ids(ids),
         };
         (1..).zip(listed).map(|(rank, &candidate)| self.ranked(candidate, rank)).collect()
     }
 
     /// The given tokens in their order, each once; a token without a logit is left out.
-    fn given(&self, ids: &[TokenId]) -> Vec<TopLogprob> {
+    fn of_ids(&self, ids: &[TokenId]) -> Vec<TopLogprob> {
         let first = |&(place, id): &(usize, &TokenId)| !ids[..place].contains(id);
         let given = ids.iter().enumerate().filter(first);
         given

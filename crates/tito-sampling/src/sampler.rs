@@ -189,7 +189,7 @@ impl SequenceSampler {
             match method {
                 Method::Greedy => support.push(id),
                 Method::Draw(_) => support.extend(pool.possible()),
-                Method::TruncatedDraw(_, truncation) => support.extend(pool.ids_of(truncation.kept())),
+                Method::TruncatedDraw(_, truncation) => support.extend(pool.ids_of(truncation.candidates())),
             }
             if support.len() > most {
                 return Err(SampleError::MaskTooLong { tokens: support.len(), most });
@@ -199,7 +199,7 @@ impl SequenceSampler {
             processed.clear();
             processed.resize(logits.len(), f32::NEG_INFINITY);
             match method {
-                Method::TruncatedDraw(_, truncation) => pool.scatter(truncation.kept(), processed),
+                Method::TruncatedDraw(_, truncation) => pool.scatter(truncation.candidates(), processed),
                 // As vLLM, the best token is said to be as probable as the model has it; beside a mask, log-probs are those
                 // over the mask.
                 Method::Greedy if params.sampling_mask.is_some() => processed[id as usize] = logits[id as usize],

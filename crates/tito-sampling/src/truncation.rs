@@ -76,7 +76,7 @@ impl Truncation {
     }
 
     /// The tokens that stay, as indices into the logits.
-    pub(super) fn kept(&self) -> &[Candidate] {
+    pub(super) fn candidates(&self) -> &[Candidate] {
         &self.kept
     }
 
@@ -163,13 +163,13 @@ mod tests {
     use crate::softmax::{BlockSums, max_logit};
 
     /// The tokens that stay, in the order of their ids.
-    fn kept(params: &SamplingParams, logits: &[f32]) -> Vec<TokenId> {
+    fn kept_ids(params: &SamplingParams, logits: &[f32]) -> Vec<TokenId> {
         let scale = Scale::new(max_logit(logits).unwrap(), params.temperature);
         let mut sums = BlockSums::default();
         sums.compute(logits, scale).unwrap();
         let mut truncation = Truncation::new(params).expect("a truncation");
         truncation.apply(logits, scale, sums.total());
-        truncation.kept().iter().map(|&(id, _)| id).collect()
+        truncation.candidates().iter().map(|&(id, _)| id).collect()
     }
 
     /// Logits of probabilities, so that tables can be read.
@@ -197,59 +197,59 @@ mod tests {
     #[test]
     fn top_p_keeps_the_fewest_tokens_that_reach_it() {
         let logits = logits(&[0.1, 0.4, 0.3, 0.2]);
-        assert_eq!(kept(&top_p(1e-9), &logits), [1]);
-        assert_eq!(kept(&top_p(0.39), &logits), [1]);
-        assert_eq!(kept(&top_p(0.41), &logits), [1, 2]);
-        assert_eq!(kept(&top_p(0.75), &logits), [1, 2, 3]);
-        assert_eq!(kept(&top_p(0.95), &logits), [0, 1, 2, 3]);
+        assert_eq!(kept_ids(&top_p(1e-9), &logits), [1]);
+        assert_eq!(kept_ids(&top_p(0.39), &logits), [1]);
+        assert_eq!(kept_ids(&top_p(0.41), &logits), [1, 2]);
+        assert_eq!(kept_ids(&top_p(0.75), &logits), [1, 2, 3]);
+        assert_eq!(kept_ids(&top_p(0.95), &logits), [0, 1, 2, 3]);
     }
 
     #[test]
     fn top_p_prefers_the_lower_id_among_equals() {
         let logits = vec![0.25; 4];
-        assert_eq!(kept(&top_p(0.25), &logits), [0]);
-        assert_eq!(kept(&top_p(0.3), &logits), [0, 1]);
-        assert_eq!(kept(&top_p(0.5), &logits), [0, 1]);
-        assert_eq!(kept(&top_p(0.999), &logits), [0, 1, 2, 3]);
+        assert_eq!(kept_ids(&top_p(0.25), &logits), [0]);
+        assert_eq!(kept_ids(&top_p(0.3), &logits), [0, 1]);
+        assert_eq!(kept_ids(&top_p(0.5), &logits), [0, 1]);
+        assert_eq!(kept_ids(&top_p(0.999), &logits), [0, 1, 2, 3]);
     }
 
     #[test]
     fn top_k_keeps_every_token_equal_to_the_last() {
         let logits = [1.0, 3.0, 2.0, 2.0, 0.0];
-        assert_eq!(kept(&top_k(1), &logits), [1]);
-        assert_eq!(kept(&top_k(2), &logits), [1, 2, 3]);
-        assert_eq!(kept(&top_k(3), &logits), [1, 2, 3]);
-        assert_eq!(kept(&top_k(4), &logits), [0, 1, 2, 3]);
-        assert_eq!(kept(&top_k(5), &logits), [0, 1, 2, 3, 4]);
-        assert_eq!(kept(&top_k(usize::MAX), &logits), [0, 1, 2, 3, 4]);
+        assert_eq!(kept_ids(&top_k(1), &logits), [1]);
+        assert_eq!(kept_ids(&top_k(2), &logits), [1, 2, 3]);
+        assert_eq!(kept_ids(&top_k(3), &logits), [1, 2, 3]);
+        assert_eq!(kept_ids(&top_k(4), &logits), [0, 1, 2, 3]);
+        assert_eq!(kept_ids(&top_k(5), &logits), [0, 1, 2, 3, 4]);
+        assert_eq!(kept_ids(&top_k(usize::MAX), &logits), [0, 1, 2, 3, 4]);
     }
 
     #[test]
     fn min_p_is_relative_to_the_most_probable_token() {
         let logits = [0.0, 0.5_f32.ln(), 0.25_f32.ln(), f32::NEG_INFINITY];
-        assert_eq!(kept(&min_p(1.0), &logits), [0]);
-        assert_eq!(kept(&min_p(0.51), &logits), [0]);
-        assert_eq!(kept(&min_p(0.49), &logits), [0, 1]);
-        assert_eq!(kept(&min_p(0.1), &logits), [0, 1, 2]);
+        assert_eq!(kept_ids(&min_p(1.0), &logits), [0]);
+        assert_eq!(kept_ids(&min_p(0.51), &logits), [0]);
+        assert_eq!(kept_ids(&min_p(0.49), &logits), [0, 1]);
+        assert_eq!(kept_ids(&min_p(0.1), &logits), [0, 1, 2]);
     }
 
     #[test]
     fn top_p_is_a_share_of_what_top_k_and_min_p_leave() {
         let logits = logits(&[0.4, 0.3, 0.2, 0.1]);
         // The two tokens have 0.7 together, of which the first one alone has 0.57.
-        assert_eq!(kept(&SamplingParams { top_k: 2, ..top_p(0.5) }, &logits), [0]);
-        assert_eq!(kept(&SamplingParams { top_k: 2, ..top_p(0.6) }, &logits), [0, 1]);
-        assert_eq!(kept(&SamplingParams { min_p: 0.6, ..top_p(0.5) }, &logits), [0]);
-        assert_eq!(kept(&SamplingParams { min_p: 0.6, ..top_p(0.9) }, &logits), [0, 1]);
+        assert_eq!(kept_ids(&SamplingParams { top_k: 2, ..top_p(0.5) }, &logits), [0]);
+        assert_eq!(kept_ids(&SamplingParams { top_k: 2, ..top_p(0.6) }, &logits), [0, 1]);
+        assert_eq!(kept_ids(&SamplingParams { min_p: 0.6, ..top_p(0.5) }, &logits), [0]);
+        assert_eq!(kept_ids(&SamplingParams { min_p: 0.6, ..top_p(0.9) }, &logits), [0, 1]);
     }
 
     #[test]
     fn masked_tokens_never_stay() {
         let logits = [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY];
-        assert_eq!(kept(&top_k(3), &logits), [1]);
-        assert_eq!(kept(&top_k(2), &logits), [1]);
-        assert_eq!(kept(&top_p(0.999_999), &logits), [1]);
-        assert_eq!(kept(&min_p(1e-300), &logits), [1]);
+        assert_eq!(kept_ids(&top_k(3), &logits), [1]);
+        assert_eq!(kept_ids(&top_k(2), &logits), [1]);
+        assert_eq!(kept_ids(&top_p(0.999_999), &logits), [1]);
+        assert_eq!(kept_ids(&min_p(1e-300), &logits), [1]);
     }
 
     /// `top_p` by sorting everything.
@@ -281,7 +281,7 @@ mod tests {
             temperature in 0.1_f64..2.0,
         ) {
             let params = SamplingParams { temperature, top_p, ..Default::default() };
-            prop_assert_eq!(kept(&params, &logits), nucleus(&logits, temperature, top_p));
+            prop_assert_eq!(kept_ids(&params, &logits), nucleus(&logits, temperature, top_p));
         }
 
         #[test]
@@ -297,7 +297,7 @@ mod tests {
             let enough = |logit: f32| f64::from(logit - descending[0]).exp() >= min_p;
             let expected: Vec<TokenId> =
                 (0..).zip(&logits).filter(|&(_, &logit)| logit >= last && enough(logit)).map(|(id, _)| id).collect();
-            prop_assert_eq!(kept(&SamplingParams { top_k, min_p, ..Default::default() }, &logits), expected);
+            prop_assert_eq!(kept_ids(&SamplingParams { top_k, min_p, ..Default::default() }, &logits), expected);
         }
     }
 }

@@ -8,7 +8,7 @@
 //! `prompt_token_ids` and `generation_token_ids`, and [`known_prefix`] finds the ones that count.
 
 pub use crate::{
-    chat::{Content, ContentPart, FunctionTool, Message, Role, Said, TokenBundle, TokenIds, ToolCall},
+    chat::{AssistantItem, Content, ContentPart, FunctionTool, Message, Role, TokenBundle, TokenIds, ToolCall},
     continuity::{ContinuityError, Reason, known_prefix},
     json::{Object, Path, Segment, Value},
     model::{EosTokens, ModelError, ModelFiles, TokenizerConfig},

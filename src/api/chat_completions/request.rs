@@ -21,7 +21,7 @@ use crate::{
         answer::tool_notices::ToolNotices,
         chat_completions::{rules::NO_TOP_LOGPROBS, types::ChatCompletionRequest},
         error::ApiError,
-        fields::{before::not_positive, sampling::rules::NO_PROMPT_LOGPROBS},
+        fields::{sampling::rules::NO_PROMPT_LOGPROBS, untyped::not_positive},
         routed_experts,
     },
 };

@@ -2,7 +2,7 @@
 
 use crate::{
     api::{Api, fields::tools::ToolChoice},
-    prompt::said,
+    prompt::message_text,
     wire::{chat_completions::types::ChatCompletionRequest, error::ApiError},
 };
 
@@ -51,7 +51,7 @@ impl ShownInChat {
         };
         let echo = match last.filter(|message| message.role.as_str() == role) {
             _ if request.echo != Some(true) => None,
-            Some(message) => Some(said(message)?),
+            Some(message) => Some(message_text(message)?),
             None => Some(String::new()),
         };
         let reasoning = request.include_reasoning.unwrap_or(true);

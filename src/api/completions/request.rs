@@ -23,7 +23,7 @@ use crate::{
             types::{CompletionRequest, PromptInput},
         },
         error::ApiError,
-        fields::{before::not_positive, sampling::rules::NO_PROMPT_LOGPROBS},
+        fields::{sampling::rules::NO_PROMPT_LOGPROBS, untyped::not_positive},
         routed_experts,
     },
 };
@@ -94,7 +94,7 @@ impl CompletionTurn {
         }
         let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
         let asked = request.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
-        let wanted = Wanted {
+        let wanted = PromptForms {
             add_special_tokens: request.add_special_tokens.unwrap_or(true),
             // An answer with token ids needs no text of the prompt.
             text: echo && !sampling.return_token_ids,
@@ -156,14 +156,14 @@ fn refuse_unserved(request: &CompletionRequest) -> Result<(), ApiError> {
 
 /// The forms of each prompt that are wanted.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct PromptForms {
     add_special_tokens: bool,
     /// Whether its text is wanted, to be repeated.
     text: bool,
     truncation: Option<Truncation>,
 }
 
-async fn prompts(input: Option<PromptInput>, wanted: Wanted, api: &Arc<Api>) -> Result<Vec<Prompt>, ApiError> {
+async fn prompts(input: Option<PromptInput>, wanted: PromptForms, api: &Arc<Api>) -> Result<Vec<Prompt>, ApiError> {
     let empty = no_prompt;
     let mut prompts = Vec::new();
     match input {
@@ -201,7 +201,7 @@ fn count(input: Option<&PromptInput>) -> usize {
     }
 }
 
-async fn of_text(text: String, wanted: Wanted, api: &Arc<Api>) -> Result<Prompt, ApiError> {
+async fn of_text(text: String, wanted: PromptForms, api: &Arc<Api>) -> Result<Prompt, ApiError> {
     let kept = wanted.text.then(|| text.clone());
     let extent = wanted.truncation.map_or(Extent::AtMost(api.turns.max_model_len), Truncation::extent);
     let mut token_ids = api.turns.encode(text, wanted.add_special_tokens, extent).await?;
@@ -212,7 +212,7 @@ async fn of_text(text: String, wanted: Wanted, api: &Arc<Api>) -> Result<Prompt,
     Ok(Prompt { token_ids: token_ids.into(), text: kept })
 }
 
-fn of_ids(mut ids: Vec<TokenId>, wanted: Wanted, api: &Api) -> Result<Prompt, ApiError> {
+fn of_ids(mut ids: Vec<TokenId>, wanted: PromptForms, api: &Api) -> Result<Prompt, ApiError> {
     if let Some(truncation) = wanted.truncation {
         ids = truncation.of_ids(ids);
     }

@@ -86,7 +86,7 @@ impl ToolFields<'_> {
             ToolChoice::None | ToolChoice::Auto => None,
         };
         let mut unforced = Vec::new();
-        let tools = self.tools.unwrap_or_default().iter().map(|tool| held(tool, &choice, &mut unforced));
+        let tools = self.tools.unwrap_or_default().iter().map(|tool| constrained_tool(tool, &choice, &mut unforced));
         let format =
             ToolFormat { parser, tools: tools.collect(), forced, first_only: self.parallel_tool_calls == Some(false) };
         if !unforced.is_empty() {
@@ -108,7 +108,7 @@ impl ToolFields<'_> {
             (Some(Value::String(choice)), _) if choice == "auto" => Ok(ToolChoice::Auto),
             (Some(Value::String(choice)), _) if choice == "required" => Ok(ToolChoice::Required),
             (Some(choice @ Value::Object(_)), Some(tools)) => {
-                named(choice, tools).map(|name| ToolChoice::Named(name.to_owned()))
+                named_tool(choice, tools).map(|name| ToolChoice::Named(name.to_owned()))
             }
             (Some(choice), _) => {
                 rules::unknown_choice(&choice.as_str().map_or_else(|| choice.to_json_string(), str::to_owned))
@@ -119,7 +119,7 @@ impl ToolFields<'_> {
 
 /// Returns a tool with the schema that its calls are held to. Where a call is forced, that is the tool's own, whether or
 /// not it is `strict`; what of it cannot be forced is left out and named.
-fn held(tool: &FunctionTool, choice: &ToolChoice, unforced: &mut Vec<String>) -> FunctionTool {
+fn constrained_tool(tool: &FunctionTool, choice: &ToolChoice, unforced: &mut Vec<String>) -> FunctionTool {
     let is_strict = tool.strict == Some(true);
     let is_forced = match choice {
         ToolChoice::Required => true,
@@ -144,7 +144,7 @@ fn held(tool: &FunctionTool, choice: &ToolChoice, unforced: &mut Vec<String>) ->
 }
 
 /// Returns the tool that `choice` names.
-fn named<'a>(choice: &'a Value, tools: &[FunctionTool]) -> Result<&'a str, ApiError> {
+fn named_tool<'a>(choice: &'a Value, tools: &[FunctionTool]) -> Result<&'a str, ApiError> {
     let Some(function) = choice.get("function").filter(|function| function.as_object().is_some()) else {
         return invalid(format!("Invalid value for `function` in `tool_choice`! {}", rules::USAGE));
     };

@@ -17,12 +17,12 @@ use crate::{
     trajectory::CaptureError,
     turn::TurnError,
     wire::{
-        error::{ApiError, ErrorBody, ErrorDetail, Kind, sanitize::sanitized, wording::Sentence},
+        error::{ApiError, ErrorBody, ErrorDetail, ErrorKind, sanitize::sanitized, wording::Sentence},
         routed_experts::FIELD,
     },
 };
 
-impl Kind {
+impl ErrorKind {
     fn status(self) -> StatusCode {
         match self {
             Self::Invalid | Self::Malformed | Self::Unreadable | Self::Overflow | Self::InvalidResponse => {
@@ -59,7 +59,7 @@ impl ApiError {
     pub fn prompt_too_long(tokens: usize, max_model_len: usize, encoded_here: bool) -> Self {
         if tokens == max_model_len {
             let message = "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)";
-            return Self::new(Kind::Overflow, Some("max_tokens".into()), message);
+            return Self::new(ErrorKind::Overflow, Some("max_tokens".into()), message);
         }
         let tokens = if encoded_here { max_model_len + 1 } else { tokens };
         let at_least = if tokens == max_model_len + 1 { "at least " } else { "" };
@@ -68,7 +68,7 @@ impl ApiError {
              {at_least}{tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce \
              the length of the input prompt. (parameter=input_tokens, value={tokens})"
         );
-        Self::new(Kind::Overflow, Some("input_tokens".into()), message)
+        Self::new(ErrorKind::Overflow, Some("input_tokens".into()), message)
     }
 
     /// Makes the error of a request with too many prompts.
@@ -112,23 +112,27 @@ impl ApiError {
     /// Makes the error of a model that is not served here.
     pub fn model_not_found(model: &str, served: &[String]) -> Self {
         let message = format!("The model `{model}` does not exist. Valid aliases: {}.", served.join(", "));
-        Self::new(Kind::UnknownModel, Some("model".into()), message)
+        Self::new(ErrorKind::UnknownModel, Some("model".into()), message)
     }
 
     /// Makes the error of a body that is longer than the `most` bytes of a flag.
     pub fn body_too_large(most: usize, flag: &str) -> Self {
-        Self::new(Kind::TooLarge, None, format!("the body of the request is longer than the {most} bytes of {flag}"))
+        Self::new(
+            ErrorKind::TooLarge,
+            None,
+            format!("the body of the request is longer than the {most} bytes of {flag}"),
+        )
     }
 
     /// Makes the error of a method of more than `most` bytes.
     pub fn method_too_long(most: usize) -> Self {
-        Self::new(Kind::Malformed, None, format!("the method of the request is longer than {most} bytes"))
+        Self::new(ErrorKind::Malformed, None, format!("the method of the request is longer than {most} bytes"))
     }
 
     /// Makes the error of a body of which nothing came for `seconds`.
     pub fn body_too_slow(seconds: u64) -> Self {
         let message = format!("nothing came of the body of the request for {seconds} seconds; send it again");
-        Self::new(Kind::TimedOut, None, message)
+        Self::new(ErrorKind::TimedOut, None, message)
     }
 
     /// Returns the body of the answer.
@@ -146,11 +150,11 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        if self.kind() == Kind::Unreadable {
+        if self.kind() == ErrorKind::Unreadable {
             return detail(self.kind().status(), &self.message());
         }
         let mut response = (self.kind().status(), Json(self.body())).into_response();
-        if self.kind() == Kind::Overloaded {
+        if self.kind() == ErrorKind::Overloaded {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
         }
         response
@@ -188,7 +192,7 @@ impl From<TurnError> for ApiError {
                 Self::refused("routed_experts_prompt_start", error.to_string(), Some(start.to_string()))
             }
             TurnError::NoExperts { .. } | TurnError::Routes(_) => Self::refused(FIELD, error.to_string(), None),
-            TurnError::BytesInFlight { .. } => Self::new(Kind::Overloaded, None, error.to_string()),
+            TurnError::BytesInFlight { .. } => Self::new(ErrorKind::Overloaded, None, error.to_string()),
             TurnError::Internal(cause) => Self::internal(cause),
         }
     }
@@ -232,22 +236,22 @@ impl From<ForcingError> for ApiError {
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         match error {
-            EngineError::Unsupported(message) => Self::new(Kind::Unsupported, None, message),
+            EngineError::Unsupported(message) => Self::new(ErrorKind::Unsupported, None, message),
             EngineError::Unsampleable(_) => Self::invalid_request(error.to_string()),
             EngineError::Overloaded => {
                 let message = "The engine is currently busy and cannot accept new requests. Please try again later or \
                                on a different instance.";
-                Self::new(Kind::Overloaded, None, message)
+                Self::new(ErrorKind::Overloaded, None, message)
             }
             EngineError::Paused | EngineError::WithoutWeights { .. } => {
-                Self::new(Kind::Paused, None, error.to_string())
+                Self::new(ErrorKind::Paused, None, error.to_string())
             }
             EngineError::Unread => {
                 let message = "the stream was not read for longer than --stream-stall-timeout, and was ended; read \
                                streams as they come, or ask for fewer log-probs";
-                Self::new(Kind::TimedOut, None, message)
+                Self::new(ErrorKind::TimedOut, None, message)
             }
-            EngineError::Uncaptured(_) => Self::new(Kind::Internal, None, error.to_string()),
+            EngineError::Uncaptured(_) => Self::new(ErrorKind::Internal, None, error.to_string()),
             EngineError::Failed(cause) => Self::internal(cause),
         }
     }
@@ -257,7 +261,7 @@ impl From<StoreError> for ApiError {
     /// This is not a client's fault, but a client can do something about it: ask without `store`.
     fn from(error: StoreError) -> Self {
         tracing::error!(%error, "the response store failed");
-        Self::new(Kind::Internal, None, error.to_string())
+        Self::new(ErrorKind::Internal, None, error.to_string())
     }
 }
 
@@ -265,7 +269,7 @@ impl From<CaptureError> for ApiError {
     /// As with the store of responses, the client is told what the store cannot do.
     fn from(error: CaptureError) -> Self {
         tracing::error!(%error, "the trajectory store failed");
-        Self::new(Kind::Internal, None, error.to_string())
+        Self::new(ErrorKind::Internal, None, error.to_string())
     }
 }
 

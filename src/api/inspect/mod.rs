@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     http,
-    trajectories::{Captured, Own},
+    trajectories::{Captured, OwnTrajectories},
 };
 
 /// The path of the page.
@@ -53,16 +53,16 @@ where
     Router::new().route(PATH, get(page)).route("/inspect/about.json", get(about)).route("/inspect/{file}", get(file))
 }
 
-async fn page(_: Own) -> Response {
+async fn page(_: OwnTrajectories) -> Response {
     sent(PAGE)
 }
 
 /// What the page can do here. It is open to everybody, like the page.
-async fn about(_: Own, State(captured): State<Captured>) -> Json<Value> {
+async fn about(_: OwnTrajectories, State(captured): State<Captured>) -> Json<Value> {
     Json(json!({ "read_only": captured.api.is_none(), "has_texts": captured.tokenizer.is_some() }))
 }
 
-async fn file(_: Own, Path(name): Path<String>) -> Response {
+async fn file(_: OwnTrajectories, Path(name): Path<String>) -> Response {
     let found = FILES.iter().find(|(known, _)| *known == name);
     found.map_or_else(http::error::not_found, |(_, file)| sent(*file))
 }

@@ -142,7 +142,7 @@ struct MessagePlace {
 
 /// The content of a message's blocks.
 #[derive(Default)]
-struct Said {
+struct BlockContent {
     texts: Vec<String>,
     reasoning: Option<String>,
     calls: Vec<ToolCall>,
@@ -158,9 +158,9 @@ impl MessagePlace {
                 return Ok(());
             }
             Value::Array(blocks) => self.read(blocks, chat)?,
-            _ => Said::default(),
+            _ => BlockContent::default(),
         };
-        let Said { mut texts, reasoning, calls } = said;
+        let BlockContent { mut texts, reasoning, calls } = said;
         // A message that only has results of tools is done: they have become messages of their own.
         if self.is_user && texts.is_empty() {
             return Ok(());
@@ -176,8 +176,8 @@ impl MessagePlace {
     }
 
     /// Reads the blocks; results of tools go to `chat` right away, before the rest of the message.
-    fn read(self, blocks: Vec<Value>, chat: &mut Vec<Message>) -> Result<Said, ApiError> {
-        let mut said = Said::default();
+    fn read(self, blocks: Vec<Value>, chat: &mut Vec<Message>) -> Result<BlockContent, ApiError> {
+        let mut said = BlockContent::default();
         for (number, block) in blocks.into_iter().enumerate() {
             let place = format!("messages.{}.content.{number}", self.index);
             match kind(&block) {

@@ -121,7 +121,7 @@ async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Res
     let mut response = if stream {
         stream::respond(batched(events, stream_interval, 1), blocks)
     } else {
-        Json(whole(events, blocks).await?).into_response()
+        Json(collect_message(events, blocks).await?).into_response()
     };
     if let Some(name) = name {
         response.headers_mut().insert(REQUEST_ID, name);
@@ -130,7 +130,7 @@ async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Res
 }
 
 /// Makes the JSON answer, to which the events of a stream would add up.
-async fn whole(
+async fn collect_message(
     events: impl Stream<Item = Result<(usize, Event), ApiError>>,
     mut blocks: Blocks,
 ) -> Result<AnswerMessage, ApiError> {
@@ -142,7 +142,7 @@ async fn whole(
         blocks.push(event).into_iter().for_each(|event| fold.push(event));
     }
     blocks.count_calls("non_streaming", called);
-    fold.whole().ok_or_else(|| ApiError::internal("a message did not end"))
+    fold.into_ended().ok_or_else(|| ApiError::internal("a message did not end"))
 }
 
 /// Adds the header that names the request to responses that have none.

@@ -133,7 +133,7 @@ impl Task {
         response: &ResponseObject,
         items: &[OutputItem],
     ) -> Result<(), ApiError> {
-        let record = self.record.of(response, items)?;
+        let record = self.record.updated(response, items)?;
         self.api.responses.put(&self.reservation, state, record).await
     }
 }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::names::name_in_group;
 use crate::{
     TokenId,
-    chat::{Content, ContentPart, Message, Role, Said, TokenBundle, TokenIds, ToolCall},
+    chat::{AssistantItem, Content, ContentPart, Message, Role, TokenBundle, TokenIds, ToolCall},
     json::{Object, Path, Value},
     records::TurnIds,
     wire::error::{ApiError, wording::Sentence},
@@ -152,7 +152,7 @@ impl ItemFold {
     }
 
     /// Notes what the model's next item says, for formats in which every item is a message of its own.
-    fn note(&mut self, said: Said) {
+    fn note(&mut self, said: AssistantItem) {
         self.open().items.get_or_insert_default().push(said);
     }
 
@@ -160,7 +160,7 @@ impl ItemFold {
         let calls = self.open().tool_calls.get_or_insert_default();
         calls.push(call);
         let number = calls.len() - 1;
-        self.note(Said::Call(number));
+        self.note(AssistantItem::Call(number));
     }
 
     fn push(
@@ -188,7 +188,7 @@ impl ItemFold {
                 if role != "assistant" {
                     return self.others(role, item, tokens, (at, place));
                 }
-                self.said(item, at)?;
+                self.add_model_text(item, at)?;
             }
             Some("reasoning") => {
                 let text = thoughts(&item, at)?;
@@ -276,7 +276,7 @@ impl ItemFold {
     }
 
     /// Adds text of the model, and the further fields that an assistant's message of a chat has.
-    fn said(&mut self, item: WireItem, at: &Place) -> Result<(), ApiError> {
+    fn add_model_text(&mut self, item: WireItem, at: &Place) -> Result<(), ApiError> {
         let texts = match item.content {
             None | Some(Value::Null) => None,
             Some(Value::String(text)) => Some(vec![text]),
@@ -290,7 +290,7 @@ impl ItemFold {
         let message = self.open();
         if let Some(texts) = texts {
             let text = texts.concat();
-            message.items.get_or_insert_default().push(Said::Text(texts));
+            message.items.get_or_insert_default().push(AssistantItem::Text(texts));
             match &mut message.content {
                 Content::Text(said) => said.push_str(&text),
                 content => *content = Content::Text(text),
@@ -306,7 +306,7 @@ impl ItemFold {
             self.open().reasoning.get_or_insert_default().push_str(text);
         }
         if let Some(own) = own.filter(|own| !own.is_empty()) {
-            self.note(Said::Thought(own));
+            self.note(AssistantItem::Thought(own));
         }
     }
 }

@@ -84,8 +84,8 @@ async fn create_response(
             let (running, queued) = background::start(Arc::clone(&api), events, writer, record, stream).await?;
             stream::follow(&running, None).unwrap_or_else(|| Json(queued).into_response())
         }
-        (_, record) if stream => stream::respond(kept(api, events, writer, record)),
-        (_, record) => Json(last(kept(api, events, writer, record).boxed()).await?).into_response(),
+        (_, record) if stream => stream::respond(keep_record(api, events, writer, record)),
+        (_, record) => Json(last(keep_record(api, events, writer, record).boxed()).await?).into_response(),
     };
     Ok(notices.announce(TokenContinuity::from(&prompt.verdict).announce(response)))
 }
@@ -116,7 +116,7 @@ fn steps(
 }
 
 /// Passes on the events of a response; if it is to be kept, that happens before the events that report its end.
-fn kept(
+fn keep_record(
     api: Arc<Api>,
     events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
     writer: Writer,
@@ -131,7 +131,7 @@ fn kept(
             if let Some(Written { response, items, .. }) = written
                 && let Some((reservation, mut record)) = record.take()
             {
-                api.responses.put(&reservation, RecordState::Done, record.of(&response, &items)?).await?;
+                api.responses.put(&reservation, RecordState::Done, record.updated(&response, &items)?).await?;
             }
             yield event;
         }

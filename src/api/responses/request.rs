@@ -97,7 +97,7 @@ impl ResponseTurn {
         let (mut sampling, format) = sampling(&mut request, &mut tools, api).map_err(named_as_here)?;
         sampling.adapter = adapter;
         let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
-        let shown = ShownInResponse { stream_interval, ..shown(&request, &sampling, tools.names.clone()) };
+        let shown = ShownInResponse { stream_interval, ..shown_in_response(&request, &sampling, tools.names.clone()) };
         let truncation = request.sampling.truncation(api.turns.max_model_len, request.max_output_tokens.or(Some(1)));
         let truncation = truncation.map_err(named_as_here)?;
         let new_items = items(&request.input)?;
@@ -291,7 +291,7 @@ fn text_constraint(format: &TextFormat) -> Result<Option<Constraint>, ApiError> 
     }
 }
 
-fn shown(request: &ResponsesRequest, sampling: &Sampling, names: CallNames) -> ShownInResponse {
+fn shown_in_response(request: &ResponsesRequest, sampling: &Sampling, names: CallNames) -> ShownInResponse {
     let top = request.top_logprobs.and_then(|top| usize::try_from(top).ok()).unwrap_or(0);
     let logprobs = sampling.wants_logprobs().then_some(ShownLogprobs { top, as_ids: sampling.tokens_as_ids });
     ShownInResponse {

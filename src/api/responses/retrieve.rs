@@ -203,7 +203,8 @@ async fn list_input_items(
     let asked = readable(asked)?;
     let (_, record) = api.responses.get(&key).await?;
     let items = record.input.iter().enumerate();
-    let mut items = items.map(|(index, item)| shown(item.get(), key.id(), index)).collect::<Result<Vec<_>, _>>()?;
+    let mut items =
+        items.map(|(index, item)| listed_item(item.get(), key.id(), index)).collect::<Result<Vec<_>, _>>()?;
     tell_apart(&mut items, key.id());
     match asked.order.as_deref() {
         None | Some("desc") => items.reverse(),
@@ -248,7 +249,7 @@ fn item_id(item: &Value) -> Option<String> {
 }
 
 /// Makes the form of an item that lists show. An item that came without an id gets one that stays the same.
-fn shown(item: &str, response_id: &str, index: usize) -> Result<Value, ApiError> {
+fn listed_item(item: &str, response_id: &str, index: usize) -> Result<Value, ApiError> {
     let Value::Object(mut fields) = Value::parse(item).map_err(|error| ApiError::internal(format!("{error:?}")))?
     else {
         return Err(ApiError::internal("a stored item is no object"));

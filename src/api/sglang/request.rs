@@ -89,7 +89,7 @@ impl SglangTurn {
         api.turns.policies.requests.check_sequences(count(&request), sampling.n)?;
         let (is_batch, prompts) = prompts(&mut request, api).await?;
         Ok(Self {
-            prompts: named(prompts, request.rid)?,
+            prompts: name_prompts(prompts, request.rid)?,
             is_batch,
             session: session.session(&caller.headers)?,
             sampling,
@@ -179,9 +179,9 @@ async fn prompts(request: &mut SglangGenerateRequest, api: &Arc<Api>) -> Result<
             }
             (true, prompts)
         }
-        (None, Some(OneOrMany::One(ids))) => (false, vec![known(&ids, api)?]),
+        (None, Some(OneOrMany::One(ids))) => (false, vec![known_ids(&ids, api)?]),
         (None, Some(OneOrMany::Many(lists))) => {
-            (true, lists.iter().map(|ids| known(ids, api)).collect::<Result<_, _>>()?)
+            (true, lists.iter().map(|ids| known_ids(ids, api)).collect::<Result<_, _>>()?)
         }
         (None, None) => return Err(ApiError::invalid("input_ids", "either `text` or `input_ids` must be given")),
     };
@@ -195,7 +195,7 @@ async fn encoded(text: String, api: &Arc<Api>) -> Result<Arc<[TokenId]>, ApiErro
     Ok(api.turns.encode(text, true, Extent::AtMost(api.turns.max_model_len)).await?.into())
 }
 
-fn known(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
+fn known_ids(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
     let vocab_size = api.turns.vocab_size();
     let checked = |&id: &i64| {
         known_id(id, vocab_size)
@@ -207,7 +207,7 @@ fn known(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
 }
 
 /// Gives each prompt the name that the request has for it, or a fresh one.
-fn named(prompts: Vec<Arc<[TokenId]>>, rid: Option<OneOrMany<String>>) -> Result<Vec<SglangPrompt>, ApiError> {
+fn name_prompts(prompts: Vec<Arc<[TokenId]>>, rid: Option<OneOrMany<String>>) -> Result<Vec<SglangPrompt>, ApiError> {
     let names = match rid {
         None => None,
         Some(OneOrMany::One(name)) if prompts.len() == 1 => Some(vec![name]),

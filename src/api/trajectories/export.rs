@@ -12,7 +12,7 @@ use futures::{Stream, TryStreamExt, stream};
 use tokio::task;
 
 use super::{
-    Own, not_found,
+    OwnTrajectories, not_found,
     query::{Content, ExportQuery, StrictQuery},
 };
 use crate::{
@@ -45,7 +45,7 @@ const PARQUET: &str = "application/vnd.apache.parquet";
     )
 )]
 pub(super) async fn export_trajectories(
-    own: Own,
+    own: OwnTrajectories,
     StrictQuery(query): StrictQuery<ExportQuery>,
 ) -> Result<Response, ApiError> {
     let (filter, unit, content) = query.resolve()?;

@@ -23,7 +23,7 @@ use crate::{
     tokenizer::Tokenizer,
     trajectory::{CaptureError, MOST_TAGS, Note, Noted, Owner, Trajectories},
     wire::{
-        error::{ApiError, ErrorBody, Kind},
+        error::{ApiError, ErrorBody, ErrorKind},
         trajectories::types::{
             NotesShown, RewardRequest, TagsRequest, TrajectoryDeletion, TrajectoryList, TrajectoryTree,
         },
@@ -74,7 +74,7 @@ impl FromRef<Arc<Api>> for Captured {
 }
 
 /// The trajectories of the caller, on a server that captures them.
-pub(super) struct Own {
+pub(super) struct OwnTrajectories {
     trajectories: Arc<Trajectories>,
     owner: Owner,
     tokenizer: Option<Arc<Tokenizer>>,
@@ -82,7 +82,7 @@ pub(super) struct Own {
     api: Option<Arc<Api>>,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Own
+impl<S: Send + Sync> FromRequestParts<S> for OwnTrajectories
 where
     Captured: FromRef<S>,
 {
@@ -93,14 +93,14 @@ where
         let Some(trajectories) = trajectories else {
             let message =
                 "This server captures no trajectories. Start it with --capture memory, or with --capture FILE.";
-            return Err(ApiError::new(Kind::NotFound, None, message));
+            return Err(ApiError::new(ErrorKind::NotFound, None, message));
         };
         let Ok(caller) = Caller::from_request_parts(parts, state).await;
         Ok(Self { trajectories, owner: caller.client.owner(), tokenizer, vocab_size, api })
     }
 }
 
-impl Own {
+impl OwnTrajectories {
     /// Works with the trajectories on a thread that may wait.
     async fn with<T: Send + 'static>(
         self,
@@ -131,7 +131,7 @@ impl TrajectoryId {
 }
 
 fn not_found(field: &'static str, what: &str, id: &str) -> ApiError {
-    ApiError::new(Kind::NotFound, Some(field.into()), format!("There is no {what} with the id '{id}'."))
+    ApiError::new(ErrorKind::NotFound, Some(field.into()), format!("There is no {what} with the id '{id}'."))
 }
 
 /// Captured trajectories, in the order in which they began.
@@ -147,7 +147,7 @@ fn not_found(field: &'static str, what: &str, id: &str) -> ApiError {
     )
 )]
 async fn list_trajectories(
-    own: Own,
+    own: OwnTrajectories,
     StrictQuery(query): StrictQuery<ListQuery>,
 ) -> Result<Json<TrajectoryList>, ApiError> {
     let (filter, limit) = query.resolve()?;
@@ -168,7 +168,7 @@ async fn list_trajectories(
         (status = 404, description = "There is no such trajectory", body = ErrorBody),
     )
 )]
-async fn get_trajectory(own: Own, id: TrajectoryId) -> Result<Json<TrajectoryTree>, ApiError> {
+async fn get_trajectory(own: OwnTrajectories, id: TrajectoryId) -> Result<Json<TrajectoryTree>, ApiError> {
     let wanted = id.0.clone();
     let found = own.with(move |trajectories, owner| trajectories.get(owner, &wanted)).await?;
     let (summary, turns) = found.ok_or_else(|| id.not_found())?;
@@ -186,7 +186,7 @@ async fn get_trajectory(own: Own, id: TrajectoryId) -> Result<Json<TrajectoryTre
         (status = 404, description = "There is no such trajectory", body = ErrorBody),
     )
 )]
-async fn delete_trajectory(own: Own, id: TrajectoryId) -> Result<Json<TrajectoryDeletion>, ApiError> {
+async fn delete_trajectory(own: OwnTrajectories, id: TrajectoryId) -> Result<Json<TrajectoryDeletion>, ApiError> {
     let wanted = id.0.clone();
     if !own.with(move |trajectories, owner| trajectories.delete(owner, &wanted)).await? {
         return Err(id.not_found());
@@ -208,7 +208,7 @@ async fn delete_trajectory(own: Own, id: TrajectoryId) -> Result<Json<Trajectory
 )]
 async fn set_reward(
     State(_): State<Arc<Api>>,
-    own: Own,
+    own: OwnTrajectories,
     id: TrajectoryId,
     JsonBody(request): JsonBody<RewardRequest>,
 ) -> Result<Json<NotesShown>, ApiError> {
@@ -237,7 +237,7 @@ const LONGEST_TAG: usize = 256;
 )]
 async fn change_tags(
     State(_): State<Arc<Api>>,
-    own: Own,
+    own: OwnTrajectories,
     id: TrajectoryId,
     JsonBody(request): JsonBody<TagsRequest>,
 ) -> Result<Json<NotesShown>, ApiError> {
@@ -251,7 +251,12 @@ async fn change_tags(
     attach(own, id, Note::Tags { add, remove }, None).await
 }
 
-async fn attach(own: Own, id: TrajectoryId, note: Note, turn: Option<String>) -> Result<Json<NotesShown>, ApiError> {
+async fn attach(
+    own: OwnTrajectories,
+    id: TrajectoryId,
+    note: Note,
+    turn: Option<String>,
+) -> Result<Json<NotesShown>, ApiError> {
     let wanted = id.0.clone();
     match own.with(move |trajectories, owner| trajectories.note(owner, &wanted, note)).await? {
         Noted::Done(notes) => Ok(Json(notes.into())),

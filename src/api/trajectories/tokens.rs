@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{Own, not_found};
+use super::{OwnTrajectories, not_found};
 use crate::{
     trajectory::{CaptureError, Owner, Sequence, SequenceKey, Trajectories},
     turn::{Drift, Inspection, Origin, OriginSpan},
@@ -43,7 +43,7 @@ impl<S: Send + Sync> FromRequestParts<S> for TurnPath {
         (status = 404, description = "There is no such trajectory or turn", body = ErrorBody),
     )
 )]
-pub(super) async fn get_tokens(own: Own, path: TurnPath) -> Result<Response, ApiError> {
+pub(super) async fn get_tokens(own: OwnTrajectories, path: TurnPath) -> Result<Response, ApiError> {
     let (tokenizer, vocab_size) = (own.tokenizer.clone(), own.vocab_size);
     let TurnPath { trajectory, turn } = path;
     let wanted = (trajectory.clone(), turn.clone());
@@ -52,7 +52,7 @@ pub(super) async fn get_tokens(own: Own, path: TurnPath) -> Result<Response, Api
         let found = made(trajectories, owner, (&trajectory, &turn), vocab_size)?;
         Ok(found.map(|(key, sequence)| {
             let inspection = Inspection::of(&sequence, tokenizer.as_deref());
-            serde_json::to_vec(&shown(key, inspection))
+            serde_json::to_vec(&turn_tokens(key, inspection))
         }))
     };
     let written = own.with(work).await?;
@@ -72,7 +72,7 @@ fn made(
     Ok(Some((key, sequence)))
 }
 
-fn shown(key: SequenceKey, inspection: Inspection) -> TurnTokens {
+fn turn_tokens(key: SequenceKey, inspection: Inspection) -> TurnTokens {
     let Inspection { token_ids, texts, fragments, logprobs, ranks, entropies, spans, drift } = inspection;
     let span = |span: OriginSpan| OriginShown {
         start: span.range.start,

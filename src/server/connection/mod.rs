@@ -59,11 +59,11 @@ struct Open {
 pub(super) struct Connection {
     number: u64,
     peer: String,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ConnectionState {
     /// Requests whose answers are not handed over yet.
     requests: usize,
     /// Bytes wait until the client reads.
@@ -102,7 +102,7 @@ impl Connections {
         let mut open = self.open.lock();
         let number = open.next;
         open.next += 1;
-        let state = State {
+        let state = ConnectionState {
             requests: 0,
             writing: false,
             used: Instant::now(),

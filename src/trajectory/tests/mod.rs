@@ -164,7 +164,10 @@ impl Naive {
 }
 
 /// What a trajectory says of all turns, by their ids: place and whole sequence.
-fn told(trajectories: &Trajectories, owner: Option<u8>) -> BTreeMap<Arc<str>, (TurnRecord, Vec<TokenId>, Vec<bool>)> {
+fn all_turns(
+    trajectories: &Trajectories,
+    owner: Option<u8>,
+) -> BTreeMap<Arc<str>, (TurnRecord, Vec<TokenId>, Vec<bool>)> {
     let owner: Owner = owner.map(|owner| format!("owner {owner}").into());
     let mut all = BTreeMap::new();
     for key in keys(trajectories, &owner, Unit::Turn) {
@@ -207,10 +210,10 @@ proptest! {
         for owner in [None, Some(0), Some(1)] {
             parts::summaries_add_up(&trajectories, owner);
             parts::summaries_add_up(&again, owner);
-            let all = told(&trajectories, owner);
+            let all = all_turns(&trajectories, owner);
             let own = naive.seen.iter().filter(|seen| seen.owner == owner).count();
             prop_assert_eq!(all.len(), own);
-            prop_assert_eq!(told(&again, owner).len(), own);
+            prop_assert_eq!(all_turns(&again, owner).len(), own);
             for (at, seen) in naive.seen.iter().enumerate().filter(|(_, seen)| seen.owner == owner) {
                 let (turn, whole, mask) = &all[&ids[at]];
                 prop_assert_eq!(whole, &seen.whole);
@@ -248,10 +251,10 @@ proptest! {
             prop_assert!(trajectories.index.lock().bytes() <= 30_000);
         }
         // What is left is whole: every sequence can be made, and a new process finds the same.
-        let count: usize = [None, Some(0), Some(1)].into_iter().map(|owner| told(&trajectories, owner).len()).sum();
+        let count: usize = [None, Some(0), Some(1)].into_iter().map(|owner| all_turns(&trajectories, owner).len()).sum();
         trajectories.sweep().unwrap();
         let again = opened(&store, policy);
-        let kept: usize = [None, Some(0), Some(1)].into_iter().map(|owner| told(&again, owner).len()).sum();
+        let kept: usize = [None, Some(0), Some(1)].into_iter().map(|owner| all_turns(&again, owner).len()).sum();
         prop_assert_eq!(count, kept);
         prop_assert_eq!(store.ids().unwrap().len(), kept);
     }

@@ -15,7 +15,7 @@ pub struct Drift {
 }
 
 /// The drift of a whole sequence; `None` where it has no text, or where its text has no ids.
-pub(super) fn found(vocabulary: &mut Vocabulary<'_>, ids: &[TokenId]) -> Option<Vec<Drift>> {
+pub(super) fn find(vocabulary: &mut Vocabulary<'_>, ids: &[TokenId]) -> Option<Vec<Drift>> {
     let text = vocabulary.tokenizer.decode(ids, false).ok()?;
     let again = vocabulary.tokenizer.encode(&text, false).ok()?;
     if again == ids {
@@ -126,7 +126,7 @@ mod tests {
         fn what_drifts_is_all_that_differs(ids in proptest::collection::vec(0..326_u32, 0..40)) {
             let tokenizer = Tokenizer::from_file(TINY).unwrap();
             let again = tokenizer.encode(&tokenizer.decode(&ids, false).unwrap(), false).unwrap();
-            let drifts = found(&mut Vocabulary::new(&tokenizer), &ids).unwrap();
+            let drifts = find(&mut Vocabulary::new(&tokenizer), &ids).unwrap();
             prop_assert_eq!(replaced(&ids, &drifts), again);
             prop_assert!(drifts.windows(2).all(|pair| pair[0].range.end <= pair[1].range.start));
             prop_assert!(drifts.iter().all(|drift| ids[drift.range.clone()] != drift.token_ids));
@@ -138,6 +138,6 @@ mod tests {
     #[test]
     fn ids_that_the_tokenizer_lacks_leave_drift_unknown() {
         let tokenizer = Tokenizer::from_file(TINY).unwrap();
-        assert_eq!(found(&mut Vocabulary::new(&tokenizer), &[5, 9999]), None);
+        assert_eq!(find(&mut Vocabulary::new(&tokenizer), &[5, 9999]), None);
     }
 }

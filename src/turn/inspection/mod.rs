@@ -59,9 +59,9 @@ impl Inspection {
     /// from those of messages.
     pub fn of(sequence: &Sequence, tokenizer: Option<&Tokenizer>) -> Self {
         let mut vocabulary = tokenizer.map(Vocabulary::new);
-        let drift = vocabulary.as_mut().and_then(|vocabulary| drift::found(vocabulary, &sequence.token_ids));
+        let drift = vocabulary.as_mut().and_then(|vocabulary| drift::find(vocabulary, &sequence.token_ids));
         let spans = origins::spans(sequence, vocabulary.as_mut());
-        let (texts, fragments) = vocabulary.map(|mut all| all.shown(&sequence.token_ids)).unwrap_or_default();
+        let (texts, fragments) = vocabulary.map(|mut all| all.texts_by_id(&sequence.token_ids)).unwrap_or_default();
         Self {
             token_ids: sequence.token_ids.clone(),
             texts,

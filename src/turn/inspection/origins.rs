@@ -58,7 +58,7 @@ pub(super) fn spans(sequence: &Sequence, mut vocabulary: Option<&mut Vocabulary<
         if let Some(found) = known {
             spans.push(OriginSpan { source: Some(found.source.clone()), ..span(turn, begun..reused, Origin::Reused) });
         }
-        let said = said(turn);
+        let said = added_texts(turn);
         match &mut vocabulary {
             Some(vocabulary) if !said.is_empty() => {
                 let ids = &sequence.token_ids[reused..turn.start];
@@ -115,7 +115,7 @@ fn known_to(found: OriginSpan, next: &ContinuityFound) -> Vec<OriginSpan> {
 }
 
 /// A text of a message, and whose it is.
-struct Said {
+struct MessageText {
     role: String,
     text: String,
 }
@@ -132,14 +132,14 @@ struct Message {
 
 /// The texts that a turn's prompt adds. The answer that it continues stands in front of its messages, and not in what its
 /// prompt adds.
-fn said(turn: &SequenceTurn) -> Vec<Said> {
+fn added_texts(turn: &SequenceTurn) -> Vec<MessageText> {
     let continues = turn.place.parent.is_some();
     let messages = turn.generation.messages.iter().filter_map(read);
     let added = messages.skip_while(|message| continues && message.role == "assistant");
     let texts = added.flat_map(|message| {
         let Message { role, content, reasoning } = message;
         let texts = reasoning.into_iter().chain(texts(content)).filter(|text| !text.trim().is_empty());
-        texts.map(|text| Said { role: role.clone(), text }).collect::<Vec<_>>()
+        texts.map(|text| MessageText { role: role.clone(), text }).collect::<Vec<_>>()
     });
     texts.collect()
 }
@@ -163,10 +163,15 @@ fn texts(content: Value) -> Vec<String> {
 
 /// Finds the texts of messages, one behind the other, in what the template wrote. A text that is not there as it was sent,
 /// nor without the blanks around it, is the template's own for all that can be told.
-fn written(turn: &SequenceTurn, vocabulary: &mut Vocabulary<'_>, ids: &[TokenId], said: &[Said]) -> Vec<OriginSpan> {
+fn written(
+    turn: &SequenceTurn,
+    vocabulary: &mut Vocabulary<'_>,
+    ids: &[TokenId],
+    said: &[MessageText],
+) -> Vec<OriginSpan> {
     let (bytes, ends) = vocabulary.all(ids);
     let (mut spans, mut from, mut next) = (Vec::new(), 0, 0);
-    for Said { role, text } in said {
+    for MessageText { role, text } in said {
         let find =
             |text: &str| memmem::find(&bytes[from..], text.as_bytes()).map(|at| from + at..from + at + text.len());
         let Some(found) = find(text).or_else(|| find(text.trim())) else { continue };

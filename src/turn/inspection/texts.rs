@@ -33,13 +33,13 @@ impl<'t> Vocabulary<'t> {
     }
 
     /// What is shown for each of the ids and of all others that were asked for, and which of them are no whole characters.
-    pub(super) fn shown(&mut self, ids: &[TokenId]) -> (BTreeMap<TokenId, String>, BTreeSet<TokenId>) {
+    pub(super) fn texts_by_id(&mut self, ids: &[TokenId]) -> (BTreeMap<TokenId, String>, BTreeSet<TokenId>) {
         for id in ids {
             self.bytes(*id);
         }
         let (mut texts, mut fragments) = (BTreeMap::new(), BTreeSet::new());
         for (id, bytes) in self.bytes.iter().filter(|(id, _)| self.tokenizer.contains(**id)) {
-            let (text, is_whole) = shown(bytes);
+            let (text, is_whole) = escaped_text(bytes);
             texts.insert(*id, text);
             if !is_whole {
                 fragments.insert(*id);
@@ -50,7 +50,7 @@ impl<'t> Vocabulary<'t> {
 }
 
 /// Bytes as text, and whether they are whole characters; those that are not are written as `\xF0`.
-fn shown(bytes: &[u8]) -> (String, bool) {
+fn escaped_text(bytes: &[u8]) -> (String, bool) {
     let (mut text, mut is_whole) = (String::new(), true);
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn pieces_of_characters_are_written_as_bytes() {
-        assert_eq!(shown("a é\n".as_bytes()), ("a é\n".to_owned(), true));
-        assert_eq!(shown(b"a\xF0\x9F"), ("a\\xF0\\x9F".to_owned(), false));
-        assert_eq!(shown(b""), (String::new(), true));
+        assert_eq!(escaped_text("a é\n".as_bytes()), ("a é\n".to_owned(), true));
+        assert_eq!(escaped_text(b"a\xF0\x9F"), ("a\\xF0\\x9F".to_owned(), false));
+        assert_eq!(escaped_text(b""), (String::new(), true));
     }
 }

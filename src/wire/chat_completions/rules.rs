@@ -12,7 +12,6 @@ use crate::{
     wire::{
         body::Rules,
         fields::{
-            before::{Checked, is_minus_one, is_true, iterable, not_negative, number, refuse},
             cache_salt,
             chat_messages::{MESSAGE, generation_prompt, normalize},
             sampling::{
@@ -23,6 +22,7 @@ use crate::{
             structured::rules::{response_format, structured_outputs},
             thinking_budget::check_budget,
             tools::{TOOL_CHOICE, TOOLS, tool_usage},
+            untyped::{Checked, is_minus_one, is_true, iterable, not_negative, number, refuse},
         },
     },
 };

@@ -2,7 +2,7 @@
 //! its checks before those of types. Fields that only tito has are left to serde.
 
 use crate::{
-    json::{Items, Kind, Node},
+    json::{Items, Node, NodeKind},
     pydantic::{
         Schema::{self, Bool, Bytes, Int, IntIn, List, Nullable, Object, Str, Union},
         Shape::Model,
@@ -13,7 +13,6 @@ use crate::{
         body::Rules,
         error::{ApiError, wording::Sentence},
         fields::{
-            before::{Checked, given, is_true, not_negative, number, refuse},
             cache_salt,
             sampling::{
                 field,
@@ -22,6 +21,7 @@ use crate::{
             stream_options,
             structured::rules::{response_format, structured_outputs},
             thinking_budget::check_budget,
+            untyped::{Checked, is_true, non_null, not_negative, number, refuse},
         },
     },
 };
@@ -91,7 +91,7 @@ fn check(body: &mut Node<'_>) -> Checked {
 
 fn logprobs(body: &Node<'_>) -> Checked {
     beam_search(body)?;
-    let asks = given(body, "logprobs").is_some();
+    let asks = non_null(body, "logprobs").is_some();
     if is_true(body, "use_beam_search") && is_true(body, "echo") && asks {
         let message = "`echo` with `logprobs` is not supported with beam search because beam search does not compute \
                        prompt logprobs.";
@@ -116,20 +116,20 @@ fn prompt(body: &Node<'_>) -> Checked {
     for field in ["prompt", "prompt_embeds"] {
         // A list of integers is one prompt, however long it is.
         let items = match body.get(field).map(|value| &value.kind) {
-            Some(Kind::List(Items::Nodes(items))) if items.len() > MOST_PROMPTS => items,
-            Some(Kind::List(items)) if field == "prompt_embeds" && items.len() > MOST_PROMPTS => {
+            Some(NodeKind::List(Items::Nodes(items))) if items.len() > MOST_PROMPTS => items,
+            Some(NodeKind::List(items)) if field == "prompt_embeds" && items.len() > MOST_PROMPTS => {
                 return too_many(field, items.len());
             }
             _ => continue,
         };
-        let is_int = |item: &Node<'_>| matches!(item.kind, Kind::Int(_) | Kind::Bool(_));
+        let is_int = |item: &Node<'_>| matches!(item.kind, NodeKind::Int(_) | NodeKind::Bool(_));
         if field == "prompt_embeds" || !items.iter().all(is_int) {
             return too_many(field, items.len());
         }
     }
-    let lacks_prompt = given(body, "prompt").is_none_or(|prompt| prompt.as_str() == Some(""));
-    let no_embeds =
-        given(body, "prompt_embeds").is_none_or(|embeds| matches!(&embeds.kind, Kind::List(items) if items.is_empty()));
+    let lacks_prompt = non_null(body, "prompt").is_none_or(|prompt| prompt.as_str() == Some(""));
+    let no_embeds = non_null(body, "prompt_embeds")
+        .is_none_or(|embeds| matches!(&embeds.kind, NodeKind::List(items) if items.is_empty()));
     if lacks_prompt && no_embeds {
         return Err(no_prompt());
     }

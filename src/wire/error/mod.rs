@@ -14,7 +14,7 @@ use wording::{Sentence, place, spelt};
 
 /// The kinds of errors; `api` has the table of what a client sees of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ErrorKind {
     /// The request asks for something that cannot be done as asked.
     Invalid,
     /// The request does not have the shape of a request.
@@ -43,7 +43,7 @@ pub enum Kind {
 /// An error as a client sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiError {
-    kind: Kind,
+    kind: ErrorKind,
     message: Sentence,
     /// The path to the field at fault.
     field: Option<Path>,
@@ -72,13 +72,13 @@ pub struct ErrorDetail {
 
 impl ApiError {
     /// Makes an error of a kind; `field` is the field at fault.
-    pub fn new(kind: Kind, field: Option<Path>, message: impl Into<Sentence>) -> Self {
+    pub fn new(kind: ErrorKind, field: Option<Path>, message: impl Into<Sentence>) -> Self {
         Self { kind, message: message.into(), field }
     }
 
     /// Makes the error of a request that asks, in one field, for something that cannot be done.
     pub fn invalid(field: impl Into<Path>, message: impl Into<Sentence>) -> Self {
-        Self::new(Kind::Invalid, Some(field.into()), message)
+        Self::new(ErrorKind::Invalid, Some(field.into()), message)
     }
 
     /// Makes the error of a field that tito does not have, and that a request sets.
@@ -97,29 +97,29 @@ impl ApiError {
 
     /// Makes the error of a request that asks for something that cannot be done, where no single field is at fault.
     pub fn invalid_request(message: impl Into<Sentence>) -> Self {
-        Self::new(Kind::Invalid, None, message)
+        Self::new(ErrorKind::Invalid, None, message)
     }
 
     /// Makes the error of a body that is not a request; `place` is the path to what is wrong with it, starting with
     /// `body`.
     pub fn malformed(place: Option<Path>, message: impl Into<Sentence>) -> Self {
-        Self::new(Kind::Malformed, place, message)
+        Self::new(ErrorKind::Malformed, place, message)
     }
 
     /// Makes the error of a body that is not UTF-8.
     pub fn unreadable() -> Self {
-        Self::new(Kind::Unreadable, None, "There was an error parsing the body")
+        Self::new(ErrorKind::Unreadable, None, "There was an error parsing the body")
     }
 
     /// Makes the error of a response that is not stored here.
     pub fn response_not_found(id: &str) -> Self {
         let message = format!("Response with id '{id}' not found.");
-        Self::new(Kind::UnknownResponse, Some("response_id".into()), message)
+        Self::new(ErrorKind::UnknownResponse, Some("response_id".into()), message)
     }
 
     /// Makes the error of a request to `/v1/responses` that asks, in one field, for something that cannot be done.
     pub fn invalid_response(field: &'static str, message: impl Into<Sentence>) -> Self {
-        Self::new(Kind::InvalidResponse, Some(field.into()), message)
+        Self::new(ErrorKind::InvalidResponse, Some(field.into()), message)
     }
 
     /// Makes the error of a text that is too long for its tokens to be few enough, in vLLM's words. vLLM counts
@@ -130,13 +130,13 @@ impl ApiError {
              {unit} (more than {most} {unit}, which is the upper bound for {max_model_len} input tokens). Please reduce \
              the length of the input prompt. (parameter=input_text, value={length})"
         );
-        Self::new(Kind::Overflow, Some("input_text".into()), message)
+        Self::new(ErrorKind::Overflow, Some("input_text".into()), message)
     }
 
     /// Makes the error of a fault of the server; `cause` is logged and not shown.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
         tracing::error!(%cause, "request failed");
-        Self::new(Kind::Internal, None, "Internal server error")
+        Self::new(ErrorKind::Internal, None, "Internal server error")
     }
 
     /// Makes the same error about fields that stand elsewhere in the client's request.
@@ -148,21 +148,21 @@ impl ApiError {
 
     /// Whether the body does not have the shape of a request; it may then have the shape of another one.
     pub fn is_about_shape(&self) -> bool {
-        self.kind == Kind::Malformed
+        self.kind == ErrorKind::Malformed
     }
 
     /// Returns the field at fault, as the kind of error spells it.
     pub fn param(&self) -> Option<String> {
         let field = self.field.as_ref()?;
         Some(match self.kind {
-            Kind::Malformed => place(field),
-            Kind::Overflow => field.to_string(),
+            ErrorKind::Malformed => place(field),
+            ErrorKind::Overflow => field.to_string(),
             _ => spelt(field),
         })
     }
 
     /// Returns the kind of error.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
@@ -175,7 +175,7 @@ impl ApiError {
 impl From<SamplingError> for ApiError {
     fn from(error: SamplingError) -> Self {
         match error {
-            SamplingError::Refused { param, message } => Self::new(Kind::Invalid, param.map(Path::from), message),
+            SamplingError::Refused { param, message } => Self::new(ErrorKind::Invalid, param.map(Path::from), message),
             SamplingError::NoTokens { asked } => {
                 let message =
                     Sentence::default().field("max_tokens").words(format!(" must be at least 1, got {asked}."));

@@ -4,10 +4,10 @@ use crate::json::{Path, Segment};
 
 /// A sentence for a client: words, which are shown as they are, and fields, which may have other names elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sentence(Vec<Part>);
+pub struct Sentence(Vec<SentencePart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum SentencePart {
     Words(String),
     Field(Path),
 }
@@ -16,14 +16,14 @@ impl Sentence {
     /// Adds a field to the sentence.
     #[must_use]
     pub fn field(mut self, path: impl Into<Path>) -> Self {
-        self.0.push(Part::Field(path.into()));
+        self.0.push(SentencePart::Field(path.into()));
         self
     }
 
     /// Adds words to the sentence.
     #[must_use]
     pub fn words(mut self, words: impl Into<String>) -> Self {
-        self.0.push(Part::Words(words.into()));
+        self.0.push(SentencePart::Words(words.into()));
         self
     }
 
@@ -31,17 +31,17 @@ impl Sentence {
     #[must_use]
     pub fn elsewhere(self, elsewhere: impl Fn(Path) -> Path) -> Self {
         let part = |part| match part {
-            Part::Field(path) => Part::Field(elsewhere(path)),
-            words @ Part::Words(_) => words,
+            SentencePart::Field(path) => SentencePart::Field(elsewhere(path)),
+            words @ SentencePart::Words(_) => words,
         };
         Self(self.0.into_iter().map(part).collect())
     }
 
     /// Returns the text.
     pub fn text(&self) -> String {
-        let part = |part: &Part| match part {
-            Part::Words(words) => words.clone(),
-            Part::Field(path) => spelt(path),
+        let part = |part: &SentencePart| match part {
+            SentencePart::Words(words) => words.clone(),
+            SentencePart::Field(path) => spelt(path),
         };
         self.0.iter().map(part).collect()
     }

@@ -1,8 +1,8 @@
 //! The messages of a conversation as vLLM 0.32 declares them: OpenAI's kinds, any other role, and Harmony's own.
 
-use super::before::{Checked, is_true, iterable};
+use super::untyped::{Checked, is_true, iterable};
 use crate::{
-    json::{Items, Kind, Node},
+    json::{Items, Node, NodeKind},
     pydantic::{
         Field,
         Schema::{
@@ -259,12 +259,13 @@ static PART: Schema = Union(&[
 /// Moves `reasoning_content` to `reasoning` where that is missing, and refuses `tool_calls` of which vLLM could not
 /// make a list.
 pub(crate) fn normalize(body: &mut Node<'_>) -> Checked {
-    let Kind::Object(fields) = &mut body.kind else { return Ok(()) };
-    let Some(Kind::List(Items::Nodes(messages))) = fields.get_mut("messages").map(|messages| &mut messages.kind) else {
+    let NodeKind::Object(fields) = &mut body.kind else { return Ok(()) };
+    let Some(NodeKind::List(Items::Nodes(messages))) = fields.get_mut("messages").map(|messages| &mut messages.kind)
+    else {
         return Ok(());
     };
     for message in messages {
-        let Kind::Object(fields) = &mut message.kind else { continue };
+        let NodeKind::Object(fields) = &mut message.kind else { continue };
         if let Some(calls) = fields.get("tool_calls").filter(|calls| !calls.is_null()) {
             iterable(calls)?;
         }

@@ -1,6 +1,5 @@
 //! Fields of requests that several endpoints share: their shapes, how vLLM declares them, and what they may hold.
 
-pub(crate) mod before;
 pub(crate) mod cache_salt;
 pub(crate) mod chat_messages;
 pub(crate) mod repetition;
@@ -9,3 +8,4 @@ pub(crate) mod stream_options;
 pub(crate) mod structured;
 pub(crate) mod thinking_budget;
 pub(crate) mod tools;
+pub(crate) mod untyped;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::before::{Checked, is_true};
+use super::untyped::{Checked, is_true};
 use crate::{
     json::Node,
     pydantic::{

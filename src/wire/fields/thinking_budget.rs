@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::before::{Checked, given};
+use super::untyped::{Checked, non_null};
 use crate::{
-    json::{Kind, Node},
+    json::{Node, NodeKind},
     wire::error::ApiError,
 };
 
@@ -12,9 +12,9 @@ const FIELD: &str = "thinking_token_budget";
 
 /// Checks the field as it was sent.
 pub(crate) fn check_budget(body: &Node<'_>) -> Checked {
-    match given(body, FIELD) {
+    match non_null(body, FIELD) {
         None => Ok(()),
-        Some(Node { kind: Kind::Int(value), .. }) if value.to_i128().is_none_or(|value| value >= -1) => Ok(()),
+        Some(Node { kind: NodeKind::Int(value), .. }) if value.to_i128().is_none_or(|value| value >= -1) => Ok(()),
         Some(budget) => Err(no_budget(budget.python_str())),
     }
 }

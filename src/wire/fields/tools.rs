@@ -1,8 +1,8 @@
 //! The rules by which vLLM 0.32 declares tools and the choice of one, and its checks of them before those of types.
 
-use super::before::{Checked, given, iterable};
+use super::untyped::{Checked, iterable, non_null};
 use crate::{
-    json::{Items, Kind, Node, Path},
+    json::{Items, Node, NodeKind, Path},
     pydantic::{
         Schema::{self, List, Literal, Nullable, Object, Str, Union},
         Shape::Model,
@@ -80,11 +80,11 @@ pub(crate) fn no_such_tool<T>() -> Result<T, ApiError> {
 
 /// Checks the choice of a tool against the tools.
 pub(crate) fn tool_usage(body: &Node<'_>) -> Checked {
-    let tools = given(body, "tools");
-    if tools.is_some_and(|tools| matches!(&tools.kind, Kind::List(items) if items.is_empty())) {
+    let tools = non_null(body, "tools");
+    if tools.is_some_and(|tools| matches!(&tools.kind, NodeKind::List(items) if items.is_empty())) {
         return no_tool();
     }
-    let Some(choice) = given(body, "tool_choice") else { return Ok(()) };
+    let Some(choice) = non_null(body, "tool_choice") else { return Ok(()) };
     if choice.as_str() == Some("none") {
         return Ok(());
     }
@@ -92,15 +92,15 @@ pub(crate) fn tool_usage(body: &Node<'_>) -> Checked {
         return no_tools();
     };
     match &choice.kind {
-        Kind::String(text) if matches!(text.as_ref(), "auto" | "required") => Ok(()),
-        Kind::Object(_) => named_tool(choice, tools),
+        NodeKind::String(text) if matches!(text.as_ref(), "auto" | "required") => Ok(()),
+        NodeKind::Object(_) => named_tool(choice, tools),
         _ => unknown_choice(&choice.python_str()),
     }
 }
 
 fn named_tool(choice: &Node<'_>, tools: &Node<'_>) -> Checked {
     let function = choice.get("function");
-    let Some(function) = function.filter(|function| matches!(function.kind, Kind::Object(_))) else {
+    let Some(function) = function.filter(|function| matches!(function.kind, NodeKind::Object(_))) else {
         let shown = function.map_or_else(|| "None".to_owned(), Node::python_str);
         let message = format!("Invalid value for `function`: `{shown}` in `tool_choice`! {USAGE}");
         return refuse("tool_choice.function", message);
@@ -116,8 +116,8 @@ fn named_tool(choice: &Node<'_>, tools: &Node<'_>) -> Checked {
     };
     iterable(tools)?;
     let tools = match &tools.kind {
-        Kind::List(Items::Nodes(tools)) => tools.as_slice(),
-        Kind::List(Items::Ids(..)) => return Err(not_subscriptable("'int' object is not subscriptable")),
+        NodeKind::List(Items::Nodes(tools)) => tools.as_slice(),
+        NodeKind::List(Items::Ids(..)) => return Err(not_subscriptable("'int' object is not subscriptable")),
         _ if tools.is_truthy() => return Err(not_subscriptable("string indices must be integers, not 'str'")),
         _ => &[],
     };
@@ -139,9 +139,9 @@ fn not_subscriptable(message: &str) -> ApiError {
 /// Returns Python's `value[key]`; `None` if an object lacks the key.
 fn subscript<'n, 'a>(value: &'n Node<'a>, key: &str) -> Result<Option<&'n Node<'a>>, ApiError> {
     match &value.kind {
-        Kind::Object(entries) => Ok(entries.get(key)),
-        Kind::List(_) => Err(not_subscriptable("list indices must be integers or slices, not str")),
-        Kind::String(_) => Err(not_subscriptable("string indices must be integers, not 'str'")),
+        NodeKind::Object(entries) => Ok(entries.get(key)),
+        NodeKind::List(_) => Err(not_subscriptable("list indices must be integers or slices, not str")),
+        NodeKind::String(_) => Err(not_subscriptable("string indices must be integers, not 'str'")),
         _ => Err(not_subscriptable(&format!("'{}' object is not subscriptable", value.type_name()))),
     }
 }

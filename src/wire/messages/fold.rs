@@ -41,7 +41,7 @@ impl MessageFold {
     }
 
     /// Returns the message, if it has ended.
-    pub(crate) fn whole(self) -> Option<AnswerMessage> {
+    pub(crate) fn into_ended(self) -> Option<AnswerMessage> {
         self.message.filter(|_| self.ended)
     }
 }

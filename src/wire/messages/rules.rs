@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use indexmap::IndexMap;
 
 use crate::{
-    json::{Items, Kind, Node},
+    json::{Items, Node, NodeKind},
     pydantic::{
         Field,
         Schema::{
@@ -19,8 +19,8 @@ use crate::{
     wire::{
         body::Rules,
         fields::{
-            before::Checked as Outcome,
             sampling::field::{self, MOST_STOP_STRINGS},
+            untyped::Checked as Outcome,
         },
     },
 };
@@ -108,7 +108,7 @@ fn tool_change(block: &Node<'_>) -> Option<&'static str> {
 
 /// Refuses changes of tools, which only system messages may make.
 fn changes_no_tool(content: &Node<'_>) -> Option<&'static str> {
-    let Kind::List(blocks) = &content.kind else { return None };
+    let NodeKind::List(blocks) = &content.kind else { return None };
     blocks.nodes().find_map(|block| match kind(&block) {
         Some("tool_addition") => Some("tool_addition blocks are only allowed in messages with role \"system\""),
         Some("tool_removal") => Some("tool_removal blocks are only allowed in messages with role \"system\""),
@@ -237,7 +237,7 @@ fn thinks_within_the_answer(body: &Node<'_>) -> Option<&'static str> {
 /// Puts a body into the form that the schema describes.
 #[expect(clippy::unnecessary_wraps, reason = "a check before the schema may fail")]
 fn brought_into_form(body: &mut Node<'_>) -> Outcome {
-    let Kind::Object(fields) = &mut body.kind else { return Ok(()) };
+    let NodeKind::Object(fields) = &mut body.kind else { return Ok(()) };
     complete_served_tools(fields);
     rename_roles(fields);
     Ok(())
@@ -245,29 +245,32 @@ fn brought_into_form(body: &mut Node<'_>) -> Outcome {
 
 /// Fills in what tools that a server would run do not have. No reader sees it: the model is not shown them.
 fn complete_served_tools(fields: &mut IndexMap<String, Node<'_>>) {
-    let Some(Kind::List(Items::Nodes(tools))) = fields.get_mut("tools").map(|tools| &mut tools.kind) else { return };
+    let Some(NodeKind::List(Items::Nodes(tools))) = fields.get_mut("tools").map(|tools| &mut tools.kind) else {
+        return;
+    };
     for tool in tools {
         if kind(tool).is_none_or(|kind| kind == "custom") || tool.get("input_schema").is_some() {
             continue;
         }
-        let Kind::Object(fields) = &mut tool.kind else { continue };
+        let NodeKind::Object(fields) = &mut tool.kind else { continue };
         let unseen = |kind| Node { text: "", kind };
-        fields.entry("input_schema".to_owned()).or_insert_with(|| unseen(Kind::Object(IndexMap::new())));
-        fields.entry("name".to_owned()).or_insert_with(|| unseen(Kind::String(Cow::Borrowed(""))));
+        fields.entry("input_schema".to_owned()).or_insert_with(|| unseen(NodeKind::Object(IndexMap::new())));
+        fields.entry("name".to_owned()).or_insert_with(|| unseen(NodeKind::String(Cow::Borrowed(""))));
     }
 }
 
 /// Renames the kinds of messages that Claude Code has for what a user sends.
 fn rename_roles(fields: &mut IndexMap<String, Node<'_>>) {
-    let Some(Kind::List(Items::Nodes(messages))) = fields.get_mut("messages").map(|messages| &mut messages.kind) else {
+    let Some(NodeKind::List(Items::Nodes(messages))) = fields.get_mut("messages").map(|messages| &mut messages.kind)
+    else {
         return;
     };
     for message in messages {
-        let Kind::Object(fields) = &mut message.kind else { continue };
+        let NodeKind::Object(fields) = &mut message.kind else { continue };
         if let Some(role) = fields.get_mut("role")
             && matches!(role.as_str(), Some("ctx" | "msg"))
         {
-            role.kind = Kind::String(Cow::Borrowed("user"));
+            role.kind = NodeKind::String(Cow::Borrowed("user"));
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use crate::{
-    json::{Items, Kind, Node},
+    json::{Items, Node, NodeKind},
     pydantic::{
         Schema::{self, Any, Bool, Dict, List, Literal, Nullable, Object, Str},
         Shape::Model,
@@ -14,10 +14,10 @@ use crate::{
     wire::{
         body::Rules,
         fields::{
-            before::{Checked, given, refuse},
             cache_salt,
             sampling::field,
             structured::rules::structured_outputs,
+            untyped::{Checked, non_null, refuse},
         },
     },
 };
@@ -36,10 +36,10 @@ fn check(body: &mut Node<'_>) -> Checked {
 fn older_retention(body: &mut Node<'_>) {
     const FIELD: &str = "prompt_cache_retention";
 
-    if let Kind::Object(fields) = &mut body.kind
+    if let NodeKind::Object(fields) = &mut body.kind
         && let Some(retention) = fields.get_mut(FIELD).filter(|retention| retention.as_str() == Some("in-memory"))
     {
-        retention.kind = Kind::String(Cow::Borrowed("in_memory"));
+        retention.kind = NodeKind::String(Cow::Borrowed("in_memory"));
     }
 }
 
@@ -156,12 +156,12 @@ static RESPONSES: Schema = Object(
 /// Checks that a choice has tools to choose from. If there are no tools, vLLM writes a choice into the body, so its
 /// errors count one field more than the client sent; that is why the field has no text.
 fn tool_usage(body: &mut Node<'_>) -> Checked {
-    let is_empty = |tools: &Node<'_>| matches!(&tools.kind, Kind::List(Items::Nodes(tools)) if tools.is_empty());
-    let tools = given(body, "tools").filter(|tools| !is_empty(tools));
+    let is_empty = |tools: &Node<'_>| matches!(&tools.kind, NodeKind::List(Items::Nodes(tools)) if tools.is_empty());
+    let tools = non_null(body, "tools").filter(|tools| !is_empty(tools));
     let choice = body.get("tool_choice");
     let names_one = choice.is_some_and(|choice| {
         let kind = choice.get("type").and_then(Node::as_str);
-        matches!((&choice.kind, kind), (Kind::Object(_), Some("function" | "custom")))
+        matches!((&choice.kind, kind), (NodeKind::Object(_), Some("function" | "custom")))
     });
     let not_found = || refuse("tool_choice", "Tool choice 'function' not found in 'tools' parameter.");
     if tools.is_some() {
@@ -176,8 +176,8 @@ fn tool_usage(body: &mut Node<'_>) -> Checked {
     if names_one {
         return not_found();
     }
-    if let Kind::Object(fields) = &mut body.kind {
-        let none = Node { text: "", kind: Kind::String(Cow::Borrowed("none")) };
+    if let NodeKind::Object(fields) = &mut body.kind {
+        let none = Node { text: "", kind: NodeKind::String(Cow::Borrowed("none")) };
         fields.entry("tool_choice".to_owned()).or_insert(none);
     }
     Ok(())

@@ -18,7 +18,7 @@ const START: &str = "prompt_logprob_start";
 /// The field in its two forms.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Given {
+enum CandidatesField {
     Same(Vec<i64>),
     Rows(Vec<Vec<i64>>),
 }
@@ -50,12 +50,12 @@ impl SamplingParamsFields {
             return Err(ApiError::refused(START, message, Some(asked.to_string())));
         }
         match given {
-            Given::Same(ids) => {
+            CandidatesField::Same(ids) => {
                 prompt.check_width(ids.len())?;
-                let ids = ids.into_iter().map(|id| prompt.known(id)).collect::<Result<_, _>>()?;
+                let ids = ids.into_iter().map(|id| prompt.known_id(id)).collect::<Result<_, _>>()?;
                 Ok(Some(Candidates::same(first, ids)))
             }
-            Given::Rows(rows) => {
+            CandidatesField::Rows(rows) => {
                 if rows.len() != positions {
                     let (count, len) = (rows.len(), prompt.len);
                     let message = format!(
@@ -66,7 +66,7 @@ impl SamplingParamsFields {
                 }
                 let width = rows.iter().map(Vec::len).max().unwrap_or(0);
                 prompt.check_width(width)?;
-                let candidate = |id| if id == -1 { Ok(None) } else { prompt.known(id).map(Some) };
+                let candidate = |id| if id == -1 { Ok(None) } else { prompt.known_id(id).map(Some) };
                 let rows = rows.into_iter().map(|row| row.into_iter().map(candidate).collect());
                 Ok(Some(Candidates::of_rows(first, width, rows.collect::<Result<Vec<Vec<_>>, _>>()?)))
             }
@@ -91,7 +91,7 @@ impl Prompt {
         }
     }
 
-    fn known(&self, id: i64) -> Result<TokenId, ApiError> {
+    fn known_id(&self, id: i64) -> Result<TokenId, ApiError> {
         known_id(id, self.vocab_size).ok_or_else(|| {
             let message = format!(
                 "token_id(s) [{id}] in {IDS} contain out-of-vocab token ids. Vocabulary size: {}",

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::given::{GivenChunk, GivenResponse, ToldCount};
+use super::derender_input::{GivenChunk, GivenResponse, ToldCount};
 use crate::{
     TokenId,
     wire::{

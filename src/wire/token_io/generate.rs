@@ -108,7 +108,7 @@ pub(crate) struct ParseContext {
     #[schema(required = false)]
     pub parallel_tool_calls: Option<bool>,
     /// Whether the message has the reasoning.
-    #[serde(default = "shown")]
+    #[serde(default = "includes_reasoning")]
     #[schema(required = false)]
     pub include_reasoning: bool,
     /// The variables with which the prompt was rendered.
@@ -142,7 +142,7 @@ fn as_many() -> Option<bool> {
     Some(true)
 }
 
-fn shown() -> bool {
+fn includes_reasoning() -> bool {
     true
 }
 

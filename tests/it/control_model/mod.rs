@@ -19,7 +19,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 use tokio::task::JoinHandle;
 
 use tito::{
-    control::{ControlPolicy, PauseMode, Shown},
+    control::{ControlPolicy, ControlStatus, PauseMode},
     engine::{OnWeightsChange, UndoPolicy},
 };
 
@@ -224,13 +224,13 @@ impl Both {
 
     async fn compare(&self) {
         let Self { world, model, .. } = self;
-        let expected = Shown {
+        let expected = ControlStatus {
             paused: model.is_paused(),
             asleep: model.is_asleep(),
             updating: model.is_updating(),
             held: model.is_held(),
         };
-        assert_eq!(world.served.shown(), expected, "{model:?}");
+        assert_eq!(world.served.status(), expected, "{model:?}");
         let version = world.served.weights();
         assert_eq!((&*version.label, version.number), (model.label.as_str(), model.number), "{model:?}");
         assert_eq!(world.served.lacking(), model.lacking(), "{model:?}");

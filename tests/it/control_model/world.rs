@@ -246,7 +246,7 @@ impl World {
     pub(super) async fn compare(&self, weights: Weights, is_updating: bool) {
         let sums = self.served.checksums().await;
         if is_updating {
-            assert!(!self.served.shown().updating || is_unsettled(&sums), "{sums:?}");
+            assert!(!self.served.status().updating || is_unsettled(&sums), "{sums:?}");
             self.compare_amid(weights).await;
             return;
         }

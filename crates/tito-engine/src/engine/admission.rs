@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     EngineError, EngineLoad,
     reservation::{Register, Reservation, Ticket},
-    turns::{Claimant, Party, Passed, Turns},
+    seat_queue::{Claimant, Party, Passed, SeatQueue},
 };
 
 /// Seats and the queue for them.
@@ -30,18 +30,18 @@ pub struct Admission {
     register: Arc<Register>,
     /// After how long a rest a seat is given on; never, if there is none.
     lent_after: Option<Duration>,
-    state: Mutex<State>,
+    state: Mutex<AdmissionState>,
     load: watch::Sender<EngineLoad>,
     closed: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
-struct State {
+struct AdmissionState {
     /// The sequences that have a seat, by their numbers.
     seated: HashMap<u64, Seat>,
     /// The sequences whose seats were given to others while they rested.
     unseated: HashSet<u64>,
-    turns: Turns<oneshot::Sender<()>>,
+    turns: SeatQueue<oneshot::Sender<()>>,
     /// A task looks for seats to give on.
     lending: bool,
 }
@@ -69,10 +69,10 @@ impl Admission {
             seats,
             register: Register::new(seats.saturating_add(max_waiting)),
             lent_after: None,
-            state: Mutex::new(State {
+            state: Mutex::new(AdmissionState {
                 seated: HashMap::new(),
                 unseated: HashSet::new(),
-                turns: Turns::new(seats),
+                turns: SeatQueue::new(seats),
                 lending: false,
             }),
             load: watch::Sender::new(EngineLoad::default()),
@@ -105,7 +105,7 @@ impl Admission {
         Ok(Place { admission: Arc::clone(self), ticket, called })
     }
 
-    fn queue(self: &Arc<Self>, state: &mut State, ticket: &Ticket) -> oneshot::Receiver<()> {
+    fn queue(self: &Arc<Self>, state: &mut AdmissionState, ticket: &Ticket) -> oneshot::Receiver<()> {
         let (call, called) = oneshot::channel();
         state.turns.wait(ticket.claimant.clone(), ticket.number, call);
         self.fill_seats(state);
@@ -192,7 +192,7 @@ impl Admission {
         self.fill_seats(&mut state);
     }
 
-    fn fill_seats(&self, state: &mut State) {
+    fn fill_seats(&self, state: &mut AdmissionState) {
         while state.seated.len() < self.seats
             && let Some((_, number)) = state.turns.next(&Passed::default())
             && let Some((claimant, call)) = state.turns.seat(number)

@@ -58,11 +58,11 @@ pub struct Backlog {
 /// What waits for the client of one sequence.
 struct Unread {
     all: Arc<Backlog>,
-    state: Mutex<State>,
+    state: Mutex<BacklogState>,
 }
 
 #[derive(Default)]
-struct State {
+struct BacklogState {
     bytes: usize,
     /// The sequence waits to be told that there is room.
     paused: bool,
@@ -123,13 +123,13 @@ impl Backlog {
 
 impl Unread {
     /// Whether the sequence has to pause.
-    fn is_full(&self, state: &State) -> bool {
+    fn is_full(&self, state: &BacklogState) -> bool {
         state.bytes > self.all.bounds.sequence || (state.bytes > self.all.bounds.spared && self.all.is_full())
     }
 
     /// Whether a sequence that paused can go on. Half of its room is free again then, so that it does not pause at
     /// every token.
-    fn has_room(&self, state: &State) -> bool {
+    fn has_room(&self, state: &BacklogState) -> bool {
         state.bytes <= self.all.bounds.spared || (state.bytes <= self.all.bounds.sequence / 2 && !self.all.is_full())
     }
 }

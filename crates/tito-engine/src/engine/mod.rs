@@ -14,7 +14,7 @@ pub mod native;
 mod reservation;
 mod routes;
 pub mod scripted;
-mod turns;
+mod seat_queue;
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ pub use self::{
     },
     reservation::{Reservation, Ticket},
     routes::{GivenRoutes, RouteArray, RouteError, RouteShape, Routes, Routing},
-    turns::Party,
+    seat_queue::Party,
 };
 use crate::{TokenId, sampling::SampleError};
 pub use crate::{

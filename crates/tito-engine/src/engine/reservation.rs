@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::{
     EngineError,
-    turns::{Claimant, Party},
+    seat_queue::{Claimant, Party},
 };
 
 /// Counts the sequences that are in an engine, from their request to their end.

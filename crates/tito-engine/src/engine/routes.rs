@@ -151,7 +151,7 @@ impl GivenRoutes {
     }
 
     /// The experts of a token in a mixture; `None` where they are chosen.
-    pub(crate) fn of(&self, position: usize, mixture: usize) -> Option<&[u16]> {
+    pub(crate) fn experts(&self, position: usize, mixture: usize) -> Option<&[u16]> {
         let first = position * self.width + mixture * self.per_token;
         let experts = self.experts.get(first..first + self.per_token)?;
         (experts[0] != OWN).then_some(experts)
@@ -206,22 +206,27 @@ mod tests {
         RouteShape { layers: 3, mixtures: vec![1, 2], experts: 4, per_token: 2 }
     }
 
-    fn given(shape_of_array: [usize; 3], numbers: &[i32], prompt: usize) -> Result<Arc<GivenRoutes>, RouteError> {
+    fn given_routes(
+        shape_of_array: [usize; 3],
+        numbers: &[i32],
+        prompt: usize,
+    ) -> Result<Arc<GivenRoutes>, RouteError> {
         GivenRoutes::new(&RouteArray { shape: shape_of_array, numbers: numbers.to_vec() }, &shape(), prompt)
     }
 
     #[test]
     fn layers_without_experts_count_for_nothing_or_are_left_out() {
-        let of_all = given([1, 3, 2], &[9, 9, 0, 3, 2, 1], 1).unwrap();
-        assert_eq!(of_all, given([1, 2, 2], &[0, 3, 2, 1], 1).unwrap());
-        assert_eq!((of_all.of(0, 0), of_all.of(0, 1)), (Some(&[0, 3][..]), Some(&[2, 1][..])));
-        assert_eq!(of_all.of(1, 0), None, "after the last token that has routes");
+        let of_all = given_routes([1, 3, 2], &[9, 9, 0, 3, 2, 1], 1).unwrap();
+        assert_eq!(of_all, given_routes([1, 2, 2], &[0, 3, 2, 1], 1).unwrap());
+        assert_eq!((of_all.experts(0, 0), of_all.experts(0, 1)), (Some(&[0, 3][..]), Some(&[2, 1][..])));
+        assert_eq!(of_all.experts(1, 0), None, "after the last token that has routes");
     }
 
     #[test]
     fn minus_one_leaves_the_choice_to_the_model() {
-        let given = given([2, 2, 2], &[-1, -1, 0, 1, 2, 3, -1, -1], 2).unwrap();
-        let found: Vec<_> = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(token, mixture)| given.of(token, mixture)).into();
+        let given = given_routes([2, 2, 2], &[-1, -1, 0, 1, 2, 3, -1, -1], 2).unwrap();
+        let found: Vec<_> =
+            [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(token, mixture)| given.experts(token, mixture)).into();
         assert_eq!(found, [None, Some(&[0, 1][..]), Some(&[2, 3][..]), None]);
     }
 
@@ -229,28 +234,29 @@ mod tests {
     fn what_does_not_fit_is_refused_with_its_place() {
         let message = |outcome: Result<_, RouteError>| outcome.unwrap_err().to_string();
         assert_eq!(
-            message(given([1, 2, 3], &[0, 1, 2, 0, 1, 2], 1)),
+            message(given_routes([1, 2, 3], &[0, 1, 2, 0, 1, 2], 1)),
             "must have the shape (tokens, 3, 2) of this model's layers and experts per token, or (tokens, 2, 2) of the \
              layers with experts alone, got (1, 2, 3)"
         );
         assert_eq!(
-            message(given([2, 2, 2], &[0, 1, 0, 1, 0, 1, 0, 1], 1)),
+            message(given_routes([2, 2, 2], &[0, 1, 0, 1, 0, 1, 0, 1], 1)),
             "has the experts of 2 tokens, and the prompt has 1"
         );
         assert_eq!(
-            message(given([1, 2, 2], &[0, 1, 0, 4], 1)),
+            message(given_routes([1, 2, 2], &[0, 1, 0, 4], 1)),
             "names expert 4 for token 0 in layer 2, which has the experts 0 to 3"
         );
         assert_eq!(
-            message(given([1, 2, 2], &[0, -1, 0, 1], 1)),
+            message(given_routes([1, 2, 2], &[0, -1, 0, 1], 1)),
             "names expert -1 for token 0 in layer 1, which has the experts 0 to 3"
         );
-        assert_eq!(message(given([1, 2, 2], &[0, 1, 2, 2], 1)), "names expert 2 twice for token 0 in layer 2");
+        assert_eq!(message(given_routes([1, 2, 2], &[0, 1, 2, 2], 1)), "names expert 2 twice for token 0 in layer 2");
     }
 
     #[test]
     fn routes_salt_and_no_salt_and_their_absence_all_count() {
-        let (one, other) = (given([1, 2, 2], &[0, 1, 2, 3], 1).unwrap(), given([1, 2, 2], &[0, 1, 3, 2], 1).unwrap());
+        let (one, other) =
+            (given_routes([1, 2, 2], &[0, 1, 2, 3], 1).unwrap(), given_routes([1, 2, 2], &[0, 1, 3, 2], 1).unwrap());
         let salts = [one.salt(None), one.salt(Some("")), one.salt(Some("a")), other.salt(None)];
         for (index, salt) in salts.iter().enumerate() {
             assert!(!salts[..index].contains(salt) && salt.contains('@'), "{index}");

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Header, MOST_HEADER_BYTES,
-    header::{HeaderTensor, shown},
+    header::{HeaderTensor, quoted_excerpt},
 };
 use crate::files;
 
@@ -39,7 +39,7 @@ pub enum FileError {
 impl FileError {
     /// What is wrong with a file, on one line.
     pub(super) fn format(path: &Path, reason: &str) -> Self {
-        Self::Format { path: path.to_owned(), reason: shown(reason) }
+        Self::Format { path: path.to_owned(), reason: quoted_excerpt(reason) }
     }
 
     pub(super) fn read(path: &Path) -> impl Fn(io::Error) -> Self {

@@ -44,7 +44,7 @@ impl HeaderTensor {
         let Some(dtype) = WeightDtype::of_safetensors(self.dtype) else {
             return Err(format!(
                 "tensor {} is of type {:?}; BF16, F16 and F32 are read",
-                shown(&self.name),
+                quoted_excerpt(&self.name),
                 self.dtype
             ));
         };
@@ -92,7 +92,7 @@ impl Header {
 }
 
 /// What others wrote, as an error quotes it: on one line, and not longer than a line can be.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn quoted_excerpt(text: &str) -> String {
     let text: String = match text.char_indices().nth(MOST_SHOWN) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
@@ -116,7 +116,7 @@ pub(super) const NOT_A_VERSION: &str = "a version is not a number";
 pub fn fault(error: &serde_json::Error) -> String {
     let text = error.to_string();
     if error.is_data() && TELL_NOTHING.iter().any(|beginning| text.starts_with(beginning)) {
-        return shown(&text);
+        return quoted_excerpt(&text);
     }
     let what = if error.is_data() {
         "has values that do not belong there"
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_others_wrote_is_quoted_on_one_line() {
-        assert_eq!(shown("a\nb"), "a b");
-        assert_eq!(shown(&"é".repeat(300)).chars().count(), 203);
+        assert_eq!(quoted_excerpt("a\nb"), "a b");
+        assert_eq!(quoted_excerpt(&"é".repeat(300)).chars().count(), 203);
     }
 }

@@ -7,7 +7,7 @@ use std::mem;
 
 use bytes::Bytes;
 
-use super::{Header, Layout, MOST_HEADER_BYTES, WeightTensor, header::shown};
+use super::{Header, Layout, MOST_HEADER_BYTES, WeightTensor, header::quoted_excerpt};
 
 /// Bytes of the number that says how long the header is.
 const LENGTH_BYTES: usize = 8;
@@ -32,7 +32,7 @@ pub enum StreamError {
 /// Reads one stream.
 #[derive(Debug)]
 pub struct SafetensorsStream {
-    part: Part,
+    part: StreamPart,
     /// The beginning of the part that is being read; empty where nothing of it came yet.
     begun: Vec<u8>,
     header: Option<Header>,
@@ -41,7 +41,7 @@ pub struct SafetensorsStream {
 
 /// What is being read.
 #[derive(Debug, Clone)]
-enum Part {
+enum StreamPart {
     /// The number that says how long the header is.
     Length,
     /// A header of so many bytes.
@@ -63,7 +63,7 @@ impl Default for SafetensorsStream {
 impl SafetensorsStream {
     /// Nothing has come yet.
     pub fn new() -> Self {
-        Self { part: Part::Length, begun: Vec::new(), header: None, layouts: Vec::new() }
+        Self { part: StreamPart::Length, begun: Vec::new(), header: None, layouts: Vec::new() }
     }
 
     /// The header, from the [`push`](Self::push) on that completed it.
@@ -79,7 +79,7 @@ impl SafetensorsStream {
             Ok(()) => Ok(whole),
             Err(error) => {
                 self.begun = Vec::new();
-                self.part = Part::Failed(error.clone());
+                self.part = StreamPart::Failed(error.clone());
                 Err(error)
             }
         }
@@ -88,12 +88,12 @@ impl SafetensorsStream {
     /// Says that nothing more comes. An error where something is missing, or was wrong before.
     pub fn finish(self) -> Result<(), StreamError> {
         match &self.part {
-            Part::End => Ok(()),
-            Part::Failed(error) => Err(error.clone()),
+            StreamPart::End => Ok(()),
+            StreamPart::Failed(error) => Err(error.clone()),
             // The length that a header is said to have may be the first bytes of any file, which nobody is to be told.
-            Part::Header(_) => Err(StreamError::Early(format!("after {} bytes of its header", self.begun.len()))),
+            StreamPart::Header(_) => Err(StreamError::Early(format!("after {} bytes of its header", self.begun.len()))),
             part => {
-                let (begun, wanted) = (self.begun.len(), self.wanted());
+                let (begun, wanted) = (self.begun.len(), self.bytes_of_part());
                 Err(StreamError::Early(format!("after {begun} of {wanted} bytes of {}", self.called(part))))
             }
         }
@@ -102,10 +102,10 @@ impl SafetensorsStream {
     fn read(&mut self, piece: &mut Bytes, whole: &mut Vec<WeightTensor>) -> Result<(), StreamError> {
         loop {
             match &self.part {
-                Part::End if piece.is_empty() => return Ok(()),
-                Part::End => return Err(StreamError::Surplus),
-                Part::Failed(error) => return Err(error.clone()),
-                Part::Length | Part::Header(_) | Part::Tensor(_) => {}
+                StreamPart::End if piece.is_empty() => return Ok(()),
+                StreamPart::End => return Err(StreamError::Surplus),
+                StreamPart::Failed(error) => return Err(error.clone()),
+                StreamPart::Length | StreamPart::Header(_) | StreamPart::Tensor(_) => {}
             }
             let Some(bytes) = self.take(piece)? else { return Ok(()) };
             self.use_part(bytes, whole)?;
@@ -113,26 +113,28 @@ impl SafetensorsStream {
     }
 
     /// Bytes of the part that is being read.
-    fn wanted(&self) -> usize {
+    fn bytes_of_part(&self) -> usize {
         match self.part {
-            Part::Length => LENGTH_BYTES,
-            Part::Header(length) => length,
-            Part::Tensor(number) => self.layouts[number].bytes().unwrap_or(usize::MAX),
-            Part::End | Part::Failed(_) => 0,
+            StreamPart::Length => LENGTH_BYTES,
+            StreamPart::Header(length) => length,
+            StreamPart::Tensor(number) => self.layouts[number].bytes().unwrap_or(usize::MAX),
+            StreamPart::End | StreamPart::Failed(_) => 0,
         }
     }
 
-    fn called(&self, part: &Part) -> String {
+    fn called(&self, part: &StreamPart) -> String {
         match (part, &self.header) {
-            (Part::Tensor(number), Some(header)) => format!("tensor {}", shown(&header.tensors()[*number].name)),
-            (Part::Length, _) => "the length of its header".to_owned(),
+            (StreamPart::Tensor(number), Some(header)) => {
+                format!("tensor {}", quoted_excerpt(&header.tensors()[*number].name))
+            }
+            (StreamPart::Length, _) => "the length of its header".to_owned(),
             _ => "its header".to_owned(),
         }
     }
 
     /// The bytes of the part that is being read, once they are all there.
     fn take(&mut self, piece: &mut Bytes) -> Result<Option<Bytes>, StreamError> {
-        let missing = self.wanted() - self.begun.len();
+        let missing = self.bytes_of_part() - self.begun.len();
         if self.begun.is_empty() && piece.len() >= missing {
             return Ok(Some(piece.split_to(missing)));
         }
@@ -150,35 +152,35 @@ impl SafetensorsStream {
     /// Takes note of a part that is whole.
     fn use_part(&mut self, bytes: Bytes, whole: &mut Vec<WeightTensor>) -> Result<(), StreamError> {
         match self.part {
-            Part::Length => {
+            StreamPart::Length => {
                 let length = bytes.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
                 if length > MOST_HEADER_BYTES {
                     let reason =
                         format!("it is longer than the {MOST_HEADER_BYTES} bytes that it may have, or no header");
                     return Err(StreamError::Header(reason));
                 }
-                self.part = Part::Header(usize::try_from(length).unwrap_or(usize::MAX));
+                self.part = StreamPart::Header(usize::try_from(length).unwrap_or(usize::MAX));
             }
-            Part::Header(_) => {
+            StreamPart::Header(_) => {
                 let header = Header::parse(&bytes).map_err(StreamError::Header)?;
                 let layouts = header.tensors().iter().map(super::HeaderTensor::layout).collect::<Result<_, _>>();
                 self.layouts = layouts.map_err(StreamError::Header)?;
                 self.header = Some(header);
                 self.begin_tensor(0);
             }
-            Part::Tensor(number) => {
+            StreamPart::Tensor(number) => {
                 let Layout { dtype, shape } = self.layouts[number].clone();
                 let header = self.header.as_ref().map(|header| header.tensors()[number].name.clone());
                 whole.push(WeightTensor { name: header.unwrap_or_default(), dtype, shape, bytes });
                 self.begin_tensor(number + 1);
             }
-            Part::End | Part::Failed(_) => {}
+            StreamPart::End | StreamPart::Failed(_) => {}
         }
         Ok(())
     }
 
     fn begin_tensor(&mut self, number: usize) {
-        self.part = if number < self.layouts.len() { Part::Tensor(number) } else { Part::End };
+        self.part = if number < self.layouts.len() { StreamPart::Tensor(number) } else { StreamPart::End };
     }
 }
 

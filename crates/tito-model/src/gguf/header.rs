@@ -139,7 +139,7 @@ fn size_bytes(tensor: &TensorInfo) -> u64 {
 
 /// The types of values, by their numbers.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum MetadataType {
     U8,
     I8,
     U16,
@@ -155,7 +155,7 @@ enum Kind {
     F64,
 }
 
-impl Kind {
+impl MetadataType {
     const ALL: [Self; 13] = [
         Self::U8,
         Self::I8,
@@ -232,22 +232,22 @@ impl<R: Read> Reader<R> {
     }
 
     fn value(&mut self) -> Result<Value> {
-        match Kind::numbered(u32::from_le_bytes(self.bytes()?))? {
-            Kind::Array => self.array(),
+        match MetadataType::numbered(u32::from_le_bytes(self.bytes()?))? {
+            MetadataType::Array => self.array(),
             kind => self.single(kind),
         }
     }
 
     fn array(&mut self) -> Result<Value> {
-        let kind = Kind::numbered(u32::from_le_bytes(self.bytes()?))?;
+        let kind = MetadataType::numbered(u32::from_le_bytes(self.bytes()?))?;
         let count = self.length()?;
         let each = match kind {
-            Kind::U8 | Kind::I8 | Kind::Bool => 1,
-            Kind::U16 | Kind::I16 => 2,
-            Kind::U32 | Kind::I32 | Kind::F32 => 4,
-            Kind::String if self.short => 4,
-            Kind::U64 | Kind::I64 | Kind::F64 | Kind::String => 8,
-            Kind::Array => return invalid("it has an array of arrays"),
+            MetadataType::U8 | MetadataType::I8 | MetadataType::Bool => 1,
+            MetadataType::U16 | MetadataType::I16 => 2,
+            MetadataType::U32 | MetadataType::I32 | MetadataType::F32 => 4,
+            MetadataType::String if self.short => 4,
+            MetadataType::U64 | MetadataType::I64 | MetadataType::F64 | MetadataType::String => 8,
+            MetadataType::Array => return invalid("it has an array of arrays"),
         };
         self.room(count, each)?;
         if self.values.saturating_add(count) > MOST_VALUES {
@@ -257,29 +257,29 @@ impl<R: Read> Reader<R> {
     }
 
     /// A value that is no array.
-    fn single(&mut self, kind: Kind) -> Result<Value> {
+    fn single(&mut self, kind: MetadataType) -> Result<Value> {
         self.values += 1;
         if self.values > MOST_VALUES {
             return invalid(format!("it has more than {MOST_VALUES} values"));
         }
         Ok(match kind {
-            Kind::U8 => Value::U8(u8::from_le_bytes(self.bytes()?)),
-            Kind::I8 => Value::I8(i8::from_le_bytes(self.bytes()?)),
-            Kind::U16 => Value::U16(u16::from_le_bytes(self.bytes()?)),
-            Kind::I16 => Value::I16(i16::from_le_bytes(self.bytes()?)),
-            Kind::U32 => Value::U32(u32::from_le_bytes(self.bytes()?)),
-            Kind::I32 => Value::I32(i32::from_le_bytes(self.bytes()?)),
-            Kind::F32 => Value::F32(f32::from_le_bytes(self.bytes()?)),
-            Kind::U64 => Value::U64(u64::from_le_bytes(self.bytes()?)),
-            Kind::I64 => Value::I64(i64::from_le_bytes(self.bytes()?)),
-            Kind::F64 => Value::F64(f64::from_le_bytes(self.bytes()?)),
-            Kind::Bool => match self.bytes()? {
+            MetadataType::U8 => Value::U8(u8::from_le_bytes(self.bytes()?)),
+            MetadataType::I8 => Value::I8(i8::from_le_bytes(self.bytes()?)),
+            MetadataType::U16 => Value::U16(u16::from_le_bytes(self.bytes()?)),
+            MetadataType::I16 => Value::I16(i16::from_le_bytes(self.bytes()?)),
+            MetadataType::U32 => Value::U32(u32::from_le_bytes(self.bytes()?)),
+            MetadataType::I32 => Value::I32(i32::from_le_bytes(self.bytes()?)),
+            MetadataType::F32 => Value::F32(f32::from_le_bytes(self.bytes()?)),
+            MetadataType::U64 => Value::U64(u64::from_le_bytes(self.bytes()?)),
+            MetadataType::I64 => Value::I64(i64::from_le_bytes(self.bytes()?)),
+            MetadataType::F64 => Value::F64(f64::from_le_bytes(self.bytes()?)),
+            MetadataType::Bool => match self.bytes()? {
                 [0] => Value::Bool(false),
                 [1] => Value::Bool(true),
                 [other] => return invalid(format!("it has a truth value of {other}")),
             },
-            Kind::String => Value::String(self.text()?),
-            Kind::Array => return invalid("it has an array of arrays"),
+            MetadataType::String => Value::String(self.text()?),
+            MetadataType::Array => return invalid("it has an array of arrays"),
         })
     }
 

@@ -8,7 +8,7 @@ use candle_core::quantized::GgmlDType;
 
 use super::{
     GgufError, GgufFile,
-    hugging_face::{Groups, Layout, NamedTensor, Part, Source},
+    hugging_face::{Groups, Layout, NamedTensor, Source, TablePart},
     stored::Stored,
     tensor_type::TensorType,
 };
@@ -159,7 +159,7 @@ impl<'a> GgufTensor<'a> {
         let places = rows.start * self.columns..rows.end * self.columns;
         match &self.entry.named.layout {
             Layout::Groups(groups) => self.read_groups(groups, places, out)?,
-            Layout::Said(said) => out.extend_from_slice(&said[places]),
+            Layout::Numbers(said) => out.extend_from_slice(&said[places]),
             Layout::Whole | Layout::Rows(_) | Layout::Columns(_) | Layout::Slice(_) => {
                 let bytes = self.read_blocks(rows)?;
                 out.extend_from_slice(&self.dequantized(0, &bytes, numbers)?);
@@ -214,7 +214,7 @@ impl<'a> GgufTensor<'a> {
     /// One table, put together.
     fn group(&self, groups: &Groups, group: usize) -> Result<Vec<f32>, GgufError> {
         let mut parts = Vec::new();
-        for (source, Part { columns, turned }) in groups.parts.iter().copied().enumerate() {
+        for (source, TablePart { columns, turned }) in groups.parts.iter().copied().enumerate() {
             let stored = self.entry.stored[source];
             let numbers = stored.numbers / groups.count;
             let part = stored.part(group * numbers, numbers);

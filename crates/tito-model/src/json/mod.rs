@@ -18,7 +18,7 @@ mod write;
 use indexmap::IndexMap;
 
 pub use integer::Integer;
-pub use node::{Document, Items, Kind, Node};
+pub use node::{Document, Items, Node, NodeKind};
 pub use not_finite::read_python;
 pub use parse::{MAX_DEPTH, ParseError};
 pub use path::{Path, Segment};

@@ -20,12 +20,12 @@ pub struct Node<'a> {
     /// The value's own text; empty for one that no client sent, which no reader sees.
     pub text: &'a str,
     /// What it is.
-    pub kind: Kind<'a>,
+    pub kind: NodeKind<'a>,
 }
 
 /// What a value is.
 #[derive(Debug, Clone)]
-pub enum Kind<'a> {
+pub enum NodeKind<'a> {
     /// `null`.
     Null,
     /// `true` or `false`.
@@ -81,7 +81,7 @@ impl<'a> Node<'a> {
     /// The value under a key; none if there is none, or this is no object.
     pub fn get(&self, key: &str) -> Option<&Node<'a>> {
         match &self.kind {
-            Kind::Object(entries) => entries.get(key),
+            NodeKind::Object(entries) => entries.get(key),
             _ => None,
         }
     }
@@ -89,39 +89,39 @@ impl<'a> Node<'a> {
     /// The text, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match &self.kind {
-            Kind::String(text) => Some(text),
+            NodeKind::String(text) => Some(text),
             _ => None,
         }
     }
 
     /// Whether it is `null`.
     pub fn is_null(&self) -> bool {
-        matches!(self.kind, Kind::Null)
+        matches!(self.kind, NodeKind::Null)
     }
 
     /// Whether Python takes it for true.
     pub fn is_truthy(&self) -> bool {
         match &self.kind {
-            Kind::Null => false,
-            Kind::Bool(value) => *value,
-            Kind::Int(value) => value.to_i128() != Some(0),
-            Kind::Float(value) => *value != 0.0,
-            Kind::String(text) => !text.is_empty(),
-            Kind::List(items) => !items.is_empty(),
-            Kind::Object(entries) => !entries.is_empty(),
+            NodeKind::Null => false,
+            NodeKind::Bool(value) => *value,
+            NodeKind::Int(value) => value.to_i128() != Some(0),
+            NodeKind::Float(value) => *value != 0.0,
+            NodeKind::String(text) => !text.is_empty(),
+            NodeKind::List(items) => !items.is_empty(),
+            NodeKind::Object(entries) => !entries.is_empty(),
         }
     }
 
     /// Python's name of its type.
     pub fn type_name(&self) -> &'static str {
         match self.kind {
-            Kind::Null => "NoneType",
-            Kind::Bool(_) => "bool",
-            Kind::Int(_) => "int",
-            Kind::Float(_) => "float",
-            Kind::String(_) => "str",
-            Kind::List(_) => "list",
-            Kind::Object(_) => "dict",
+            NodeKind::Null => "NoneType",
+            NodeKind::Bool(_) => "bool",
+            NodeKind::Int(_) => "int",
+            NodeKind::Float(_) => "float",
+            NodeKind::String(_) => "str",
+            NodeKind::List(_) => "list",
+            NodeKind::Object(_) => "dict",
         }
     }
 
@@ -133,17 +133,17 @@ impl<'a> Node<'a> {
     /// Python's `repr` of it.
     pub fn python_repr(&self) -> String {
         match &self.kind {
-            Kind::Null => "None".to_owned(),
-            Kind::Bool(true) => "True".to_owned(),
-            Kind::Bool(false) => "False".to_owned(),
-            Kind::Int(value) => value.to_string(),
-            Kind::Float(value) => float_repr(*value),
-            Kind::String(text) => string_repr(text),
-            Kind::List(items) => {
+            NodeKind::Null => "None".to_owned(),
+            NodeKind::Bool(true) => "True".to_owned(),
+            NodeKind::Bool(false) => "False".to_owned(),
+            NodeKind::Int(value) => value.to_string(),
+            NodeKind::Float(value) => float_repr(*value),
+            NodeKind::String(text) => string_repr(text),
+            NodeKind::List(items) => {
                 let items: Vec<String> = items.nodes().map(|item| item.python_repr()).collect();
                 format!("[{}]", items.join(", "))
             }
-            Kind::Object(entries) => {
+            NodeKind::Object(entries) => {
                 let entry =
                     |(key, value): (&String, &Node<'_>)| format!("{}: {}", string_repr(key), value.python_repr());
                 format!("{{{}}}", entries.iter().map(entry).collect::<Vec<_>>().join(", "))
@@ -160,7 +160,7 @@ impl<'a> Node<'a> {
 
     fn write(&self, out: &mut String) {
         match &self.kind {
-            Kind::Object(entries) => {
+            NodeKind::Object(entries) => {
                 let mut before = '{';
                 for (key, value) in entries {
                     let key = serde_json::Value::from(key.as_str());
@@ -170,7 +170,7 @@ impl<'a> Node<'a> {
                 }
                 out.push_str(if entries.is_empty() { "{}" } else { "}" });
             }
-            Kind::List(Items::Nodes(items)) => {
+            NodeKind::List(Items::Nodes(items)) => {
                 out.push('[');
                 for (index, item) in items.iter().enumerate() {
                     if index > 0 {
@@ -212,33 +212,33 @@ impl<'a> Items<'a> {
 
 impl<'a> Tree<'a> for Node<'a> {
     fn word(value: Option<bool>, text: &'a str) -> Self {
-        Self { text, kind: value.map_or(Kind::Null, Kind::Bool) }
+        Self { text, kind: value.map_or(NodeKind::Null, NodeKind::Bool) }
     }
 
     fn integer(text: &'a str) -> Option<Self> {
-        Some(Self { text, kind: Kind::Int(Integer::from_decimal(text)?) })
+        Some(Self { text, kind: NodeKind::Int(Integer::from_decimal(text)?) })
     }
 
     fn float(value: f64, text: &'a str) -> Self {
-        Self { text, kind: Kind::Float(value) }
+        Self { text, kind: NodeKind::Float(value) }
     }
 
     fn string(value: Cow<'a, str>, text: &'a str) -> Self {
-        Self { text, kind: Kind::String(value) }
+        Self { text, kind: NodeKind::String(value) }
     }
 
     fn array(items: Vec<Self>, text: &'a str) -> Self {
-        Self { text, kind: Kind::List(Items::Nodes(items)) }
+        Self { text, kind: NodeKind::List(Items::Nodes(items)) }
     }
 
     fn object(entries: IndexMap<String, Self>, text: &'a str) -> Self {
-        Self { text, kind: Kind::Object(entries) }
+        Self { text, kind: NodeKind::Object(entries) }
     }
 
     fn whole_list(text: &'a str) -> Option<(Self, usize)> {
         let (length, count) = id_list(text.as_bytes())?;
         let ids = Items::Ids(&text[1..length - 1], count);
-        Some((Self { text: &text[..length], kind: Kind::List(ids) }, length))
+        Some((Self { text: &text[..length], kind: NodeKind::List(ids) }, length))
     }
 }
 
@@ -293,7 +293,7 @@ mod tests {
 
     fn ids(text: &str) -> Option<usize> {
         match Document::parse(text).unwrap().root.kind {
-            Kind::List(Items::Ids(_, count)) => Some(count),
+            NodeKind::List(Items::Ids(_, count)) => Some(count),
             _ => None,
         }
     }
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn items_are_read_on_demand() {
         let document = Document::parse("[7, 89 ]").unwrap();
-        let Kind::List(items) = &document.root.kind else { unreachable!() };
+        let NodeKind::List(items) = &document.root.kind else { unreachable!() };
         let texts: Vec<_> = items.nodes().map(|item| item.text.to_owned()).collect();
         assert_eq!(texts, ["7", "89"]);
     }

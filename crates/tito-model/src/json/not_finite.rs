@@ -12,14 +12,14 @@ pub fn read_python<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
         Ok(value) => return Ok(value),
         Err(error) => error,
     };
-    match named(text) {
+    match with_words_for_not_finite(text) {
         Some(named) => serde_json::from_str(&named),
         None => Err(error),
     }
 }
 
 /// The text with other words for numbers that are not finite; none if there are none, or it cannot be read.
-fn named(text: &str) -> Option<String> {
+fn with_words_for_not_finite(text: &str) -> Option<String> {
     let document = Document::parse(text).ok()?;
     let places = document.not_finite();
     let (mut named, mut end) = (String::with_capacity(text.len()), 0);

@@ -51,7 +51,7 @@ impl<'a> Rewrites<'a> {
     }
 
     /// What is read in the place of a node.
-    pub fn of(&self, node: &Node<'_>) -> Option<&str> {
+    pub fn replacement(&self, node: &Node<'_>) -> Option<&str> {
         if self.is_empty() {
             return None;
         }

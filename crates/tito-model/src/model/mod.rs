@@ -117,7 +117,7 @@ impl ModelFiles {
 
     /// Finds a model: an existing .gguf file, an existing directory, or else a hub id such as `Qwen/Qwen3-0.6B`.
     pub async fn resolve(model: &str, hub: &HubOptions) -> Result<Self, ModelError> {
-        Self::open(&found(model, hub).await?)
+        Self::open(&locate(model, hub).await?)
     }
 
     /// Reads a .gguf file or a directory.
@@ -229,7 +229,7 @@ fn instead_of_config(directory: &Path) -> &'static str {
 }
 
 /// Finds what an existing path or a hub id stands for.
-async fn found(model: &str, hub: &HubOptions) -> Result<PathBuf, ModelError> {
+async fn locate(model: &str, hub: &HubOptions) -> Result<PathBuf, ModelError> {
     let path = Path::new(model);
     if path.exists() {
         return Ok(path.to_owned());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Map;
 
-use super::{ChatTemplates, HubOptions, ModelError, ModelSource, TokenizerConfig, found, json};
+use super::{ChatTemplates, HubOptions, ModelError, ModelSource, TokenizerConfig, json, locate};
 use crate::{gguf::GgufFile, tokenizer::Tokenizer};
 
 /// The files of a tokenizer, read but for the tokenizer itself. They may be those of a model, or alone.
@@ -17,7 +17,7 @@ pub struct TokenizerFiles {
 impl TokenizerFiles {
     /// Finds a tokenizer: in an existing .gguf file, an existing directory, or else under a hub id.
     pub async fn resolve(name: &str, hub: &HubOptions) -> Result<Self, ModelError> {
-        Self::open(&found(name, hub).await?)
+        Self::open(&locate(name, hub).await?)
     }
 
     /// Reads a .gguf file, or a directory that needs to have nothing but a tokenizer.json.

@@ -16,11 +16,11 @@ use crate::TokenId;
 pub struct IncrementalDecoder {
     tokenizer: Arc<Tokenizer>,
     skip_special_tokens: bool,
-    state: State,
+    state: DecodingState,
 }
 
 #[derive(Debug)]
-enum State {
+enum DecodingState {
     Bytes(ByteStream),
     Text(TextStream),
 }
@@ -29,8 +29,8 @@ impl Tokenizer {
     /// Starts decoding at the start of a text.
     pub fn incremental(self: &Arc<Self>, skip_special_tokens: bool) -> IncrementalDecoder {
         let state = match &self.decoding {
-            Decoding::Bytes => State::Bytes(ByteStream::default()),
-            Decoding::Text(text) => State::Text(TextStream::new(text.clone())),
+            Decoding::Bytes => DecodingState::Bytes(ByteStream::default()),
+            Decoding::Text(text) => DecodingState::Text(TextStream::new(text.clone())),
         };
         IncrementalDecoder { tokenizer: Arc::clone(self), skip_special_tokens, state }
     }
@@ -46,8 +46,10 @@ impl Tokenizer {
     ) -> Result<IncrementalDecoder, TokenizerError> {
         let mut decoder = self.incremental(skip_special_tokens);
         match &mut decoder.state {
-            State::Bytes(stream) => stream.tail = self.incomplete_tail(prompt_token_ids, skip_special_tokens)?,
-            State::Text(stream) => {
+            DecodingState::Bytes(stream) => {
+                stream.tail = self.incomplete_tail(prompt_token_ids, skip_special_tokens)?;
+            }
+            DecodingState::Text(stream) => {
                 stream.after_text = self.produces_text(prompt_token_ids, skip_special_tokens)?;
                 // Each fallback token is one byte, so the incomplete bytes are as many of the last ids.
                 let count = self.incomplete_tail(prompt_token_ids, skip_special_tokens)?.len();
@@ -103,16 +105,16 @@ impl IncrementalDecoder {
             return Ok(String::new());
         }
         match &mut self.state {
-            State::Bytes(stream) => Ok(stream.push(&token_bytes(&token))),
-            State::Text(stream) => stream.push(&self.tokenizer, id, &token),
+            DecodingState::Bytes(stream) => Ok(stream.push(&token_bytes(&token))),
+            DecodingState::Text(stream) => stream.push(&self.tokenizer, id, &token),
         }
     }
 
     /// Returns the text that was still held back; an incomplete character in it is U+FFFD.
     pub fn finish(self) -> Result<String, TokenizerError> {
         match self.state {
-            State::Bytes(stream) => Ok(stream.finish()),
-            State::Text(mut stream) => stream.flush(&self.tokenizer),
+            DecodingState::Bytes(stream) => Ok(stream.finish()),
+            DecodingState::Text(mut stream) => stream.flush(&self.tokenizer),
         }
     }
 }

@@ -108,7 +108,7 @@ pub(super) struct Pattern {
 }
 
 /// A part of an expression: the positions at which its matches begin and end.
-struct Part {
+struct PatternPart {
     nullable: bool,
     first: Vec<usize>,
     last: Vec<usize>,
@@ -203,28 +203,28 @@ struct Positions {
 }
 
 impl Positions {
-    fn of(expression: &str) -> Option<(Part, Self)> {
+    fn of(expression: &str) -> Option<(PatternPart, Self)> {
         let mut positions = Self { list: Vec::new(), follows: Vec::new() };
         let part = positions.part(&Parser::new().parse(expression).ok()?)?;
         Some((part, positions))
     }
 
-    fn part(&mut self, hir: &Hir) -> Option<Part> {
+    fn part(&mut self, hir: &Hir) -> Option<PatternPart> {
         match hir.kind() {
-            HirKind::Empty => Some(Part { nullable: true, first: Vec::new(), last: Vec::new() }),
+            HirKind::Empty => Some(PatternPart { nullable: true, first: Vec::new(), last: Vec::new() }),
             HirKind::Literal(literal) => {
                 let text = std::str::from_utf8(&literal.0).ok()?;
-                let parts: Vec<Part> = text.chars().map(|c| self.class(one(c))).collect();
+                let parts: Vec<PatternPart> = text.chars().map(|c| self.class(one(c))).collect();
                 Some(self.concatenation(parts))
             }
             HirKind::Class(Class::Unicode(class)) => Some(self.class(class.clone())),
             HirKind::Capture(capture) => self.part(&capture.sub),
             HirKind::Concat(parts) => {
-                let parts = parts.iter().map(|part| self.part(part)).collect::<Option<Vec<Part>>>()?;
+                let parts = parts.iter().map(|part| self.part(part)).collect::<Option<Vec<PatternPart>>>()?;
                 Some(self.concatenation(parts))
             }
             HirKind::Alternation(parts) => {
-                let mut whole = Part { nullable: false, first: Vec::new(), last: Vec::new() };
+                let mut whole = PatternPart { nullable: false, first: Vec::new(), last: Vec::new() };
                 for part in parts {
                     let part = self.part(part)?;
                     whole.nullable |= part.nullable;
@@ -250,15 +250,15 @@ impl Positions {
         }
     }
 
-    fn class(&mut self, class: ClassUnicode) -> Part {
+    fn class(&mut self, class: ClassUnicode) -> PatternPart {
         let at = self.list.len();
         let visible = class.iter().any(|range| !(range.start()..=range.end()).all(char::is_whitespace));
         self.list.push(Position { class, visible });
-        Part { nullable: false, first: vec![at], last: vec![at] }
+        PatternPart { nullable: false, first: vec![at], last: vec![at] }
     }
 
-    fn concatenation(&mut self, parts: Vec<Part>) -> Part {
-        let mut whole = Part { nullable: true, first: Vec::new(), last: Vec::new() };
+    fn concatenation(&mut self, parts: Vec<PatternPart>) -> PatternPart {
+        let mut whole = PatternPart { nullable: true, first: Vec::new(), last: Vec::new() };
         for part in parts {
             self.joined(&whole.last, &part.first);
             if whole.nullable {

@@ -55,7 +55,7 @@ pub struct Message {
     /// What the message was put together from, if it came as items of the Responses API.
     #[serde(skip)]
     #[schema(ignore)]
-    pub items: Option<Vec<Said>>,
+    pub items: Option<Vec<AssistantItem>>,
     /// The ids that the message is known to consist of.
     #[serde(flatten)]
     pub tokens: TokenBundle,
@@ -63,7 +63,7 @@ pub struct Message {
 
 /// One thing that an assistant said, in the order of the items that a message was put together from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum AssistantItem {
     /// A thought.
     Thought(String),
     /// A text, in the parts that it was sent in.

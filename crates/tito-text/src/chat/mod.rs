@@ -9,6 +9,6 @@ mod tokens;
 mod tool;
 
 pub use content::{Content, ContentPart};
-pub use message::{Message, Role, Said};
+pub use message::{AssistantItem, Message, Role};
 pub use tokens::{InvalidTokenIds, TokenBundle, TokenIds};
 pub use tool::{FunctionTool, InvalidTool, ToolCall};

@@ -198,9 +198,9 @@ impl Digest {
             Content::Empty => self.count(0),
             Content::Text(text) => self.text_part(shown(text).unwrap_or_default()),
             Content::Parts(parts) => {
-                let parts: Vec<Part<'_>> = parts.iter().filter_map(|sent| part(sent, shown)).collect();
+                let parts: Vec<HashedPart<'_>> = parts.iter().filter_map(|sent| part(sent, shown)).collect();
                 match parts.as_slice() {
-                    [Part { kind: "", text, others }] if others.is_empty() => self.text_part(text),
+                    [HashedPart { kind: "", text, others }] if others.is_empty() => self.text_part(text),
                     parts => self.each(parts, Self::part),
                 }
             }
@@ -213,11 +213,11 @@ impl Digest {
             self.count(0);
         } else {
             self.count(1);
-            self.part(&Part { kind: "", text, others: Object::new() });
+            self.part(&HashedPart { kind: "", text, others: Object::new() });
         }
     }
 
-    fn part(&mut self, part: &Part<'_>) {
+    fn part(&mut self, part: &HashedPart<'_>) {
         self.text(part.kind);
         self.text(part.text);
         self.text(&Value::Object(part.others.clone()).to_json_string());
@@ -241,7 +241,7 @@ impl Digest {
 }
 
 /// A part of a content.
-struct Part<'a> {
+struct HashedPart<'a> {
     /// Empty for a plain text.
     kind: &'a str,
     text: &'a str,
@@ -249,9 +249,9 @@ struct Part<'a> {
 }
 
 /// `None` for a part of which nothing is shown.
-fn part<'a>(part: &'a ContentPart, shown: impl Fn(&'a str) -> Option<&'a str>) -> Option<Part<'a>> {
+fn part<'a>(part: &'a ContentPart, shown: impl Fn(&'a str) -> Option<&'a str>) -> Option<HashedPart<'a>> {
     let part = match part {
-        ContentPart::Text(text) => Part { kind: "", text, others: Object::new() },
+        ContentPart::Text(text) => HashedPart { kind: "", text, others: Object::new() },
         ContentPart::Object { kind, fields } => {
             let is_text = ["text", "input_text", "output_text"].contains(&kind.as_str());
             let text = fields.get("text").and_then(Value::as_str).filter(|_| is_text);
@@ -259,10 +259,10 @@ fn part<'a>(part: &'a ContentPart, shown: impl Fn(&'a str) -> Option<&'a str>) -
             let known = ["type", if text.is_some() { "text" } else { "type" }, "cache_control"];
             let others = fields.iter().filter(|(key, _)| !known.contains(&key.as_str()));
             let others = others.map(|(key, value)| (key.clone(), value.clone())).collect();
-            Part { kind: if text.is_some() { "" } else { kind }, text: text.unwrap_or_default(), others }
+            HashedPart { kind: if text.is_some() { "" } else { kind }, text: text.unwrap_or_default(), others }
         }
     };
-    Some(Part { text: shown(part.text)?, ..part })
+    Some(HashedPart { text: shown(part.text)?, ..part })
 }
 
 /// The value with sorted keys, and whole numbers without a point: JavaScript writes `1.0` as `1`.
@@ -293,7 +293,7 @@ mod tests {
         followed_by(Digest::new(b"").finish(), &message)
     }
 
-    fn said(content: &serde_json::Value) -> Fingerprint {
+    fn fingerprint_of_content(content: &serde_json::Value) -> Fingerprint {
         fingerprint(&json!({"role": "assistant", "content": content}))
     }
 
@@ -304,16 +304,19 @@ mod tests {
 
     #[test]
     fn what_libraries_change_in_a_message_does_not_change_it() {
-        assert_eq!(said(&json!("a")), said(&json!([{"type": "text", "text": "a"}])));
-        assert_eq!(said(&json!("a")), said(&json!(["a"])));
+        assert_eq!(
+            fingerprint_of_content(&json!("a")),
+            fingerprint_of_content(&json!([{"type": "text", "text": "a"}]))
+        );
+        assert_eq!(fingerprint_of_content(&json!("a")), fingerprint_of_content(&json!(["a"])));
         let marked = json!([{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]);
-        assert_eq!(said(&json!("a")), said(&marked));
+        assert_eq!(fingerprint_of_content(&json!("a")), fingerprint_of_content(&marked));
         for empty in [json!(""), json!([]), json!([""])] {
-            assert_eq!(said(&json!(null)), said(&empty));
+            assert_eq!(fingerprint_of_content(&json!(null)), fingerprint_of_content(&empty));
         }
         let extras = json!({"role": "assistant", "content": "a", "refusal": null, "annotations": [], "tool_calls": [],
             "reasoning": "hm", "prompt_token_ids": [1], "generation_token_ids": [2]});
-        assert_eq!(said(&json!("a")), fingerprint(&extras));
+        assert_eq!(fingerprint_of_content(&json!("a")), fingerprint(&extras));
         let arguments = called("c", "f", &json!("{\"b\": 1.0, \"a\": {\"y\": 1, \"x\": [2]}}"));
         assert_eq!(arguments, called("c", "f", &json!("{\"a\":{\"x\":[2.0],\"y\":1},\"b\":1}")));
         assert_eq!(called("c", "f", &json!(null)), called("c", "f", &json!(" {} ")));
@@ -333,14 +336,14 @@ mod tests {
         let messages = [
             extra("1", "2"),
             extra("2", "1"),
-            said(&json!("a")),
-            said(&json!("a ")),
-            said(&json!("A")),
-            said(&json!(["a", "b"])),
-            said(&json!("a\nb")),
-            said(&json!(["ab"])),
-            said(&json!([{"type": "refusal", "refusal": "a"}])),
-            said(&json!([{"type": "text", "text": "a", "other": 1}])),
+            fingerprint_of_content(&json!("a")),
+            fingerprint_of_content(&json!("a ")),
+            fingerprint_of_content(&json!("A")),
+            fingerprint_of_content(&json!(["a", "b"])),
+            fingerprint_of_content(&json!("a\nb")),
+            fingerprint_of_content(&json!(["ab"])),
+            fingerprint_of_content(&json!([{"type": "refusal", "refusal": "a"}])),
+            fingerprint_of_content(&json!([{"type": "text", "text": "a", "other": 1}])),
             fingerprint(&json!({"role": "user", "content": "a"})),
             fingerprint(&json!({"role": "assistant", "content": "a", "name": "b"})),
             fingerprint(&json!({"role": "tool", "content": "a"})),

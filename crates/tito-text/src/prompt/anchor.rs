@@ -14,7 +14,7 @@ use super::{
 use crate::TokenId;
 
 /// What the template writes around the messages of assistants.
-struct Turns {
+struct TurnMarkers {
     /// What the template writes before each assistant message, after the one before it. It may start with the end of a
     /// tool call.
     before: Vec<String>,
@@ -25,7 +25,7 @@ struct Turns {
 }
 
 /// What assistants said on both sides of the messages before a turn.
-struct Said<'k> {
+struct SurroundingTokens<'k> {
     before: &'k [TokenId],
     after: &'k [TokenId],
 }
@@ -58,7 +58,7 @@ impl Splice<'_> {
     }
 
     /// Splits a render at the assistant messages; `None` if that cannot be done.
-    fn turns(&self, assistants: usize) -> Result<Option<Turns>, PromptError> {
+    fn turns(&self, assistants: usize) -> Result<Option<TurnMarkers>, PromptError> {
         if assistants != self.conversation.assistants() {
             return Ok(None);
         }
@@ -83,7 +83,7 @@ impl Splice<'_> {
         if rest.contains(&random) {
             return Ok(None);
         }
-        Ok(self.marker(&before)?.map(|(marker, opens)| Turns { before, marker, opens }))
+        Ok(self.marker(&before)?.map(|(marker, opens)| TurnMarkers { before, marker, opens }))
     }
 
     /// The generation prompt, or its first line, where every assistant message has it; else the close.
@@ -118,10 +118,10 @@ impl Splice<'_> {
     fn split<'k>(
         &self,
         number: usize,
-        turns: &Turns,
+        turns: &TurnMarkers,
         known: &'k [TokenId],
         marker: &[TokenId],
-    ) -> Result<Option<Said<'k>>, PromptError> {
+    ) -> Result<Option<SurroundingTokens<'k>>, PromptError> {
         let before = turns.before[number].as_str();
         // The end of a call was written by the model.
         let close = if number == 0 { Some(0) } else { self.first_close(before).map(|seam| seam.start) };
@@ -138,7 +138,7 @@ impl Splice<'_> {
         }
         let start = places(before, marker).last().unwrap_or(0);
         // The close counts as said, since a server may have sampled it.
-        Ok(Some(Said { before: &known[start..=place], after: &rest[piece.len()..] }))
+        Ok(Some(SurroundingTokens { before: &known[start..=place], after: &rest[piece.len()..] }))
     }
 
     /// Whether the ids say what the message says; a client may have taken thoughts and calls out of it.

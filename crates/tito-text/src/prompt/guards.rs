@@ -2,7 +2,7 @@
 //! depends on what the anchor says may stand between the two.
 
 use super::{
-    marks::{Part, calls, texts, with_part, without_arguments},
+    marks::{MessagePart, calls, texts, with_part, without_arguments},
     splice_context::{RenderedAnchor, Splice, fresh_word},
 };
 use crate::json::Value;
@@ -15,7 +15,7 @@ impl Splice<'_> {
             return false;
         }
         let word = fresh_word();
-        let Some(mut silent) = with_part(message, Part::Content, &word, &fresh_word()) else { return true };
+        let Some(mut silent) = with_part(message, MessagePart::Content, &word, &fresh_word()) else { return true };
         silent.shift_remove("tool_calls");
         let text = self.conversation.text_with(anchor, silent, None);
         !text.is_ok_and(|text| text.split_once(&word).is_some_and(|(_, silent)| silent == after))

@@ -4,7 +4,7 @@ use crate::json::{Object, Value};
 
 /// A part of a message that the model wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum MessagePart {
     /// The arguments of one of its calls: what stands between them and the close is the template's.
     Arguments(usize),
     /// Its content.
@@ -58,14 +58,14 @@ pub(super) fn any_text_in(message: &Object, found: &dyn Fn(&str) -> bool) -> boo
 
 /// The message with `word` as `part`, and `other` as everything else that the model wrote in it. What is empty stays
 /// so: templates ask.
-pub(super) fn with_part(message: &Object, part: Part, word: &str, other: &str) -> Option<Object> {
+pub(super) fn with_part(message: &Object, part: MessagePart, word: &str, other: &str) -> Option<Object> {
     let mut message = with_all(message, other);
     match part {
-        Part::Content => {
+        MessagePart::Content => {
             let content = content_like(message.get("content").unwrap_or(&Value::Null), word);
             message.insert("content".to_owned(), content);
         }
-        Part::Arguments(call) => {
+        MessagePart::Arguments(call) => {
             let Value::Array(calls) = message.get_mut("tool_calls")? else { return None };
             let call = calls.get_mut(call)?;
             call.get("function")?.get("arguments")?;

@@ -127,7 +127,7 @@ fn text_parts(index: usize, message: &Message, format: ContentFormat) -> Result<
 }
 
 /// What a message says, its parts on a line each, as templates that know no parts see it.
-pub fn said(message: &Message) -> Result<String, PromptError> {
+pub fn message_text(message: &Message) -> Result<String, PromptError> {
     let parts = text_parts(0, message, ContentFormat::String)?;
     Ok(parts.iter().map(|part| part.text.as_str()).collect::<Vec<_>>().join("\n"))
 }

@@ -34,7 +34,7 @@ use conversation::Conversation;
 pub use eos_count::replace_prefix_tokens;
 use harmony::House;
 pub use harmony::{Harmony, HarmonySettings};
-pub use messages::{said, without_billing_header};
+pub use messages::{message_text, without_billing_header};
 use seams::Seams;
 use splice::Joined;
 use splice_context::Splice;
@@ -261,7 +261,7 @@ pub struct PromptRenderer {
 
 impl RenderedPrompt {
     /// A prompt that needs no render, since the client gave all its ids.
-    pub fn given(token_ids: Vec<TokenId>) -> Self {
+    pub fn from_ids(token_ids: Vec<TokenId>) -> Self {
         Self::new(token_ids, Provenance::Given)
     }
 

@@ -22,7 +22,7 @@ use memchr::memmem;
 use super::{
     PromptError, UnprovableSplice,
     conversation::Conversation,
-    marks::Part,
+    marks::MessagePart,
     splice_context::{Splice, fresh_word},
 };
 
@@ -50,7 +50,7 @@ impl<'s> Short<'s> {
 
     /// The length of the tail that starts with the anchor's close, proven by `part` of the anchor, or the reason why
     /// this part proves nothing.
-    pub(super) fn tail_length(&self, anchor: usize, part: Part) -> Result<usize, PromptError> {
+    pub(super) fn tail_length(&self, anchor: usize, part: MessagePart) -> Result<usize, PromptError> {
         let splice = Splice { conversation: &self.conversation, render: &self.render, ..*self.splice };
         let tail = splice.tail(anchor, part)?;
         if self.after_earlier(&tail.before).is_some_and(|after| self.is_end(after, tail.length)) {
@@ -127,7 +127,7 @@ mod tests {
             sampled: 0,
         };
         let anchor = prompt.messages.len() - 2;
-        let proven = Short::new(&splice, anchor).map(|short| match short.tail_length(anchor, Part::Content) {
+        let proven = Short::new(&splice, anchor).map(|short| match short.tail_length(anchor, MessagePart::Content) {
             Err(PromptError::Unprovable(reason)) => Err(reason),
             length => Ok(length.unwrap()),
         });

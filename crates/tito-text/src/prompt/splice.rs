@@ -10,7 +10,7 @@
 
 use super::{
     PromptError, UnprovableSplice,
-    marks::{Part, calls, last_text},
+    marks::{MessagePart, calls, last_text},
     short::Short,
     splice_context::Splice,
 };
@@ -68,10 +68,10 @@ impl Splice<'_> {
     fn try_parts(
         &self,
         anchor: usize,
-        tail_length: impl Fn(Part) -> Result<usize, PromptError>,
+        tail_length: impl Fn(MessagePart) -> Result<usize, PromptError>,
     ) -> Result<Tried, PromptError> {
         let message = self.conversation.message(anchor);
-        let parts = (0..calls(message).len()).rev().map(Part::Arguments).chain([Part::Content]);
+        let parts = (0..calls(message).len()).rev().map(MessagePart::Arguments).chain([MessagePart::Content]);
         let mut tried = Tried { joined: None, refused: None };
         for part in parts {
             let tail = tail_length(part).map(|length| &self.render[self.render.len() - length..]);

@@ -4,7 +4,7 @@
 use super::{
     PromptError, UnprovableSplice,
     conversation::common_prefix,
-    marks::{Part, calls, with_part},
+    marks::{MessagePart, calls, with_part},
     seams::Seam,
     splice_context::{RenderedAnchor, Splice, fresh_word},
 };
@@ -19,15 +19,15 @@ pub(super) struct Tail {
 
 impl Splice<'_> {
     /// The tail of the honest render that starts with the anchor's close, or why this part does not show it.
-    pub(super) fn tail(&self, anchor: usize, part: Part) -> Result<Tail, PromptError> {
+    pub(super) fn tail(&self, anchor: usize, part: MessagePart) -> Result<Tail, PromptError> {
         let unprovable = |reason| Err(PromptError::Unprovable(reason));
         let word = fresh_word();
-        let shown = self.shown(anchor, part, &word, None)?;
+        let shown = self.render_around(anchor, part, &word, None)?;
         let own = if self.conversation.is_last(anchor) {
             shown.after.len()
         } else {
             let later = fresh_word();
-            let marked = self.shown(anchor, part, &word, Some(&later))?;
+            let marked = self.render_around(anchor, part, &word, Some(&later))?;
             if marked.before.contains(&later) {
                 return unprovable(UnprovableSplice::MessagesMoved);
             }
@@ -42,8 +42,8 @@ impl Splice<'_> {
             return unprovable(UnprovableSplice::TailDiffers);
         };
         let is_close = match part {
-            Part::Content => self.ends_with_content(anchor, head, &shown.before),
-            Part::Arguments(call) => head.ends_with(self.trailer(anchor, call, &shown, start)),
+            MessagePart::Content => self.ends_with_content(anchor, head, &shown.before),
+            MessagePart::Arguments(call) => head.ends_with(self.trailer(anchor, call, &shown, start)),
         };
         if !is_close {
             return unprovable(UnprovableSplice::TailDiffers);
@@ -53,7 +53,13 @@ impl Splice<'_> {
 
     /// The render around the word, where it stands exactly once. `later` is what the messages after the anchor say
     /// instead of their own.
-    fn shown(&self, anchor: usize, part: Part, word: &str, later: Option<&str>) -> Result<RenderedAnchor, PromptError> {
+    fn render_around(
+        &self,
+        anchor: usize,
+        part: MessagePart,
+        word: &str,
+        later: Option<&str>,
+    ) -> Result<RenderedAnchor, PromptError> {
         let not_rendered = PromptError::Unprovable(UnprovableSplice::AnchorNotRendered);
         let other = fresh_word();
         let Some(message) = with_part(self.conversation.message(anchor), part, word, &other) else {
@@ -74,13 +80,13 @@ impl Splice<'_> {
 
     /// The byte after the word at which the close starts; it lies within the first `own` bytes, after which later
     /// messages speak.
-    fn close(&self, anchor: usize, part: Part, shown: &RenderedAnchor, own: usize) -> Option<usize> {
+    fn close(&self, anchor: usize, part: MessagePart, shown: &RenderedAnchor, own: usize) -> Option<usize> {
         let after = shown.after.as_str();
         let seams: Vec<Seam> = self.seams.find(after).take_while(|seam| seam.end <= own).collect();
         let message = self.conversation.message(anchor);
         let is_stop = |seam: &&Seam| self.stops.contains(&seam.id);
         match part {
-            Part::Content => {
+            MessagePart::Content => {
                 let Some(first) = seams.first() else {
                     // Nothing closes the last message of some templates.
                     return (own == after.len() && after.trim().is_empty()).then_some(own);
@@ -89,8 +95,8 @@ impl Splice<'_> {
                 let closes = is_stop(&first) || !self.shows_calls(anchor, after);
                 (closes && after[..first.start].trim().is_empty()).then_some(first.start)
             }
-            Part::Arguments(_) if calls(message).iter().any(|call| self.spells_seam(call)) => None,
-            Part::Arguments(_) => {
+            MessagePart::Arguments(_) if calls(message).iter().any(|call| self.spells_seam(call)) => None,
+            MessagePart::Arguments(_) => {
                 let ended = self.known.last().and_then(|id| seams.iter().find(|seam| seam.id == *id));
                 let close = ended.filter(is_stop).or(seams.iter().find(is_stop)).or(ended).or(seams.first());
                 close.map(|seam| seam.start)

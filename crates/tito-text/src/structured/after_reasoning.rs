@@ -26,7 +26,7 @@ struct AfterReasoning {
 }
 
 #[derive(Debug)]
-struct State {
+struct AfterReasoningState {
     inner: Box<dyn ConstraintState>,
     end: ReasoningEnd,
     vocab_size: usize,
@@ -43,11 +43,17 @@ pub fn after_reasoning(inner: SharedConstraint, end: ReasoningEnd, vocab_size: u
 impl TokenConstraint for AfterReasoning {
     fn start(&self) -> Box<dyn ConstraintState> {
         let Self { inner, end, vocab_size } = self;
-        Box::new(State { inner: inner.start(), end: *end, vocab_size: *vocab_size, open: true, calls: None })
+        Box::new(AfterReasoningState {
+            inner: inner.start(),
+            end: *end,
+            vocab_size: *vocab_size,
+            open: true,
+            calls: None,
+        })
     }
 }
 
-impl ConstraintState for State {
+impl ConstraintState for AfterReasoningState {
     fn is_free(&self) -> bool {
         self.open && (self.end.call.is_none() || self.calls == Some(true))
     }

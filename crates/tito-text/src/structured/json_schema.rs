@@ -43,7 +43,7 @@ pub(super) fn prepared(schema: &Value, options: &JsonOptions) -> Result<Value, S
         Value::Bool(false) => return Err(StructuredError::grammar("Unsatisfiable schema: schema is false")),
         Value::Object(_) => schema.clone(),
         other => {
-            let message = format!("a JSON schema must be an object, got {}", shown(other));
+            let message = format!("a JSON schema must be an object, got {}", value_excerpt(other));
             return Err(StructuredError::new(message));
         }
     };
@@ -85,7 +85,7 @@ fn guidance(options: &JsonOptions) -> Map<String, Value> {
     guidance
 }
 
-fn shown(value: &Value) -> String {
+fn value_excerpt(value: &Value) -> String {
     value.to_string().chars().take(64).collect()
 }
 

@@ -66,25 +66,25 @@ struct Budgeted {
 impl TokenConstraint for Budgeted {
     fn start(&self) -> Box<dyn ConstraintState> {
         let inner = self.inner.as_ref().map(SharedConstraint::start);
-        Box::new(State { inner, budget: self.budget, thoughts: self.budget.begun })
+        Box::new(ThinkingBudgetState { inner, budget: self.budget, thoughts: self.budget.begun })
     }
 }
 
 #[derive(Debug)]
-struct State {
+struct ThinkingBudgetState {
     inner: Option<Box<dyn ConstraintState>>,
     budget: ThinkingBudget,
     thoughts: Thoughts,
 }
 
-impl State {
+impl ThinkingBudgetState {
     /// Whether the thoughts have to end here.
     fn is_used_up(&self) -> bool {
         matches!(self.thoughts, Thoughts::Open { tokens, .. } if tokens >= self.budget.tokens)
     }
 }
 
-impl ConstraintState for State {
+impl ConstraintState for ThinkingBudgetState {
     fn is_free(&self) -> bool {
         !self.is_used_up() && self.inner.as_ref().is_none_or(|inner| inner.is_free())
     }

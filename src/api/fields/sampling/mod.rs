@@ -18,10 +18,10 @@ use crate::{
     wire::{
         error::ApiError,
         fields::{
-            before::not_positive,
             cache_salt::cache_salt,
             sampling::{MAX_N, SamplingFields, Stop, field::MOST_STOP_STRINGS, rules},
             thinking_budget::thinking_budget,
+            untyped::not_positive,
         },
     },
 };

@@ -30,7 +30,7 @@ use crate::{
                 DerenderChatRequest, DerenderedChat, DerenderedChatChunk, StreamState, WholeChatChoice, WholeChatChunk,
                 WholeDelta,
             },
-            given::GivenChoice,
+            derender_input::GivenChoice,
         },
     },
 };
@@ -66,7 +66,7 @@ async fn derender_chat_completion(
     // Decoding a long answer takes a while, so it has a thread of its own.
     tokio::task::spawn_blocking(move || match request.stream {
         Some(true) => piece(&api, &how, request).map(|chunk| Json(DerenderedChat::Event(Box::new(chunk)))),
-        _ => whole(&api, &how, request).map(|answer| Json(DerenderedChat::Whole(Box::new(answer)))),
+        _ => whole_answer(&api, &how, request).map(|answer| Json(DerenderedChat::Whole(Box::new(answer)))),
     })
     .await
     .map_err(ApiError::internal)?
@@ -98,7 +98,7 @@ impl Derendering {
     }
 }
 
-fn whole(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Result<ChatCompletion, ApiError> {
+fn whole_answer(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Result<ChatCompletion, ApiError> {
     let Some(mut response) = request.generate_response else {
         return Err(missing_of("generate_response", 1));
     };

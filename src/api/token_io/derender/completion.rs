@@ -31,7 +31,7 @@ use crate::{
                 DerenderCompletionRequest, DerenderedCompletion, DerenderedCompletionChunk, PromptIds, PromptTokens,
                 StreamState, WholeCompletionChunk,
             },
-            given::GivenChoice,
+            derender_input::GivenChoice,
         },
     },
 };
@@ -62,7 +62,7 @@ async fn derender_completion(
     // Decoding a long answer takes a while, so it has a thread of its own.
     tokio::task::spawn_blocking(move || match request.stream {
         Some(true) => piece(&api, turn, request).map(|chunk| Json(DerenderedCompletion::Event(Box::new(chunk)))),
-        _ => whole(&api, turn, request).map(|answer| Json(DerenderedCompletion::Whole(Box::new(answer)))),
+        _ => whole_answer(&api, turn, request).map(|answer| Json(DerenderedCompletion::Whole(Box::new(answer)))),
     })
     .await
     .map_err(ApiError::internal)?
@@ -95,7 +95,7 @@ async fn turn(request: Option<CompletionRequest>, api: &Arc<Api>) -> Result<Comp
     CompletionTurn::new(request, &Caller::default(), api).await
 }
 
-fn whole(
+fn whole_answer(
     api: &Arc<Api>,
     mut turn: CompletionTurn,
     request: DerenderCompletionRequest,

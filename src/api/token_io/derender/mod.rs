@@ -22,7 +22,7 @@ use crate::{
         fields::sampling::SamplingFields,
         token_io::{
             derender::StreamState,
-            given::{GivenChoice, GivenUsage, Limits, ToldCount},
+            derender_input::{GivenChoice, GivenUsage, Limits, ToldCount},
         },
     },
 };

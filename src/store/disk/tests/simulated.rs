@@ -13,10 +13,10 @@ use super::super::guard;
 
 /// Survives the processes that use it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Disk(Arc<Mutex<State>>);
+pub(super) struct Disk(Arc<Mutex<DiskState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     bytes: Vec<u8>,
     /// Blocks that were written, as files have holes.
     blocks: BTreeSet<u64>,
@@ -109,12 +109,12 @@ struct Handle {
 }
 
 impl Handle {
-    fn state(&self) -> Result<parking_lot::MutexGuard<'_, State>> {
+    fn state(&self) -> Result<parking_lot::MutexGuard<'_, DiskState>> {
         let state = self.disk.0.lock();
         if state.process == self.process { Ok(state) } else { Err(Error::other("the process is gone")) }
     }
 
-    fn writing(&self) -> Result<parking_lot::MutexGuard<'_, State>> {
+    fn writing(&self) -> Result<parking_lot::MutexGuard<'_, DiskState>> {
         let mut state = self.state()?;
         match &mut state.fault {
             Some((0, kind)) => return Err((*kind).into()),

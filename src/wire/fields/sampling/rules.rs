@@ -10,7 +10,7 @@ use crate::{
         optional,
         scalars::NULLABLE_BOOL,
     },
-    wire::fields::before::{Checked, is_minus_one, is_true, not_negative, refuse},
+    wire::fields::untyped::{Checked, is_minus_one, is_true, not_negative, refuse},
 };
 
 /// How tokens are drawn, how long an answer may be, and how it is decoded, as chats and completions have it.

@@ -10,7 +10,7 @@ use crate::{
     },
     wire::{
         error::ApiError,
-        fields::before::{Checked, given, refuse},
+        fields::untyped::{Checked, non_null, refuse},
     },
 };
 
@@ -73,8 +73,8 @@ pub(crate) const ONE_KIND: &str =
 
 /// Allows one constraint, and none together with a tool that is named; some endpoints name the `field` at fault.
 pub(crate) fn structured_outputs(body: &Node<'_>, field: Option<&'static str>) -> Checked {
-    let Some(outputs) = given(body, "structured_outputs") else { return Ok(()) };
-    let kinds = ["json", "regex", "choice"].into_iter().filter(|kind| given(outputs, kind).is_some()).count();
+    let Some(outputs) = non_null(body, "structured_outputs") else { return Ok(()) };
+    let kinds = ["json", "regex", "choice"].into_iter().filter(|kind| non_null(outputs, kind).is_some()).count();
     if kinds > 1 {
         return match field {
             Some(field) => refuse(field, ONE_KIND),
@@ -94,11 +94,11 @@ pub(crate) fn structured_outputs(body: &Node<'_>, field: Option<&'static str>) -
 pub(crate) fn response_format(body: &Node<'_>) -> Checked {
     let is_schema = |format: &Node<'_>| format.get("type").and_then(Node::as_str) == Some("json_schema");
     let is_tag = |format: &Node<'_>| format.get("type").and_then(Node::as_str) == Some("structural_tag");
-    match given(body, "response_format") {
+    match non_null(body, "response_format") {
         Some(format) if is_tag(format) && !Walk::new(body.text).fits(&RESPONSE_FORMAT, format) => {
             refuse("response_format", "Invalid response_format structural_tag specification.")
         }
-        Some(format) if is_schema(format) && given(format, "json_schema").is_none() => Err(no_schema()),
+        Some(format) if is_schema(format) && non_null(format, "json_schema").is_none() => Err(no_schema()),
         _ => Ok(()),
     }
 }

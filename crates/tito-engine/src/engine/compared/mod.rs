@@ -86,14 +86,14 @@ impl Family {
 
     fn uncompared(&self, key: &str, value: Option<&Value>, up_to: Option<u64>) -> Uncompared {
         let setting = match value {
-            Some(value) => format!("with `{key}` {}", shown(value)),
+            Some(value) => format!("with `{key}` {}", value_excerpt(value)),
             None => format!("without `{key}`"),
         };
         Uncompared::Setting { architecture: self.architecture.to_owned(), setting, up_to }
     }
 }
 
-fn shown(value: &Value) -> String {
+fn value_excerpt(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]),

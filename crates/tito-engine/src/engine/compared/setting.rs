@@ -57,11 +57,11 @@ impl Allowed {
             Self::Null => value.is_null(),
             Self::Is(wanted) => *value == Value::Bool(wanted),
             Self::Word(wanted) => value == wanted,
-            Self::Size | Self::Count => whole(value).is_some(),
+            Self::Size | Self::Count => positive_integer(value).is_some(),
             Self::Number => positive(value),
             Self::RotaryPart => model.turns_whole_pairs(value),
-            Self::SharedWidth => model.shared_width().is_some_and(|width| whole(value) == Some(width)),
-            Self::WindowBeyondContext => whole(value).is_some_and(|window| window >= model.longest()),
+            Self::SharedWidth => model.shared_width().is_some_and(|width| positive_integer(value) == Some(width)),
+            Self::WindowBeyondContext => positive_integer(value).is_some_and(|window| window >= model.longest()),
             Self::AttentionOfLayers => model.each_layer(value, |layer| {
                 layer == "full_attention" || (layer == "sliding_attention" && model.within_window())
             }),
@@ -96,7 +96,7 @@ impl Model<'_> {
     }
 
     fn size(&self, key: &str) -> Option<u64> {
-        self.config.get(key).and_then(whole)
+        self.config.get(key).and_then(positive_integer)
     }
 
     fn shared_width(&self) -> Option<u64> {
@@ -122,7 +122,7 @@ impl Model<'_> {
     }
 }
 
-fn whole(value: &Value) -> Option<u64> {
+fn positive_integer(value: &Value) -> Option<u64> {
     value.as_u64().filter(|number| *number > 0)
 }
 
@@ -133,7 +133,7 @@ fn positive(value: &Value) -> bool {
 /// Whether `value` is longrope, with factors and nothing else; the original length may be repeated.
 fn is_longrope(value: &Value) -> bool {
     let factors = |value: &Value| value.as_array().is_some_and(|factors| factors.iter().all(positive));
-    let is_setting = |value: &Value| factors(value) || whole(value).is_some();
+    let is_setting = |value: &Value| factors(value) || positive_integer(value).is_some();
     let keys = ["long_factor", "short_factor"];
     let factors_hold = keys.iter().all(|key| value.get(*key).is_some_and(factors));
     let repeated = ["long_factor", "short_factor", ORIGINAL_LENGTH];

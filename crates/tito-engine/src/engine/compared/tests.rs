@@ -166,7 +166,7 @@ fn what_is_right_for_short_sequences_only_is_served_for_short_sequences_only() {
 
 #[test]
 fn long_values_are_shown_in_part() {
-    let shown = super::shown(&json!(vec!["é"; 100]));
+    let shown = super::value_excerpt(&json!(vec!["é"; 100]));
     assert_eq!(shown.chars().count(), super::SHOWN + 1);
     assert!(shown.ends_with('…'));
 }

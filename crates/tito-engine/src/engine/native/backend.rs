@@ -228,7 +228,7 @@ impl From<NoRoom> for WeightsError {
 /// least as great as one of them.
 pub(crate) trait Consumer: Sync {
     /// Takes all logits of a row. They may be overwritten.
-    fn whole(&self, row: usize, logits: &mut [f32]);
+    fn take_row(&self, row: usize, logits: &mut [f32]);
     /// The temperature of the summary of a row that may be taken in parts.
     fn temperature(&self, _row: usize) -> Option<f64> {
         None
@@ -250,7 +250,7 @@ pub(crate) trait Consumer: Sync {
 
 /// A function takes whole rows.
 impl<F: Fn(usize, &mut [f32]) + Sync> Consumer for F {
-    fn whole(&self, row: usize, logits: &mut [f32]) {
+    fn take_row(&self, row: usize, logits: &mut [f32]) {
         self(row, logits);
     }
 }

@@ -9,7 +9,7 @@ use super::{
     NativeEngine,
     backend::NoRoom,
     executor::{Command, Controlled},
-    gone,
+    thread_is_gone,
 };
 use crate::{
     engine::{
@@ -29,8 +29,8 @@ fn ask<'a, T: Send + 'static, E: From<EngineError> + Send + 'static>(
     let command = Command::Control(Box::new(move |thread| _ = answer.send(call(thread))));
     let sent = engine.commands.send(command);
     async move {
-        sent.map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?
+        sent.map_err(|_| thread_is_gone())?;
+        answered.await.map_err(|_| thread_is_gone())?
     }
     .boxed()
 }

@@ -118,7 +118,7 @@ impl Job<'_> {
 
 /// Which part of a row comes next, where the row is taken in parts.
 #[derive(Debug, Default)]
-enum Part {
+enum RowPart {
     #[default]
     Nothing,
     Summary(Skim),
@@ -128,7 +128,7 @@ enum Part {
 /// A row of logits, and how far it has come.
 struct Row<'a> {
     job: Job<'a>,
-    part: Mutex<Part>,
+    part: Mutex<RowPart>,
     made: OnceLock<Result<Made, SampleError>>,
 }
 
@@ -161,7 +161,7 @@ impl Row<'_> {
 }
 
 impl Consumer for Jobs<'_> {
-    fn whole(&self, row: usize, logits: &mut [f32]) {
+    fn take_row(&self, row: usize, logits: &mut [f32]) {
         let row = &self.0[row];
         row.set(row.job.run(logits));
     }
@@ -174,23 +174,24 @@ impl Consumer for Jobs<'_> {
         let row = &self.0[row];
         let skim = row.job.sampler()?.lock().skim(summary)?;
         let blocks = skim.blocks().to_vec();
-        *row.part.lock() = Part::Summary(skim);
+        *row.part.lock() = RowPart::Summary(skim);
         Some(blocks)
     }
 
     fn blocks(&self, row: usize, logits: &[f32]) -> f32 {
         let row = &self.0[row];
         let mut part = row.part.lock();
-        let Part::Summary(skim) = &*part else { unreachable!("blocks follow a summary") };
+        let RowPart::Summary(skim) = &*part else { unreachable!("blocks follow a summary") };
         let skimmed = skim.pick(logits);
         let logit = skimmed.logit();
-        *part = Part::Token(skimmed);
+        *part = RowPart::Token(skimmed);
         logit
     }
 
     fn at_least(&self, row: usize, count: u32) {
         let row = &self.0[row];
-        let (Part::Token(skimmed), Some(sampler)) = (std::mem::take(&mut *row.part.lock()), row.job.sampler()) else {
+        let (RowPart::Token(skimmed), Some(sampler)) = (std::mem::take(&mut *row.part.lock()), row.job.sampler())
+        else {
             unreachable!("a count follows a token")
         };
         row.set(Ok(Made::Step(sampler.lock().conclude(skimmed, count))));

@@ -52,7 +52,7 @@ use self::{
     cuda::{DeviceBackend, Gpu},
     executor::{Command, Entry, Executor},
     model::{AdapterSites, ConfigError, Model, ModelShape, Room},
-    room::Wanted,
+    room::MemoryNeeds,
     scheduler::{Bounds, Scheduler},
     status::Status,
     weights::{Weights, WeightsError},
@@ -203,7 +203,7 @@ impl NativeEngine {
         let Loading { settings, shape, weights, pool, progress } = loading;
         let (device, backend) = plan::on_processor(settings, pool)?;
         let bytes = settings.kv_cache_bytes;
-        let room = wanted(settings, &backend, &shape).divide(bytes)?;
+        let room = memory_needs(settings, &backend, &shape).divide(bytes)?;
         let model = Model::load(backend, shape, weights, progress)?;
         Self::serve(settings, device, model, bytes, room)
     }
@@ -222,7 +222,7 @@ impl NativeEngine {
         let backend = if deterministic { backend.deterministic() } else { backend };
         let is_coded = matches!(settings.source, WeightsSource::Coded(_));
         let backend = if is_coded { backend.keeping_codes() } else { backend };
-        let wanted = wanted(settings, &backend, &shape);
+        let wanted = memory_needs(settings, &backend, &shape);
         if memory_share.is_none() {
             wanted.divide(settings.kv_cache_bytes)?;
         }
@@ -329,20 +329,20 @@ impl NativeEngine {
         let entry = Entry { id, claimant: ticket.claimant.clone(), arrived: ticket.arrived };
         let outputs = Outputs { ticket, receiver, commands, status, ended: false };
         let start = Command::Start { entry, request, outputs: sender };
-        self.commands.send(start).map_err(|_| gone())?;
+        self.commands.send(start).map_err(|_| thread_is_gone())?;
         Ok(outputs)
     }
 }
 
 /// The thread ended without saying why.
-fn gone() -> EngineError {
+fn thread_is_gone() -> EngineError {
     EngineError::Failed("the engine's thread is gone".to_owned())
 }
 /// What there is to be room for.
-fn wanted<B: Backend>(settings: &NativeSettings, backend: &B, shape: &ModelShape) -> Wanted {
+fn memory_needs<B: Backend>(settings: &NativeSettings, backend: &B, shape: &ModelShape) -> MemoryNeeds {
     let (block_bytes, slot_bytes) = (Model::block_bytes(backend, shape), Model::<B>::slot_bytes(shape));
     let NativeSettings { max_num_seqs, max_model_len, .. } = *settings;
-    Wanted { block_bytes, slot_bytes, max_num_seqs, max_model_len }
+    MemoryNeeds { block_bytes, slot_bytes, max_num_seqs, max_model_len }
 }
 
 /// The outputs of a sequence. Dropping them aborts the sequence.
@@ -364,7 +364,7 @@ impl Stream for Outputs {
         let output = match output {
             // A request that is sent while the thread ends may be lost with the thread; its stream must not end as if
             // all were well.
-            None if !self.ended => Some(Err(self.status.health().err().unwrap_or_else(gone))),
+            None if !self.ended => Some(Err(self.status.health().err().unwrap_or_else(thread_is_gone))),
             output => output,
         };
         self.ended |= matches!(output, Some(Ok(EngineOutput::Finished(_)) | Err(_)));

@@ -8,8 +8,9 @@ use super::{
     backend::BLOCK_TOKENS,
     cpu::{CpuBackend, Pool, Precision},
     cuda::Gpu,
+    memory_needs,
     model::ModelShape,
-    processor, wanted,
+    processor,
     weights::{self, GgufWeights, Rounded, Weights, WeightsError},
 };
 use crate::gguf::GgufFile;
@@ -36,7 +37,7 @@ pub fn plan(settings: &NativeSettings, there: bool) -> Result<Plan, LoadError> {
     match settings.device {
         Device::Cpu => {
             let (device, backend) = on_processor(settings, pool)?;
-            let wanted = wanted(settings, &backend, &shape);
+            let wanted = memory_needs(settings, &backend, &shape);
             let room = wanted.divide(settings.kv_cache_bytes)?;
             let cached_tokens = Some(room.blocks.saturating_mul(BLOCK_TOKENS));
             Ok(Plan { device, cached_tokens, state_bytes: wanted.slot_bytes })

@@ -15,7 +15,7 @@ const MOST_PLACES: usize = u32::MAX as usize / 2;
 
 /// What a model keeps of the past, and of how many sequences.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct MemoryNeeds {
     /// The memory of a block of all layers; 0 where none has keys and values.
     pub(super) block_bytes: usize,
     /// The memory of a slot of all layers; 0 where none has a recurrent state.
@@ -26,7 +26,7 @@ pub(super) struct Wanted {
     pub(super) max_model_len: usize,
 }
 
-impl Wanted {
+impl MemoryNeeds {
     /// Divides so many bytes.
     pub(super) fn divide(self, bytes: u64) -> Result<Room, LoadError> {
         let Self { block_bytes, slot_bytes, .. } = self;
@@ -64,45 +64,45 @@ impl Wanted {
 mod tests {
     use super::*;
 
-    fn wanted(block_bytes: usize, slot_bytes: usize) -> Wanted {
-        Wanted { block_bytes, slot_bytes, max_num_seqs: 4, max_model_len: 100 }
+    fn memory_needs(block_bytes: usize, slot_bytes: usize) -> MemoryNeeds {
+        MemoryNeeds { block_bytes, slot_bytes, max_num_seqs: 4, max_model_len: 100 }
     }
 
-    fn divided(wanted: Wanted, bytes: u64) -> Option<(usize, usize)> {
+    fn divided(wanted: MemoryNeeds, bytes: u64) -> Option<(usize, usize)> {
         wanted.divide(bytes).ok().map(|room| (room.blocks, room.slots))
     }
 
     #[test]
     fn without_states_all_memory_is_for_blocks() {
-        assert_eq!(divided(wanted(10, 0), 99), Some((9, 0)));
-        assert_eq!(divided(wanted(10, 0), 9), None);
-        assert_eq!(divided(wanted(1, 0), u64::MAX), Some((u32::MAX as usize / 2, 0)));
+        assert_eq!(divided(memory_needs(10, 0), 99), Some((9, 0)));
+        assert_eq!(divided(memory_needs(10, 0), 9), None);
+        assert_eq!(divided(memory_needs(1, 0), u64::MAX), Some((u32::MAX as usize / 2, 0)));
     }
 
     #[test]
     fn states_of_all_that_run_and_as_many_copies_come_first_but_take_half_at_most() {
-        assert_eq!(divided(wanted(10, 100), 10_000), Some((920, 8)));
-        assert_eq!(divided(wanted(10, 100), 1_000), Some((50, 5)));
-        assert_eq!(divided(wanted(10, 100), 399), Some((19, 2)), "two in any case");
-        assert_eq!(divided(wanted(10, 100), 210), Some((1, 2)));
+        assert_eq!(divided(memory_needs(10, 100), 10_000), Some((920, 8)));
+        assert_eq!(divided(memory_needs(10, 100), 1_000), Some((50, 5)));
+        assert_eq!(divided(memory_needs(10, 100), 399), Some((19, 2)), "two in any case");
+        assert_eq!(divided(memory_needs(10, 100), 210), Some((1, 2)));
     }
 
     #[test]
     fn a_model_with_states_only_has_blocks_for_every_sequence_that_may_run() {
-        assert_eq!(divided(wanted(0, 100), 10_000), Some((16, 8)));
-        assert_eq!(divided(wanted(0, 100), 399), Some((16, 3)));
-        assert_eq!(divided(wanted(0, 100), 199), None);
-        let endless = Wanted { max_model_len: usize::MAX, ..wanted(0, 100) };
+        assert_eq!(divided(memory_needs(0, 100), 10_000), Some((16, 8)));
+        assert_eq!(divided(memory_needs(0, 100), 399), Some((16, 3)));
+        assert_eq!(divided(memory_needs(0, 100), 199), None);
+        let endless = MemoryNeeds { max_model_len: usize::MAX, ..memory_needs(0, 100) };
         assert_eq!(divided(endless, 200), Some((u32::MAX as usize / 2, 2)));
     }
 
     #[test]
     fn a_refusal_says_what_would_be_enough() {
-        let refused = |wanted: Wanted, bytes| wanted.divide(bytes).unwrap_err().to_string();
+        let refused = |wanted: MemoryNeeds, bytes| wanted.divide(bytes).unwrap_err().to_string();
         assert_eq!(
-            refused(wanted(10, 100), 209),
+            refused(memory_needs(10, 100), 209),
             "a KV cache of 209 bytes is too small; one block takes 10 bytes, two recurrent states take 200 bytes"
         );
-        assert_eq!(refused(wanted(10, 0), 9), "a KV cache of 9 bytes is too small; one block takes 10 bytes");
+        assert_eq!(refused(memory_needs(10, 0), 9), "a KV cache of 9 bytes is too small; one block takes 10 bytes");
     }
 }

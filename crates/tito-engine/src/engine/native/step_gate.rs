@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{
     executor::{Command, Controlled},
-    gone,
+    thread_is_gone,
 };
 use crate::engine::EngineError;
 
@@ -60,7 +60,7 @@ impl StepGate {
     ) -> Result<T, EngineError> {
         let (answer, answered) = oneshot::channel();
         let command = Command::Control(Box::new(move |thread| call(thread, answer)));
-        self.commands.send(command).map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())
+        self.commands.send(command).map_err(|_| thread_is_gone())?;
+        answered.await.map_err(|_| thread_is_gone())
     }
 }

@@ -59,7 +59,7 @@ impl Routed {
         let mut routes = Vec::new();
         for position in std::mem::replace(&mut self.next, computed)..computed {
             for mixture in 0..self.shape.mixtures.len() {
-                match self.given.as_ref().and_then(|given| given.of(position, mixture)) {
+                match self.given.as_ref().and_then(|given| given.experts(position, mixture)) {
                     Some(given) => routes.extend(given),
                     None => routes.extend(self.own(position + mixture)),
                 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::weights::{FileError, header::shown};
+use crate::weights::{FileError, header::quoted_excerpt};
 
 /// Why a delta cannot be read or applied.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ pub enum DeltaError {
 impl DeltaError {
     /// What is wrong with a file, on one line.
     pub(super) fn format(path: &Path, reason: &str) -> Self {
-        Self::Format { path: path.to_owned(), reason: shown(reason) }
+        Self::Format { path: path.to_owned(), reason: quoted_excerpt(reason) }
     }
 
     /// A file that cannot be read.

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use super::{Delta, Patch, digest::Algorithm, error::DeltaError, number, patch::Encoding, payload::PayloadFile};
 use crate::{
     files,
-    weights::{fault, header::shown},
+    weights::{fault, header::quoted_excerpt},
 };
 
 /// The name of the index.
@@ -85,7 +85,7 @@ fn read_files(
         let name = entry.map_err(DeltaError::read(directory))?.file_name();
         let name = name.to_string_lossy();
         if name.ends_with(".safetensors") && !name.starts_with('.') && !named.contains(name.as_ref()) {
-            return Err(wrong(&format!("it does not name {}, which is beside it", shown(&name))));
+            return Err(wrong(&format!("it does not name {}, which is beside it", quoted_excerpt(&name))));
         }
     }
     let mut patches = BTreeMap::new();
@@ -93,10 +93,10 @@ fn read_files(
         let file = PayloadFile::open(directory, name)?;
         for tensor in file.header().tensors() {
             if weight_map.get(&tensor.name).is_none_or(|file| file != name) {
-                return Err(wrong(&format!("it does not say that {} is in {name}", shown(&tensor.name))));
+                return Err(wrong(&format!("it does not say that {} is in {name}", quoted_excerpt(&tensor.name))));
             }
             let Some(checksum) = file.header().notes().get(&tensor.name) else {
-                let reason = format!("it has no checksum of tensor {}", shown(&tensor.name));
+                let reason = format!("it has no checksum of tensor {}", quoted_excerpt(&tensor.name));
                 return Err(DeltaError::format(file.path(), &reason));
             };
             let (payload, checksum) = (file.payload(tensor)?, checksum.clone());
@@ -104,7 +104,7 @@ fn read_files(
         }
     }
     match weight_map.keys().find(|name| !patches.contains_key(*name)) {
-        Some(name) => Err(wrong(&format!("it names tensor {}, which no file holds", shown(name)))),
+        Some(name) => Err(wrong(&format!("it names tensor {}, which no file holds", quoted_excerpt(name)))),
         None => Ok(patches),
     }
 }

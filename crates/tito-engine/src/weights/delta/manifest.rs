@@ -18,7 +18,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use super::{Delta, Patch, digest::Algorithm, error::DeltaError, number, patch::Encoding, payload::PayloadFile};
 use crate::{
     files,
-    weights::{Layout, WeightDtype, fault, header::shown},
+    weights::{Layout, WeightDtype, fault, header::quoted_excerpt},
 };
 
 /// The name of the manifest.
@@ -86,16 +86,17 @@ pub(super) fn read(directory: &Path) -> Result<Delta, DeltaError> {
     let mut used = BTreeSet::new();
     for record in &manifest.tensors {
         let file = files.get(record.payload_file.as_str()).ok_or_else(|| {
-            wrong(&format!("tensor {} is in a file that is not among its files", shown(&record.name)))
+            wrong(&format!("tensor {} is in a file that is not among its files", quoted_excerpt(&record.name)))
         })?;
-        let change = record.patch(file).map_err(|reason| wrong(&format!("tensor {} {reason}", shown(&record.name))))?;
+        let change =
+            record.patch(file).map_err(|reason| wrong(&format!("tensor {} {reason}", quoted_excerpt(&record.name))))?;
         used.insert((record.payload_file.as_str(), record.payload_key.as_str()));
         if patches.insert(record.name.clone(), change).is_some() {
-            return Err(wrong(&format!("tensor {} is in it twice", shown(&record.name))));
+            return Err(wrong(&format!("tensor {} is in it twice", quoted_excerpt(&record.name))));
         }
     }
     if let Some((name, _)) = files.iter().find(|(name, file)| !file.is_used(name, &used)) {
-        return Err(wrong(&format!("{} holds a patch that it does not name", shown(name))));
+        return Err(wrong(&format!("{} holds a patch that it does not name", quoted_excerpt(name))));
     }
     let (version, base_version) = (manifest.version, manifest.base_version);
     Ok(Delta { directory: directory.to_owned(), version, base_version, encoding: Encoding::Xor, patches })
@@ -127,7 +128,7 @@ impl Record {
             return Err(format!("has the shape {shape:?} of {} and {bytes} bytes, which do not agree", self.dtype));
         }
         let tensor = file.header().tensor(&self.payload_key);
-        let tensor = tensor.ok_or_else(|| format!("has no patch in {}", shown(&self.payload_file)))?;
+        let tensor = tensor.ok_or_else(|| format!("has no patch in {}", quoted_excerpt(&self.payload_file)))?;
         let payload = file.payload(tensor).map_err(|error| format!("cannot be patched: {error}"))?;
         if payload.length() != self.compressed_num_bytes {
             let (found, said) = (payload.length(), self.compressed_num_bytes);

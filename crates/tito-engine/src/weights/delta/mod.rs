@@ -29,7 +29,7 @@ pub use self::{
 use self::{digest::Algorithm, patch::Encoding, payload::Payload};
 use super::{
     Layout, WeightTensor,
-    header::{NOT_A_VERSION, shown},
+    header::{NOT_A_VERSION, quoted_excerpt},
 };
 
 /// What a directory of a version holds.
@@ -144,22 +144,25 @@ impl Delta {
         if let Some(expected) = patch.layout.as_ref().and_then(Layout::bytes)
             && expected != bytes.len()
         {
-            let reason = format!("tensor {} has {expected} bytes there, and {} here", shown(name), bytes.len());
+            let reason =
+                format!("tensor {} has {expected} bytes there, and {} here", quoted_excerpt(name), bytes.len());
             return Err(DeltaError::format(file, &reason));
         }
         let packed = patch.payload.open().map_err(DeltaError::read(file))?;
         let mut hasher = patch.algorithm.hasher();
         let applied = self.encoding.apply(packed, &mut bytes, &mut hasher);
-        applied.map_err(|reason| DeltaError::format(file, &format!("the patch of tensor {} {reason}", shown(name))))?;
+        applied.map_err(|reason| {
+            DeltaError::format(file, &format!("the patch of tensor {} {reason}", quoted_excerpt(name)))
+        })?;
         let found = hasher.finish();
         if found != patch.checksum {
             return Err(DeltaError::Checksum {
-                name: shown(name),
+                name: quoted_excerpt(name),
                 directory: self.directory.clone(),
                 base_version: self.base_version,
                 algorithm: patch.algorithm.name(),
                 found,
-                expected: shown(&patch.checksum),
+                expected: quoted_excerpt(&patch.checksum),
             });
         }
         Ok(bytes)
@@ -182,7 +185,7 @@ impl Delta {
             let (of, dimensions) = (there.dtype.name(), &there.shape);
             let reason = format!(
                 "tensor {} is of {of} and has the shape {dimensions:?} there; here it is of {} and has the shape {shape:?}",
-                shown(&name),
+                quoted_excerpt(&name),
                 dtype.name()
             );
             return Err(DeltaError::format(&self.directory, &reason));

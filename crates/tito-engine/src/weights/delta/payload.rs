@@ -12,7 +12,7 @@ use safetensors::Dtype;
 use super::error::DeltaError;
 use crate::{
     files,
-    weights::{Header, HeaderTensor, SafetensorsFile, file::is_beside, header::shown},
+    weights::{Header, HeaderTensor, SafetensorsFile, file::is_beside, header::quoted_excerpt},
 };
 
 /// A file of patches.
@@ -46,7 +46,7 @@ impl PayloadFile {
     /// Where the patch of this tensor is.
     pub(super) fn payload(&self, tensor: &HeaderTensor) -> Result<Payload, DeltaError> {
         if tensor.dtype != Dtype::U8 || tensor.shape.len() != 1 {
-            let reason = format!("tensor {} is not a vector of bytes, as patches are", shown(&tensor.name));
+            let reason = format!("tensor {} is not a vector of bytes, as patches are", quoted_excerpt(&tensor.name));
             return Err(DeltaError::format(self.path(), &reason));
         }
         let (start, length) = (self.0.start(tensor), tensor.range.len() as u64);

@@ -5,7 +5,7 @@
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::{PeftError, fault, shown};
+use super::{PeftError, fault, quoted_excerpt};
 
 /// What of an adapter's settings its arithmetic depends on.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ const HARMLESS_INITS: [&str; 5] = ["gaussian", "eva", "orthogonal", "mica", "lor
 impl Config {
     /// Reads the text of `adapter_config.json`.
     pub(super) fn parse(text: &[u8]) -> Result<Self, PeftError> {
-        Self::read(text).map_err(|reason| PeftError::Config(shown(&reason)))
+        Self::read(text).map_err(|reason| PeftError::Config(quoted_excerpt(&reason)))
     }
 
     fn read(text: &[u8]) -> Result<Self, String> {
@@ -62,7 +62,7 @@ impl Config {
             None => return Err("`peft_type` is missing".to_owned()),
         }
         refuse_others(&config)?;
-        let rank = whole(&config, "r")?.ok_or("`r` is missing")?;
+        let rank = positive_integer(&config, "r")?.ok_or("`r` is missing")?;
         let alpha = number(&config, "lora_alpha")?.ok_or("`lora_alpha` is missing")?;
         let rank_stabilised = match config.get("use_rslora") {
             None | Some(Value::Null) => false,
@@ -72,7 +72,7 @@ impl Config {
         Ok(Self {
             rank,
             alpha,
-            ranks: patterns(&config, "rank_pattern", whole)?,
+            ranks: patterns(&config, "rank_pattern", positive_integer)?,
             alphas: patterns(&config, "alpha_pattern", number)?,
             rank_stabilised,
         })
@@ -127,7 +127,7 @@ fn is_off(value: &Value) -> bool {
 }
 
 /// A number of at least 1 that has no fraction.
-fn whole(config: &Map<String, Value>, name: &str) -> Result<Option<usize>, String> {
+fn positive_integer(config: &Map<String, Value>, name: &str) -> Result<Option<usize>, String> {
     let Some(value) = config.get(name) else { return Ok(None) };
     let whole = value.as_u64().and_then(|whole| usize::try_from(whole).ok()).filter(|whole| *whole > 0);
     whole.map(Some).ok_or_else(|| format!("`{name}` is not a whole number of at least 1"))

@@ -19,7 +19,7 @@ use std::{io, path::PathBuf};
 
 use bytes::Bytes;
 
-use super::{SafetensorsStream, WeightTensor, fault, header::shown, stream::StreamError};
+use super::{SafetensorsStream, WeightTensor, fault, header::quoted_excerpt, stream::StreamError};
 use crate::files::Directory;
 use config::Config;
 

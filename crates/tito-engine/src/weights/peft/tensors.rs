@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{PeftKind, PeftModule, WeightTensor, config::Config, shown};
+use super::{PeftKind, PeftModule, WeightTensor, config::Config, quoted_excerpt};
 
 /// How PEFT begins the names of a model's modules.
 const PREFIX: &str = "base_model.model.";
@@ -38,10 +38,10 @@ struct Found {
 pub(super) fn modules(config: &Config, tensors: Vec<WeightTensor>) -> Result<Vec<PeftModule>, String> {
     let mut found: BTreeMap<String, Found> = BTreeMap::new();
     for tensor in tensors {
-        let (module, kind, role) = told(&tensor.name)?;
+        let (module, kind, role) = module_and_role(&tensor.name)?;
         let entry = found.entry(module).or_default();
         if kind.is_some() && entry.kind.is_some() && entry.kind != kind {
-            return Err(format!("{} is of a module that has matrices of another kind", shown(&tensor.name)));
+            return Err(format!("{} is of a module that has matrices of another kind", quoted_excerpt(&tensor.name)));
         }
         entry.kind = entry.kind.or(kind);
         match role {
@@ -57,19 +57,19 @@ pub(super) fn modules(config: &Config, tensors: Vec<WeightTensor>) -> Result<Vec
 }
 
 /// The module of a tensor, of which kind the module is if the tensor says so, and what the tensor is to it.
-fn told(name: &str) -> Result<(String, Option<PeftKind>, Role), String> {
+fn module_and_role(name: &str) -> Result<(String, Option<PeftKind>, Role), String> {
     let Some(rest) = name.strip_prefix(PREFIX) else {
-        return Err(format!("{} does not begin with {PREFIX}", shown(name)));
+        return Err(format!("{} does not begin with {PREFIX}", quoted_excerpt(name)));
     };
     let end = ENDS.iter().find_map(|(end, kind, role)| Some((rest.strip_suffix(end)?.to_owned(), *kind, *role)));
     end.ok_or_else(|| {
         let served = "served are lora_A and lora_B, and lora_embedding_A and lora_embedding_B";
-        format!("{} is not a matrix of LoRA ({served})", shown(name))
+        format!("{} is not a matrix of LoRA ({served})", quoted_excerpt(name))
     })
 }
 
 fn module(config: &Config, name: String, found: Found) -> Result<PeftModule, String> {
-    let called = shown(&name);
+    let called = quoted_excerpt(&name);
     let Found { kind: Some(kind), a, b, base } = found else {
         return Err(format!("{called} has weights of the base model, and no matrices of LoRA"));
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     order::{ByKeyHead, Order},
-    tensors::{Change, Groups, Layout, NamedTensor, Part, Source},
+    tensors::{Change, Groups, Layout, NamedTensor, Source, TablePart},
 };
 
 /// A length.
@@ -87,10 +87,10 @@ impl Sizes {
     }
 
     pub(super) fn get(&self, dim: Dim) -> usize {
-        self.known(dim).expect("a family sets the lengths that its tensors have")
+        self.find(dim).expect("a family sets the lengths that its tensors have")
     }
 
-    pub(super) fn known(&self, dim: Dim) -> Option<usize> {
+    pub(super) fn find(&self, dim: Dim) -> Option<usize> {
         self.0.get(&dim).copied()
     }
 
@@ -219,7 +219,7 @@ impl Line {
             }
             From::Groups(table) => {
                 let sources = table.parts.iter().flat_map(|(name, dims, _)| source(name, sizes.shape(dims))).collect();
-                let part = |(columns, turned): PartDims| Part { columns: sizes.get(columns), turned };
+                let part = |(columns, turned): PartDims| TablePart { columns: sizes.get(columns), turned };
                 let parts = table.parts.iter().map(|(_, _, dims)| part(*dims)).collect();
                 let Table { alternate, turned, .. } = *table;
                 one(sources, Layout::Groups(Groups { count: sizes.get(table.count), parts, alternate, turned }))

@@ -13,7 +13,7 @@ mod tensors;
 #[cfg(test)]
 pub(crate) use order::{ByKeyHead, Order};
 use serde_json::{Map, Value, json};
-pub(crate) use tensors::{Groups, Layout, NamedTensor, Part, Source};
+pub(crate) use tensors::{Groups, Layout, NamedTensor, Source, TablePart};
 
 use super::{GgufError, GgufFile, MOST_POSITIONS};
 use crate::TokenId;
@@ -24,7 +24,7 @@ impl GgufFile {
         let architecture = self.architecture()?;
         let mut config = Map::new();
         let mut model_type = architecture;
-        if let Some(family) = families::named(architecture) {
+        if let Some(family) = families::find(architecture) {
             config.insert("architectures".to_owned(), json!([family.class]));
             model_type = family.model_type;
         }

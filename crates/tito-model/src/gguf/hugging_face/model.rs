@@ -332,7 +332,7 @@ impl<'a> Model<'a> {
     /// A table has a line for each expert, so that there must not be more than the file says elsewhere.
     fn believe_experts(&self, layer: usize) -> Result<(), GgufError> {
         let name = format!("blk.{layer}.ffn_gate_inp.weight");
-        let (Some(info), Some(experts)) = (self.file.content.tensors.get(&name), self.sizes.known(Dim::Experts)) else {
+        let (Some(info), Some(experts)) = (self.file.content.tensors.get(&name), self.sizes.find(Dim::Experts)) else {
             return Ok(());
         };
         let expected = [experts, self.sizes.get(Dim::Hidden)];

@@ -45,7 +45,7 @@ impl<'a> Settings<'a> {
         self.known.borrow_mut().extend(names.iter().map(|name| (*name).to_owned()));
     }
 
-    fn known(&self, name: &str) -> String {
+    fn key_of(&self, name: &str) -> String {
         self.ignore(&[name]);
         self.key(name)
     }
@@ -56,23 +56,23 @@ impl<'a> Settings<'a> {
     }
 
     pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, GgufError> {
-        self.metadata.text(&self.known(name))
+        self.metadata.text(&self.key_of(name))
     }
 
     pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, GgufError> {
-        self.metadata.flag(&self.known(name))
+        self.metadata.flag(&self.key_of(name))
     }
 
     pub(super) fn size(&self, name: &str) -> Result<Option<usize>, GgufError> {
-        self.metadata.size(&self.known(name))
+        self.metadata.size(&self.key_of(name))
     }
 
     pub(super) fn required_size(&self, name: &str) -> Result<usize, GgufError> {
-        self.metadata.required_size(&self.known(name))
+        self.metadata.required_size(&self.key_of(name))
     }
 
     pub(super) fn float(&self, name: &str) -> Result<Option<f64>, GgufError> {
-        self.metadata.float(&self.known(name))
+        self.metadata.float(&self.key_of(name))
     }
 
     pub(super) fn required_float(&self, name: &str) -> Result<f64, GgufError> {
@@ -81,12 +81,12 @@ impl<'a> Settings<'a> {
 
     /// One flag for each layer.
     pub(super) fn flags(&self, name: &str) -> Result<Option<Vec<bool>>, GgufError> {
-        self.metadata.flags(&self.known(name))
+        self.metadata.flags(&self.key_of(name))
     }
 
     /// One number for each of so many layers, where one alone counts for all of them.
     pub(super) fn sizes(&self, name: &str, layers: usize) -> Result<Vec<usize>, GgufError> {
-        let key = self.known(name);
+        let key = self.key_of(name);
         if self.metadata.is_list(&key) {
             let invalid = || GgufError::Invalid { key: key.clone(), expected: "a size for each layer" };
             let listed = self.metadata.required_integers(&key)?;
@@ -98,12 +98,12 @@ impl<'a> Settings<'a> {
 
     /// One number for each layer.
     pub(super) fn required_integers(&self, name: &str) -> Result<Vec<i64>, GgufError> {
-        self.metadata.required_integers(&self.known(name))
+        self.metadata.required_integers(&self.key_of(name))
     }
 
     /// Refuses a setting that is there with any other value than these, of which the first stands for none.
     pub(super) fn only(&self, name: &str, values: &[f64]) -> Result<(), GgufError> {
-        let key = self.known(name);
+        let key = self.key_of(name);
         let value = self.metadata.number(&key)?.unwrap_or(values[0]);
         if values.iter().any(|known| (value - known).abs() < f64::EPSILON) {
             return Ok(());

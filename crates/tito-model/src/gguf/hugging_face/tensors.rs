@@ -29,8 +29,8 @@ pub(crate) struct NamedTensor {
 
 impl NamedTensor {
     /// A tensor whose numbers are settings.
-    pub(super) fn said(name: String, shape: &[usize], numbers: Vec<f32>) -> Self {
-        Self { name, shape: shape.to_vec(), sources: Vec::new(), layout: Layout::Said(numbers), change: None }
+    pub(super) fn of_numbers(name: String, shape: &[usize], numbers: Vec<f32>) -> Self {
+        Self { name, shape: shape.to_vec(), sources: Vec::new(), layout: Layout::Numbers(numbers), change: None }
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum Layout {
     /// It is so many tables, each put together of the same parts of every source.
     Groups(Groups),
     /// It is none of the file's: settings say its numbers.
-    Said(Vec<f32>),
+    Numbers(Vec<f32>),
 }
 
 /// Tables that are put together of parts, one from each source.
@@ -75,7 +75,7 @@ pub(crate) struct Groups {
     /// How many there are.
     pub(crate) count: usize,
     /// Each source, as it is put into a table.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<TablePart>,
     /// Whether the rows of parts alternate, rather than follow part by part.
     pub(crate) alternate: bool,
     /// Whether the table is turned in the end.
@@ -84,7 +84,7 @@ pub(crate) struct Groups {
 
 /// A part of a table: some numbers of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct TablePart {
     /// The length of its rows in the file.
     pub(crate) columns: usize,
     /// Whether it is turned first.

@@ -17,7 +17,7 @@ use crate::json::{Integer, Value, wire::VALUE};
 pub(super) const RAW: &str = "$serde_json::private::RawValue";
 
 /// An integer of any size, as the visitor of [`Value`] takes it.
-pub(super) fn whole<'de, V: Visitor<'de>>(value: &Integer, visitor: V) -> Result<V::Value, Error> {
+pub(super) fn visit_integer<'de, V: Visitor<'de>>(value: &Integer, visitor: V) -> Result<V::Value, Error> {
     match value.to_i128() {
         Some(value) => visitor.visit_i128(value),
         // No text has bytes of any other meaning.
@@ -67,7 +67,7 @@ impl<'de> Deserializer<'de> for Scalar<'de> {
         match name {
             RAW => visitor.visit_map(Raw { text: Some(Cow::Borrowed(self.text)) }),
             VALUE => match Value::parse(self.text) {
-                Ok(Value::Int(value)) => whole(&value, visitor),
+                Ok(Value::Int(value)) => visit_integer(&value, visitor),
                 Ok(Value::Float(value)) => visitor.visit_f64(value),
                 _ => self.deserialize_any(visitor),
             },

@@ -14,8 +14,8 @@ use serde::{
 };
 use serde_json::Error;
 
-use super::{Items, Kind, Node, Rewrites, wire::VALUE};
-use leaf::{Ids, RAW, Raw, Scalar, number, whole};
+use super::{Items, Node, NodeKind, Rewrites, wire::VALUE};
+use leaf::{Ids, RAW, Raw, Scalar, number, visit_integer};
 
 /// How deeply `serde_json` reads lists and objects.
 const MAX_DEPTH: u8 = 128;
@@ -36,7 +36,7 @@ impl<'de, 'a> Reader<'de, 'a> {
     }
 
     fn scalar(self) -> Option<Scalar<'de>> {
-        self.rewrites.of(self.node).map(|text| Scalar { text })
+        self.rewrites.replacement(self.node).map(|text| Scalar { text })
     }
 
     fn inner(self) -> Result<Self, Error> {
@@ -70,11 +70,11 @@ impl<'de, 'a> Reader<'de, 'a> {
     /// The value with numbers as Python has them, for [`super::Value`]; it may be nested as deeply as a document.
     fn exactly<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match &self.node.kind {
-            Kind::Int(value) => whole(value, visitor),
-            Kind::Float(value) => visitor.visit_f64(*value),
-            Kind::List(items) => self.list(items, visitor),
-            Kind::Object(entries) => self.object(entries, visitor),
-            Kind::Null | Kind::Bool(_) | Kind::String(_) => self.deserialize_any(visitor),
+            NodeKind::Int(value) => visit_integer(value, visitor),
+            NodeKind::Float(value) => visitor.visit_f64(*value),
+            NodeKind::List(items) => self.list(items, visitor),
+            NodeKind::Object(entries) => self.object(entries, visitor),
+            NodeKind::Null | NodeKind::Bool(_) | NodeKind::String(_) => self.deserialize_any(visitor),
         }
     }
 }
@@ -89,12 +89,12 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
             return scalar.deserialize_any(visitor);
         }
         match &self.node.kind {
-            Kind::Null => visitor.visit_unit(),
-            Kind::Bool(value) => visitor.visit_bool(*value),
-            Kind::Int(_) | Kind::Float(_) => number(self.node.text, visitor),
-            Kind::String(text) => visitor.visit_borrowed_str(text),
-            Kind::List(items) => self.inner()?.list(items, visitor),
-            Kind::Object(entries) => self.inner()?.object(entries, visitor),
+            NodeKind::Null => visitor.visit_unit(),
+            NodeKind::Bool(value) => visitor.visit_bool(*value),
+            NodeKind::Int(_) | NodeKind::Float(_) => number(self.node.text, visitor),
+            NodeKind::String(text) => visitor.visit_borrowed_str(text),
+            NodeKind::List(items) => self.inner()?.list(items, visitor),
+            NodeKind::Object(entries) => self.inner()?.object(entries, visitor),
         }
     }
 
@@ -123,8 +123,8 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         match (self.scalar(), &self.node.kind) {
-            (None, Kind::String(text)) => visitor.visit_enum(BorrowedStrDeserializer::new(text)),
-            (None, Kind::Object(entries)) if !entries.is_empty() => {
+            (None, NodeKind::String(text)) => visitor.visit_enum(BorrowedStrDeserializer::new(text)),
+            (None, NodeKind::Object(entries)) if !entries.is_empty() => {
                 let reader = self.inner()?;
                 let value = visitor.visit_enum(Object { entries: entries.iter(), value: None, reader })?;
                 if entries.len() == 1 { Ok(value) } else { Err(Error::custom("expected value")) }
@@ -141,7 +141,7 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         match (self.scalar(), &self.node.kind) {
-            (None, Kind::List(_)) => Err(Error::custom("an object belongs here, not a list")),
+            (None, NodeKind::List(_)) => Err(Error::custom("an object belongs here, not a list")),
             _ => self.deserialize_any(visitor),
         }
     }
@@ -171,7 +171,7 @@ impl<'de> SeqAccess<'de> for List<'de, '_> {
             return seed.deserialize(Reader { node, ..self.reader }).map(Some);
         }
         let Some(id) = self.ids.next() else { return Ok(None) };
-        match self.reader.rewrites.of(&Node { text: id.text, kind: Kind::Null }) {
+        match self.reader.rewrites.replacement(&Node { text: id.text, kind: NodeKind::Null }) {
             Some(text) => seed.deserialize(Scalar { text }).map(Some),
             None => seed.deserialize(id).map(Some),
         }

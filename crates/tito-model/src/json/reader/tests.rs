@@ -50,7 +50,7 @@ fn read<T: DeserializeOwned>(text: &str, rewrites: &[(&str, &str)]) -> Result<T,
     let document = Document::parse(text).unwrap();
     let place = |part: &str| {
         let start = text.find(part).unwrap();
-        Node { text: &text[start..start + part.len()], kind: Kind::Null }
+        Node { text: &text[start..start + part.len()], kind: NodeKind::Null }
     };
     let rewrites =
         rewrites.iter().map(|(part, instead)| Rewrite::new(text, &place(part), (*instead).to_owned())).collect();
@@ -128,8 +128,8 @@ fn what_is_rewritten_is_read_as_rewritten() {
 #[test]
 fn what_no_client_sent_is_not_read() {
     let mut document = Document::parse(r#"{"a": 1}"#).unwrap();
-    let Kind::Object(entries) = &mut document.root.kind else { unreachable!() };
-    entries.insert("b".to_owned(), Node { text: "", kind: Kind::Bool(true) });
+    let NodeKind::Object(entries) = &mut document.root.kind else { unreachable!() };
+    entries.insert("b".to_owned(), Node { text: "", kind: NodeKind::Bool(true) });
     let read = BTreeMap::<String, Value>::deserialize(Reader::new(&document.root, &Rewrites::default()));
     assert_eq!(read.unwrap().into_keys().collect::<Vec<_>>(), ["a"]);
 }

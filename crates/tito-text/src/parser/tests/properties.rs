@@ -242,7 +242,7 @@ fn words(text: &str) -> Vec<char> {
 }
 
 /// What a format makes of a text: all of it that is shown, with the calls as their clients read them.
-fn shown((reasoning, content, calls): Read) -> String {
+fn visible_text((reasoning, content, calls): Read) -> String {
     let unescaped = |arguments: String| match Value::parse(&arguments) {
         Ok(value) => value.to_json_string(),
         Err(_) => arguments,
@@ -261,7 +261,7 @@ fn every_word_is_shown_once_by_every_format() {
         sampled.sort_unstable();
         // What one asks for is lost on purpose: one call out of several.
         for format in formats.iter().filter(|format| format.tools.as_ref().is_none_or(|tools| !tools.first_only)) {
-            let mut kept = words(&shown(read(format, prompt, [text.as_str()])));
+            let mut kept = words(&visible_text(read(format, prompt, [text.as_str()])));
             kept.sort_unstable();
             prop_assert_eq!(&kept, &sampled, "{:?} {:?} {:?}", text, prompt, format);
         }

@@ -52,7 +52,7 @@ fn read(format: &OutputFormat, text: &str) -> Read {
 }
 
 /// All that is shown of a text.
-fn shown((reasoning, content, calls): &Read) -> String {
+fn visible_text((reasoning, content, calls): &Read) -> String {
     let calls = calls.iter().map(|(name, arguments)| format!("{name}{arguments}"));
     reasoning.iter().chain(content).cloned().chain(calls).collect()
 }
@@ -95,7 +95,7 @@ fn whole_texts_are_read_as_vllm_reads_them() {
         checked += 1;
         let theirs = recorded(&case);
         // Whatever vLLM shows is shown.
-        if ours != theirs && lost(&shown(&ours), &shown(&theirs)).is_empty() {
+        if ours != theirs && lost(&visible_text(&ours), &visible_text(&theirs)).is_empty() {
             kept_more += 1;
         } else if ours != theirs {
             wrong.push(format!("{line}\n    {ours:?}"));

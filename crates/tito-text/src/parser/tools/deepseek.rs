@@ -9,7 +9,7 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar as Written},
-    machine::{self, Act, Draft, Grammar, Reading, State},
+    machine::{self, Act, Draft, Grammar, Reading, ToolCallState},
     schema::Signatures,
 };
 use crate::{
@@ -69,16 +69,18 @@ fn v31_reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
 }
 
 /// What leads where in both. What V3 has for a name is the type of the call.
-fn step(state: State, marker: &str) -> Option<(State, Act)> {
+fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
     Some(match (state, marker) {
-        (State::Content | State::Preamble | State::Between, CALLS) => (State::Preamble, Act::Drop),
-        (State::Preamble | State::Between, CALL) => (State::Name, Act::Open),
+        (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, CALLS) => {
+            (ToolCallState::Preamble, Act::Drop)
+        }
+        (ToolCallState::Preamble | ToolCallState::Between, CALL) => (ToolCallState::Name, Act::Open),
         // Kept, since without it there is no call.
-        (State::Name, SEPARATOR) => (State::Arguments, Act::Keep),
-        (State::Name | State::Arguments, CALL) => (State::Name, Act::Next),
-        (State::Name | State::Arguments, CALL_END) => (State::Between, Act::Close),
-        (State::Name | State::Arguments, CALLS_END) => (State::Content, Act::Close),
-        (State::Preamble | State::Between, CALLS_END) => (State::Content, Act::Drop),
+        (ToolCallState::Name, SEPARATOR) => (ToolCallState::Arguments, Act::Keep),
+        (ToolCallState::Name | ToolCallState::Arguments, CALL) => (ToolCallState::Name, Act::Next),
+        (ToolCallState::Name | ToolCallState::Arguments, CALL_END) => (ToolCallState::Between, Act::Close),
+        (ToolCallState::Name | ToolCallState::Arguments, CALLS_END) => (ToolCallState::Content, Act::Close),
+        (ToolCallState::Preamble | ToolCallState::Between, CALLS_END) => (ToolCallState::Content, Act::Drop),
         _ => return None,
     })
 }
@@ -99,7 +101,7 @@ struct V3Calls;
 impl Grammar for V3Calls {
     const MARKERS: &'static [&'static str] = MARKS;
 
-    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         step(state, marker)
     }
 
@@ -121,7 +123,7 @@ struct V31Calls;
 impl Grammar for V31Calls {
     const MARKERS: &'static [&'static str] = MARKS;
 
-    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         step(state, marker)
     }
 

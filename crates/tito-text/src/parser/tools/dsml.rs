@@ -12,7 +12,7 @@ use std::{fmt, marker::PhantomData};
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar as Written},
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, State},
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
     one_by_one::Spelling,
     schema::Signatures,
 };
@@ -29,9 +29,9 @@ const TOKENS: [&str; 3] = ["｜DSML｜", "<think>", "</think>"];
 /// Keys that may stand around all arguments.
 const WRAPPERS: [&str; 2] = ["arguments", "input"];
 
-pub(super) const V32: CallFormat = named::<V32Marks>("deepseek_v32");
-pub(super) const V4: CallFormat = named::<V4Marks>("deepseek_v4");
-pub(super) const V41: CallFormat = named::<V41Marks>("deepseek_v41");
+pub(super) const V32: CallFormat = call_format::<V32Marks>("deepseek_v32");
+pub(super) const V4: CallFormat = call_format::<V4Marks>("deepseek_v4");
+pub(super) const V41: CallFormat = call_format::<V41Marks>("deepseek_v41");
 
 /// How a model spells its marks.
 trait Dialect: Send + fmt::Debug + 'static {
@@ -108,7 +108,7 @@ impl Dialect for V41Marks {
     };
 }
 
-const fn named<D: Dialect>(name: &'static str) -> CallFormat {
+const fn call_format<D: Dialect>(name: &'static str) -> CallFormat {
     let written = Written { splits_schemas: true, ..Written::new(grammar::<D>) };
     CallFormat {
         trims: false,
@@ -135,26 +135,28 @@ struct Dsml<D>(PhantomData<D>);
 impl<D: Dialect> Grammar for Dsml<D> {
     const MARKERS: &'static [&'static str] = D::MARKERS;
 
-    fn step(state: State, marker: &str) -> Option<(State, Act)> {
-        let outside = matches!(state, State::Content | State::Preamble | State::Between);
-        let inside = matches!(state, State::Name | State::Arguments | State::Value);
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+        let outside = matches!(state, ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between);
+        let inside = matches!(state, ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value);
         Some(match state {
-            _ if outside && D::CALLS.contains(&marker) => (State::Preamble, Act::Drop),
-            _ if outside && marker == D::CALLS_END => (State::Content, Act::Drop),
-            _ if outside && marker == D::INVOKE => (State::Name, Act::Open),
-            State::Name if marker == NAME_END => (State::Arguments, Act::Drop),
-            _ if inside && marker == D::INVOKE_END => (State::Between, Act::Close),
-            _ if inside && marker == D::CALLS_END => (State::Content, Act::Close),
+            _ if outside && D::CALLS.contains(&marker) => (ToolCallState::Preamble, Act::Drop),
+            _ if outside && marker == D::CALLS_END => (ToolCallState::Content, Act::Drop),
+            _ if outside && marker == D::INVOKE => (ToolCallState::Name, Act::Open),
+            ToolCallState::Name if marker == NAME_END => (ToolCallState::Arguments, Act::Drop),
+            _ if inside && marker == D::INVOKE_END => (ToolCallState::Between, Act::Close),
+            _ if inside && marker == D::CALLS_END => (ToolCallState::Content, Act::Close),
             // Within a value it is text.
-            State::Name | State::Arguments if marker == D::INVOKE => (State::Name, Act::Next),
-            State::Arguments | State::Value if marker == D::PARAMETER => (State::Value, Act::Keep),
-            State::Value if marker == D::PARAMETER_END => (State::Arguments, Act::Keep),
+            ToolCallState::Name | ToolCallState::Arguments if marker == D::INVOKE => (ToolCallState::Name, Act::Next),
+            ToolCallState::Arguments | ToolCallState::Value if marker == D::PARAMETER => {
+                (ToolCallState::Value, Act::Keep)
+            }
+            ToolCallState::Value if marker == D::PARAMETER_END => (ToolCallState::Arguments, Act::Keep),
             _ => return None,
         })
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        let reading = machine::named(&draft, tools, |name| !name.contains('<'), arguments::<D>);
+        let reading = machine::read_call(&draft, tools, |name| !name.contains('<'), arguments::<D>);
         Reading { call: reading.call.map(|call| unwrapped(call, tools)), ..reading }
     }
 }

@@ -10,7 +10,7 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::Forcing,
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, State},
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
     schema::Signatures,
 };
 use crate::{
@@ -42,14 +42,16 @@ struct FunctionGemma;
 impl Grammar for FunctionGemma {
     const MARKERS: &'static [&'static str] = &[START, END, ESCAPE, BRACE];
 
-    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
-            (State::Content, START) => (State::Name, Act::Open),
-            (State::Name, BRACE) => (State::Arguments, Act::Drop),
-            (State::Name | State::Arguments, START) => (State::Name, Act::Next),
-            (State::Name | State::Arguments | State::Value, END) => (State::Content, Act::Close),
-            (State::Arguments, ESCAPE) => (State::Value, Act::Keep),
-            (State::Value, ESCAPE) => (State::Arguments, Act::Keep),
+            (ToolCallState::Content, START) => (ToolCallState::Name, Act::Open),
+            (ToolCallState::Name, BRACE) => (ToolCallState::Arguments, Act::Drop),
+            (ToolCallState::Name | ToolCallState::Arguments, START) => (ToolCallState::Name, Act::Next),
+            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, END) => {
+                (ToolCallState::Content, Act::Close)
+            }
+            (ToolCallState::Arguments, ESCAPE) => (ToolCallState::Value, Act::Keep),
+            (ToolCallState::Value, ESCAPE) => (ToolCallState::Arguments, Act::Keep),
             _ => return None,
         })
     }

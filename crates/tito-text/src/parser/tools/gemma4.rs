@@ -5,7 +5,7 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::Forcing,
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, State},
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
     schema::Signatures,
 };
 use crate::{
@@ -37,23 +37,28 @@ struct Gemma4;
 impl Grammar for Gemma4 {
     const MARKERS: &'static [&'static str] = &[CALL, CALL_END, PREFIX, COLON, BRACE, PARENTHESIS, QUOTE];
 
-    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
-            (State::Content, CALL) => (State::Preamble, Act::Open),
-            (State::Content, CALL_END) => (State::Content, Act::Drop),
-            (State::Preamble | State::Name | State::Arguments | State::Value, CALL_END) => (State::Content, Act::Close),
+            (ToolCallState::Content, CALL) => (ToolCallState::Preamble, Act::Open),
+            (ToolCallState::Content, CALL_END) => (ToolCallState::Content, Act::Drop),
+            (
+                ToolCallState::Preamble | ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value,
+                CALL_END,
+            ) => (ToolCallState::Content, Act::Close),
             // Within quotes it is text.
-            (State::Preamble | State::Name | State::Arguments, CALL) => (State::Preamble, Act::Next),
-            (State::Preamble, PREFIX | COLON) => (State::Name, Act::Drop),
-            (State::Name, BRACE | PARENTHESIS) => (State::Arguments, Act::Drop),
-            (State::Arguments, QUOTE) => (State::Value, Act::Keep),
-            (State::Value, QUOTE) => (State::Arguments, Act::Keep),
+            (ToolCallState::Preamble | ToolCallState::Name | ToolCallState::Arguments, CALL) => {
+                (ToolCallState::Preamble, Act::Next)
+            }
+            (ToolCallState::Preamble, PREFIX | COLON) => (ToolCallState::Name, Act::Drop),
+            (ToolCallState::Name, BRACE | PARENTHESIS) => (ToolCallState::Arguments, Act::Drop),
+            (ToolCallState::Arguments, QUOTE) => (ToolCallState::Value, Act::Keep),
+            (ToolCallState::Value, QUOTE) => (ToolCallState::Arguments, Act::Keep),
             _ => return None,
         })
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        let reading = machine::named(&draft, tools, |_| true, arguments);
+        let reading = machine::read_call(&draft, tools, |_| true, arguments);
         // Punctuation that is missing may hide a part of the arguments.
         if reading.unread.is_empty() { reading } else { Reading::default() }
     }

@@ -6,7 +6,7 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar as Written},
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, State},
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
     one_by_one::Spelling,
     schema::Signatures,
 };
@@ -26,11 +26,11 @@ const VALUE_END: &str = "</arg_value>";
 /// All that may be special tokens.
 const MARKS: &[&str] = &[CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END, "<think>", "</think>"];
 
-pub(super) const GLM45: CallFormat = named("glm45", on_lines);
-pub(super) const GLM47: CallFormat = named("glm47", on_one_line);
-pub(super) const LING3: CallFormat = named("ling3", on_one_line);
+pub(super) const GLM45: CallFormat = call_format("glm45", on_lines);
+pub(super) const GLM47: CallFormat = call_format("glm47", on_one_line);
+pub(super) const LING3: CallFormat = call_format("ling3", on_one_line);
 
-const fn named(name: &'static str, grammar: fn(&Demand<'_>) -> Format) -> CallFormat {
+const fn call_format(name: &'static str, grammar: fn(&Demand<'_>) -> Format) -> CallFormat {
     let written = Written { splits_schemas: true, ..Written::new(grammar) };
     CallFormat { begins_call: &[CALL], ..CallFormat::engine(name, reader, Forcing::Native(written), MARKS) }
 }
@@ -59,20 +59,24 @@ struct Glm45;
 impl Grammar for Glm45 {
     const MARKERS: &'static [&'static str] = MARKS;
 
-    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
-            (State::Content, CALL) => (State::Name, Act::Open),
+            (ToolCallState::Content, CALL) => (ToolCallState::Name, Act::Open),
             // Within a value it is text.
-            (State::Name | State::Arguments, CALL) => (State::Name, Act::Next),
-            (State::Arguments, VALUE) => (State::Value, Act::Keep),
-            (State::Name, KEY) | (State::Value, VALUE_END | KEY) => (State::Arguments, Act::Keep),
-            (State::Name | State::Arguments | State::Value, CALL_END) => (State::Content, Act::Close),
+            (ToolCallState::Name | ToolCallState::Arguments, CALL) => (ToolCallState::Name, Act::Next),
+            (ToolCallState::Arguments, VALUE) => (ToolCallState::Value, Act::Keep),
+            (ToolCallState::Name, KEY) | (ToolCallState::Value, VALUE_END | KEY) => {
+                (ToolCallState::Arguments, Act::Keep)
+            }
+            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, CALL_END) => {
+                (ToolCallState::Content, Act::Close)
+            }
             _ => return None,
         })
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        machine::named(&draft, tools, |name| tools.allow(name), arguments)
+        machine::read_call(&draft, tools, |name| tools.allow(name), arguments)
     }
 }
 

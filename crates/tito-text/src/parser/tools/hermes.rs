@@ -20,10 +20,10 @@ const MARKER: &str = "<tool_call>";
 const END: &str = "</tool_call>";
 const MARKS: &[&str] = &[MARKER, END];
 
-pub(super) const HERMES: CallFormat = named("hermes");
-pub(super) const QWEN3_JSON: CallFormat = named("qwen3_json");
+pub(super) const HERMES: CallFormat = call_format("hermes");
+pub(super) const QWEN3_JSON: CallFormat = call_format("qwen3_json");
 
-const fn named(name: &'static str) -> CallFormat {
+const fn call_format(name: &'static str) -> CallFormat {
     CallFormat {
         marks: MARKS,
         begins_call: &[MARKER],

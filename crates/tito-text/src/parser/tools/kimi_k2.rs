@@ -10,7 +10,7 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar as Written},
-    machine::{self, Act, Draft, Grammar, Reading, State},
+    machine::{self, Act, Draft, Grammar, Reading, ToolCallState},
     number,
     schema::Signatures,
 };
@@ -59,14 +59,18 @@ struct KimiK2;
 impl Grammar for KimiK2 {
     const MARKERS: &'static [&'static str] = MARKS;
 
-    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
-            (State::Content | State::Preamble, SECTION) => (State::Preamble, Act::Drop),
-            (State::Preamble | State::Between, CALL) => (State::Name, Act::Open),
-            (State::Name, ARGUMENTS) => (State::Arguments, Act::Drop),
-            (State::Name | State::Arguments, CALL) => (State::Name, Act::Next),
-            (State::Name | State::Arguments, CALL_END | SECTION_END) => (State::Between, Act::Close),
-            (State::Preamble | State::Between, SECTION_END) | (State::Between, SECTION) => (State::Between, Act::Drop),
+            (ToolCallState::Content | ToolCallState::Preamble, SECTION) => (ToolCallState::Preamble, Act::Drop),
+            (ToolCallState::Preamble | ToolCallState::Between, CALL) => (ToolCallState::Name, Act::Open),
+            (ToolCallState::Name, ARGUMENTS) => (ToolCallState::Arguments, Act::Drop),
+            (ToolCallState::Name | ToolCallState::Arguments, CALL) => (ToolCallState::Name, Act::Next),
+            (ToolCallState::Name | ToolCallState::Arguments, CALL_END | SECTION_END) => {
+                (ToolCallState::Between, Act::Close)
+            }
+            (ToolCallState::Preamble | ToolCallState::Between, SECTION_END) | (ToolCallState::Between, SECTION) => {
+                (ToolCallState::Between, Act::Drop)
+            }
             _ => return None,
         })
     }

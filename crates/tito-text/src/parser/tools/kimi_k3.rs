@@ -11,7 +11,7 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::Forcing,
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, State},
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
     schema::Signatures,
 };
 use crate::{chat::FunctionTool, json::Value, parser::marker};
@@ -49,19 +49,26 @@ impl Grammar for KimiK3 {
     const MARKERS: &'static [&'static str] =
         &[CALLS, CALLS_END, CALL, CALL_END, ARGUMENT, ARGUMENT_END, SEPARATOR, RESPONSE, RESPONSE_END, MESSAGE_END];
 
-    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
-            (State::Content | State::Preamble | State::Between, CALLS) => (State::Preamble, Act::Drop),
-            (State::Preamble | State::Between, CALLS_END) | (State::Content, RESPONSE | RESPONSE_END | MESSAGE_END) => {
-                (State::Content, Act::Drop)
+            (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, CALLS) => {
+                (ToolCallState::Preamble, Act::Drop)
             }
-            (State::Preamble | State::Between, CALL) => (State::Name, Act::Open),
-            (State::Name, SEPARATOR) => (State::Arguments, Act::Drop),
-            (State::Name | State::Arguments | State::Value, CALL) => (State::Name, Act::Next),
-            (State::Name | State::Arguments | State::Value, CALL_END) => (State::Between, Act::Close),
-            (State::Name | State::Arguments | State::Value, CALLS_END) => (State::Content, Act::Close),
-            (State::Arguments | State::Value, ARGUMENT) => (State::Value, Act::Keep),
-            (State::Value, ARGUMENT_END) => (State::Arguments, Act::Keep),
+            (ToolCallState::Preamble | ToolCallState::Between, CALLS_END)
+            | (ToolCallState::Content, RESPONSE | RESPONSE_END | MESSAGE_END) => (ToolCallState::Content, Act::Drop),
+            (ToolCallState::Preamble | ToolCallState::Between, CALL) => (ToolCallState::Name, Act::Open),
+            (ToolCallState::Name, SEPARATOR) => (ToolCallState::Arguments, Act::Drop),
+            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, CALL) => {
+                (ToolCallState::Name, Act::Next)
+            }
+            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, CALL_END) => {
+                (ToolCallState::Between, Act::Close)
+            }
+            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, CALLS_END) => {
+                (ToolCallState::Content, Act::Close)
+            }
+            (ToolCallState::Arguments | ToolCallState::Value, ARGUMENT) => (ToolCallState::Value, Act::Keep),
+            (ToolCallState::Value, ARGUMENT_END) => (ToolCallState::Arguments, Act::Keep),
             _ => return None,
         })
     }
@@ -72,7 +79,7 @@ impl Grammar for KimiK3 {
         else {
             return Reading::default();
         };
-        let reading = machine::named(&Draft { name, ..draft }, &Signatures::of(&[]), |_| true, arguments);
+        let reading = machine::read_call(&Draft { name, ..draft }, &Signatures::of(&[]), |_| true, arguments);
         Reading { unread: rest + &reading.unread, ..reading }
     }
 }

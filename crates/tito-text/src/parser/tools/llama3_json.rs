@@ -24,10 +24,10 @@ const PYTHON_TAG: &str = "<|python_tag|>";
 /// What the tokenizer has to have.
 const NEEDS: &[&str] = &[PYTHON_TAG];
 
-pub(super) const LLAMA3_JSON: CallFormat = named("llama3_json");
-pub(super) const LLAMA4_JSON: CallFormat = named("llama4_json");
+pub(super) const LLAMA3_JSON: CallFormat = call_format("llama3_json");
+pub(super) const LLAMA4_JSON: CallFormat = call_format("llama4_json");
 
-const fn named(name: &'static str) -> CallFormat {
+const fn call_format(name: &'static str) -> CallFormat {
     CallFormat {
         keeps_special_tokens: false,
         marks: NEEDS,

@@ -28,7 +28,7 @@ use crate::{
 
 /// Where in a text a reader is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ToolCallState {
     /// Outside of calls.
     Content,
     /// Before the name of a call.
@@ -84,7 +84,7 @@ pub(super) trait Grammar: Send + fmt::Debug {
     const MARKERS: &'static [&'static str];
 
     /// What a marker does; `None` where it is text like any other.
-    fn step(state: State, marker: &str) -> Option<(State, Act)>;
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)>;
 
     /// What a call is made of.
     fn read(draft: Draft, tools: &Signatures) -> Reading;
@@ -95,7 +95,7 @@ pub(super) fn reader<G: Grammar + 'static>(tools: &[FunctionTool]) -> Box<dyn Ca
     Box::new(Machine::<G> {
         lexer: Lexer::new(G::MARKERS),
         tools: Signatures::of(tools),
-        state: State::Content,
+        state: ToolCallState::Content,
         markup: Markup::default(),
         draft: None,
         space: String::new(),
@@ -108,7 +108,7 @@ pub(super) fn reader<G: Grammar + 'static>(tools: &[FunctionTool]) -> Box<dyn Ca
 struct Machine<G> {
     lexer: Lexer,
     tools: Signatures,
-    state: State,
+    state: ToolCallState,
     /// All that was written since the last place that certainly was outside of calls.
     markup: Markup,
     /// The call that is being written.
@@ -156,20 +156,22 @@ impl<G: Grammar> Machine<G> {
             }
         }
         self.state = state;
-        if matches!(state, State::Content | State::Between) {
+        if matches!(state, ToolCallState::Content | ToolCallState::Between) {
             self.settle(out);
         }
     }
 
     fn text(&mut self, text: &str, out: &mut Vec<Piece>) {
         match self.state {
-            State::Content => content(text, out),
-            State::Between => self.between(text, out),
-            State::Preamble => self.markup.preamble.push_str(text),
-            State::Name => self.draft.get_or_insert_default().name.push_str(text),
-            State::Arguments | State::Value => self.draft.get_or_insert_default().arguments.push_str(text),
+            ToolCallState::Content => content(text, out),
+            ToolCallState::Between => self.between(text, out),
+            ToolCallState::Preamble => self.markup.preamble.push_str(text),
+            ToolCallState::Name => self.draft.get_or_insert_default().name.push_str(text),
+            ToolCallState::Arguments | ToolCallState::Value => {
+                self.draft.get_or_insert_default().arguments.push_str(text);
+            }
         }
-        if !matches!(self.state, State::Content | State::Between) {
+        if !matches!(self.state, ToolCallState::Content | ToolCallState::Between) {
             self.markup.written.push_str(text);
             self.markup.visible |= !marker::is_blank(text);
         }
@@ -228,7 +230,7 @@ impl<G: Grammar> CallReader for Machine<G> {
         for token in self.lexer.finish() {
             self.token(token, out);
         }
-        if self.state == State::Name {
+        if self.state == ToolCallState::Name {
             // The name may have been another one.
             self.draft = None;
         }
@@ -294,7 +296,7 @@ pub(super) fn unclosed(json: &str) -> &str {
 /// What a draft amounts to in the formats whose arguments are no JSON.
 ///
 /// A name may be missing where the arguments are the JSON of a whole call; vLLM looks for one there.
-pub(super) fn named(
+pub(super) fn read_call(
     draft: &Draft,
     tools: &Signatures,
     allowed: impl Fn(&str) -> bool,

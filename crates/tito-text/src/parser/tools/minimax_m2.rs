@@ -7,7 +7,7 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar as Written},
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, State},
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
     one_by_one::Spelling,
     parameters,
     schema::Signatures,
@@ -73,25 +73,35 @@ struct MinimaxM2;
 impl Grammar for MinimaxM2 {
     const MARKERS: &'static [&'static str] = MARKS;
 
-    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         let invokes = INVOKE.contains(&marker);
         Some(match (state, marker) {
-            (State::Content | State::Preamble | State::Between, CALLS) => (State::Preamble, Act::Drop),
-            (State::Content | State::Preamble | State::Between, CALLS_END) => (State::Content, Act::Drop),
-            (State::Content | State::Preamble | State::Between, _) if invokes => (State::Name, Act::Open),
-            (State::Name, _) if NAME_END.contains(&marker) => (State::Arguments, Act::Drop),
-            (State::Name | State::Arguments | State::Value, INVOKE_END) => (State::Between, Act::Close),
-            (State::Name | State::Arguments | State::Value, CALLS_END) => (State::Content, Act::Close),
+            (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, CALLS) => {
+                (ToolCallState::Preamble, Act::Drop)
+            }
+            (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, CALLS_END) => {
+                (ToolCallState::Content, Act::Drop)
+            }
+            (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, _) if invokes => {
+                (ToolCallState::Name, Act::Open)
+            }
+            (ToolCallState::Name, _) if NAME_END.contains(&marker) => (ToolCallState::Arguments, Act::Drop),
+            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, INVOKE_END) => {
+                (ToolCallState::Between, Act::Close)
+            }
+            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, CALLS_END) => {
+                (ToolCallState::Content, Act::Close)
+            }
             // Within a value it is text.
-            (State::Name | State::Arguments, _) if invokes => (State::Name, Act::Next),
-            (State::Arguments | State::Value, PARAMETER) => (State::Value, Act::Keep),
-            (State::Value, PARAMETER_END) => (State::Arguments, Act::Keep),
+            (ToolCallState::Name | ToolCallState::Arguments, _) if invokes => (ToolCallState::Name, Act::Next),
+            (ToolCallState::Arguments | ToolCallState::Value, PARAMETER) => (ToolCallState::Value, Act::Keep),
+            (ToolCallState::Value, PARAMETER_END) => (ToolCallState::Arguments, Act::Keep),
             _ => return None,
         })
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        machine::named(&draft, tools, |name| tools.allow(name), arguments)
+        machine::read_call(&draft, tools, |name| tools.allow(name), arguments)
     }
 }
 
@@ -102,7 +112,7 @@ fn arguments(body: &str) -> Arguments {
     let mut rest = body;
     while let Some((start, after)) = parameters::first(rest, opening) {
         arguments.unread.push_str(marker::trim(&rest[..start]));
-        let Some((key, value)) = named(after) else {
+        let Some((key, value)) = parameter_name(after) else {
             // What is no name is text, but at the end of the text it may have become one.
             let next = starts(after).find(|at| opening(&after[*at..]).is_some());
             let Some(next) = next else {
@@ -130,7 +140,7 @@ fn arguments(body: &str) -> Arguments {
 }
 
 /// The name of a parameter, and the text from its value on.
-fn named(text: &str) -> Option<(&str, &str)> {
+fn parameter_name(text: &str) -> Option<(&str, &str)> {
     ["\"", "'", ""].iter().find_map(|quote| {
         let (key, rest) = key(text.trim_start(), quote)?;
         Some((key, rest.trim_start().strip_prefix('>')?))

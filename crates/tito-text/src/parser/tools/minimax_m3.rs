@@ -11,7 +11,7 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::Forcing,
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, State},
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
     schema::Signatures,
     schema_types::Schemas,
 };
@@ -52,23 +52,25 @@ impl Grammar for MinimaxM3 {
     const MARKERS: &'static [&'static str] =
         &[CALLS, CALLS_END, INVOKE[0], INVOKE[1], INVOKE[2], INVOKE_END, NAME_END[0], NAME_END[1], NAME_END[2]];
 
-    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         let invokes = INVOKE.contains(&marker);
         Some(match (state, marker) {
-            (State::Content | State::Preamble | State::Between, CALLS) => (State::Preamble, Act::Drop),
-            (State::Preamble | State::Between, CALLS_END) => (State::Content, Act::Drop),
-            (State::Preamble | State::Between, _) if invokes => (State::Name, Act::Open),
-            (State::Name, _) if NAME_END.contains(&marker) => (State::Arguments, Act::Drop),
-            (State::Name | State::Arguments, INVOKE_END) => (State::Between, Act::Close),
-            (State::Name | State::Arguments, CALLS_END) => (State::Content, Act::Close),
-            (State::Name | State::Arguments, _) if invokes => (State::Name, Act::Next),
+            (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, CALLS) => {
+                (ToolCallState::Preamble, Act::Drop)
+            }
+            (ToolCallState::Preamble | ToolCallState::Between, CALLS_END) => (ToolCallState::Content, Act::Drop),
+            (ToolCallState::Preamble | ToolCallState::Between, _) if invokes => (ToolCallState::Name, Act::Open),
+            (ToolCallState::Name, _) if NAME_END.contains(&marker) => (ToolCallState::Arguments, Act::Drop),
+            (ToolCallState::Name | ToolCallState::Arguments, INVOKE_END) => (ToolCallState::Between, Act::Close),
+            (ToolCallState::Name | ToolCallState::Arguments, CALLS_END) => (ToolCallState::Content, Act::Close),
+            (ToolCallState::Name | ToolCallState::Arguments, _) if invokes => (ToolCallState::Name, Act::Next),
             _ => return None,
         })
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
         let schemas = tools.schemas(marker::trim(&draft.name));
-        machine::named(&draft, tools, |name| !name.contains('<'), |body| arguments(body, schemas.as_ref()))
+        machine::read_call(&draft, tools, |name| !name.contains('<'), |body| arguments(body, schemas.as_ref()))
     }
 }
 

@@ -54,7 +54,7 @@ fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
 
 /// Where in its text the reader is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
+enum MistralState {
     /// Before the first marker.
     #[default]
     Content,
@@ -73,7 +73,7 @@ enum State {
 #[derive(Debug)]
 struct Mistral {
     tools: Signatures,
-    state: State,
+    state: MistralState,
     /// White space after content. A call of the newer format takes it away.
     space: String,
     /// What was not given out.
@@ -88,7 +88,7 @@ impl Mistral {
     fn new(tools: &[FunctionTool]) -> Self {
         Self {
             tools: Signatures::of(tools),
-            state: State::default(),
+            state: MistralState::default(),
             space: String::new(),
             held: String::new(),
             name: String::new(),
@@ -100,12 +100,12 @@ impl Mistral {
     /// Makes one step; `false` where more text is needed.
     fn step(&mut self, out: &mut Vec<Piece>) -> bool {
         match self.state {
-            State::Content => self.content(out),
-            State::Marked => self.marked(),
-            State::List => false,
-            State::Name => self.named(),
-            State::Arguments => self.arguments(out),
-            State::After => self.after(out),
+            MistralState::Content => self.content(out),
+            MistralState::Marked => self.marked(),
+            MistralState::List => false,
+            MistralState::Name => self.read_name(),
+            MistralState::Arguments => self.arguments(out),
+            MistralState::After => self.after(out),
         }
     }
 
@@ -127,7 +127,7 @@ impl Mistral {
         }
         if found.is_some() {
             self.take(MARKER.len());
-            self.state = State::Marked;
+            self.state = MistralState::Marked;
         }
         found.is_some()
     }
@@ -142,18 +142,18 @@ impl Mistral {
         let open = [MARKER, ARGS].iter().any(|marker| marker.len() > rest.len() && marker.starts_with(rest));
         if !open {
             let list = rest.starts_with(['[', '{']) && !rest.starts_with(ARGS);
-            self.state = if list { State::List } else { State::Name };
+            self.state = if list { MistralState::List } else { MistralState::Name };
         }
         !open
     }
 
-    fn named(&mut self) -> bool {
+    fn read_name(&mut self) -> bool {
         let Some((at, mark)) = marker::first(&self.held, &[ARGS, "{"]) else { return false };
         self.name = self.take(at);
         self.args = if mark == ARGS { ARGS } else { "" };
         self.take(self.args.len());
         self.braces = Braces::default();
-        self.state = State::Arguments;
+        self.state = MistralState::Arguments;
         true
     }
 
@@ -165,13 +165,13 @@ impl Mistral {
             (Some(end), _) => {
                 let arguments = self.take(end);
                 self.call(&arguments, out);
-                self.state = State::After;
+                self.state = MistralState::After;
             }
             (None, Some(next)) => {
                 let arguments = self.take(next);
                 self.call(&arguments, out);
                 self.take(MARKER.len());
-                self.state = State::Name;
+                self.state = MistralState::Name;
             }
             (None, None) => return false,
         }
@@ -181,7 +181,7 @@ impl Mistral {
     fn after(&mut self, out: &mut Vec<Piece>) -> bool {
         let found = self.content(out);
         if found {
-            self.state = State::Name;
+            self.state = MistralState::Name;
         }
         found
     }
@@ -224,19 +224,19 @@ impl CallReader for Mistral {
     fn finish(&mut self, out: &mut Vec<Piece>) {
         let held = std::mem::take(&mut self.held);
         match self.state {
-            State::Content | State::After => self.space.push_str(&held),
+            MistralState::Content | MistralState::After => self.space.push_str(&held),
             // As in vLLM, a call that has not begun is nothing.
-            State::Marked | State::Name if marker::is_blank(&held) => {}
+            MistralState::Marked | MistralState::Name if marker::is_blank(&held) => {}
             // A name may have been another one.
-            State::Marked | State::Name => self.space.extend([MARKER, &held]),
-            State::List => match mistral_list::calls(&held, &self.tools) {
+            MistralState::Marked | MistralState::Name => self.space.extend([MARKER, &held]),
+            MistralState::List => match mistral_list::calls(&held, &self.tools) {
                 Some(calls) => {
                     out.push(Piece::Content(std::mem::take(&mut self.space)));
                     out.extend(calls);
                 }
                 None => self.space.extend([MARKER, &held]),
             },
-            State::Arguments => self.call(&held, out),
+            MistralState::Arguments => self.call(&held, out),
         }
         let content = std::mem::take(&mut self.space);
         if !content.is_empty() {

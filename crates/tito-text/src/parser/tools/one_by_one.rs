@@ -39,7 +39,7 @@ impl Spelling {
                     definitions.map(|definitions| schema.entry(key).or_insert(definitions.clone()));
                 }
             }
-            let argument = Format::Tag(self.named(name, &schema));
+            let argument = Format::Tag(self.argument_tag(name, &schema));
             if is_required(name) { argument } else { Format::Optional { content: Box::new(argument) } }
         });
         Format::Sequence { elements: arguments.collect() }
@@ -52,7 +52,7 @@ impl Spelling {
     }
 
     /// Text is written as it is, and everything else as JSON.
-    fn named(&self, name: &str, schema: &Value) -> Tag {
+    fn argument_tag(&self, name: &str, schema: &Value) -> Tag {
         let texts = schema.get("enum").and_then(Value::as_array).filter(|values| values.iter().all(Value::is_string));
         let (between, value) = match (texts, schema.get("type").and_then(Value::as_str)) {
             (Some(texts), _) => {

@@ -64,7 +64,7 @@ fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
 pub(in crate::parser) fn channels(calls: bool) -> Box<dyn CallReader> {
     Box::new(Channels {
         calls,
-        state: State::Header { known_role: true },
+        state: HarmonyState::Header { known_role: true },
         held: String::new(),
         thought: false,
         spoken: false,
@@ -73,7 +73,7 @@ pub(in crate::parser) fn channels(calls: bool) -> Box<dyn CallReader> {
 
 /// What a message is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Kind {
+enum HarmonyMessageKind {
     Reasoning,
     Content,
     Call {
@@ -85,11 +85,11 @@ enum Kind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
+enum HarmonyState {
     /// Before the text of a message. The first header lacks the role, which the prompt has.
     Header { known_role: bool },
     /// In the text of a message; `begun` says that some of it went out.
-    Text { kind: Kind, begun: bool },
+    Text { kind: HarmonyMessageKind, begun: bool },
     /// After a message; `spoken` says that more than white space stands there.
     Outside { spoken: bool },
 }
@@ -97,7 +97,7 @@ enum State {
 #[derive(Debug)]
 struct Channels {
     calls: bool,
-    state: State,
+    state: HarmonyState,
     held: String,
     /// Whether reasoning went out, and content.
     thought: bool,
@@ -108,37 +108,37 @@ impl Channels {
     /// Makes one step; false where more text is needed.
     fn step(&mut self, out: &mut Vec<Piece>) -> bool {
         match self.state.clone() {
-            State::Header { known_role } => {
+            HarmonyState::Header { known_role } => {
                 let Some(end) = self.held.find(MESSAGE) else { return false };
                 let header = self.take(end + MESSAGE.len());
                 let kind = kind(&header[..end], known_role);
-                let unwanted = !self.calls && matches!(kind, Some(Kind::Call { .. }));
-                let kind = if unwanted { Some(Kind::Foreign) } else { kind };
-                if matches!(kind, None | Some(Kind::Foreign)) {
+                let unwanted = !self.calls && matches!(kind, Some(HarmonyMessageKind::Call { .. }));
+                let kind = if unwanted { Some(HarmonyMessageKind::Foreign) } else { kind };
+                if matches!(kind, None | Some(HarmonyMessageKind::Foreign)) {
                     self.content(&header, out);
                 }
                 self.state = match kind {
-                    Some(kind) => State::Text { kind, begun: false },
-                    None => State::Outside { spoken: true },
+                    Some(kind) => HarmonyState::Text { kind, begun: false },
+                    None => HarmonyState::Outside { spoken: true },
                 };
                 true
             }
-            State::Text { kind, .. } => {
+            HarmonyState::Text { kind, .. } => {
                 let found = marker::first(&self.held, ENDS);
-                let waits = matches!(kind, Kind::Call { .. });
+                let waits = matches!(kind, HarmonyMessageKind::Call { .. });
                 let begun = if waits { self.held.len() } else { marker::begun(&self.held, ENDS) };
                 let end = found.map_or_else(|| self.held.len() - begun, |(at, _)| at);
                 let text = self.take(end);
                 self.text(&kind, &text, found.is_some(), out);
                 let Some((_, mark)) = found else { return false };
                 let mark = self.take(mark.len());
-                if kind == Kind::Foreign {
+                if kind == HarmonyMessageKind::Foreign {
                     self.content(&mark, out);
                 }
-                self.state = State::Outside { spoken: false };
+                self.state = HarmonyState::Outside { spoken: false };
                 true
             }
-            State::Outside { spoken } => {
+            HarmonyState::Outside { spoken } => {
                 let found = self.held.find(START);
                 let end = found.unwrap_or_else(|| self.held.len() - marker::begun(&self.held, &[START]));
                 // White space between messages belongs to none of them.
@@ -146,11 +146,11 @@ impl Channels {
                 if spoken {
                     let text = self.take(end);
                     self.content(&text, out);
-                    self.state = State::Outside { spoken };
+                    self.state = HarmonyState::Outside { spoken };
                 }
                 if found.is_some() {
                     self.take(START.len() + if spoken { 0 } else { end });
-                    self.state = State::Header { known_role: false };
+                    self.state = HarmonyState::Header { known_role: false };
                 }
                 found.is_some()
             }
@@ -163,30 +163,30 @@ impl Channels {
     }
 
     /// Gives out text of a message; that of a call is all of it.
-    fn text(&mut self, kind: &Kind, text: &str, ended: bool, out: &mut Vec<Piece>) {
-        if let Kind::Call { name, json } = kind {
+    fn text(&mut self, kind: &HarmonyMessageKind, text: &str, ended: bool, out: &mut Vec<Piece>) {
+        if let HarmonyMessageKind::Call { name, json } = kind {
             if ended {
                 let arguments = if *json { spelled(text) } else { text.to_owned() };
                 out.push(Piece::Call(ToolCall::new(name.clone(), arguments)));
             }
             return;
         }
-        let State::Text { begun, .. } = &mut self.state else { return };
+        let HarmonyState::Text { begun, .. } = &mut self.state else { return };
         let first = !std::mem::replace(begun, *begun || !text.is_empty());
         if text.is_empty() {
             return;
         }
         match kind {
-            Kind::Reasoning => {
+            HarmonyMessageKind::Reasoning => {
                 // Messages of a kind are lines.
                 let line = if first && std::mem::replace(&mut self.thought, true) { "\n" } else { "" };
                 out.push(Piece::Reasoning(format!("{line}{text}")));
             }
-            Kind::Content => {
+            HarmonyMessageKind::Content => {
                 let line = if first && std::mem::replace(&mut self.spoken, true) { "\n" } else { "" };
                 out.push(Piece::Content(format!("{line}{text}")));
             }
-            Kind::Foreign | Kind::Call { .. } => self.content(text, out),
+            HarmonyMessageKind::Foreign | HarmonyMessageKind::Call { .. } => self.content(text, out),
         }
     }
 
@@ -208,16 +208,22 @@ impl CallReader for Channels {
     fn finish(&mut self, out: &mut Vec<Piece>) {
         let held = std::mem::take(&mut self.held);
         match self.state.clone() {
-            State::Text { kind, .. } => self.text(&kind, &held, true, out),
-            State::Outside { spoken: false } if marker::is_blank(&held) => {}
-            State::Header { .. } | State::Outside { .. } => self.content(&held, out),
+            HarmonyState::Text { kind, .. } => self.text(&kind, &held, true, out),
+            HarmonyState::Outside { spoken: false } if marker::is_blank(&held) => {}
+            HarmonyState::Header { .. } | HarmonyState::Outside { .. } => self.content(&held, out),
         }
-        self.state = State::Outside { spoken: false };
+        self.state = HarmonyState::Outside { spoken: false };
     }
 
     fn is_reasoning(&self) -> bool {
         // As vLLM counts tokens, what is written for tools is reasoning too.
-        matches!(self.state, State::Text { kind: Kind::Reasoning | Kind::Call { .. } | Kind::Foreign, .. })
+        matches!(
+            self.state,
+            HarmonyState::Text {
+                kind: HarmonyMessageKind::Reasoning | HarmonyMessageKind::Call { .. } | HarmonyMessageKind::Foreign,
+                ..
+            }
+        )
     }
 }
 
@@ -228,7 +234,7 @@ fn spelled(text: &str) -> String {
 }
 
 /// What a header says its message is; `None` where it cannot be read.
-fn kind(header: &str, known_role: bool) -> Option<Kind> {
+fn kind(header: &str, known_role: bool) -> Option<HarmonyMessageKind> {
     let (channel, rest) = channel(header)?;
     let rest = rest.replace(CONSTRAIN, &format!(" {CONSTRAIN}"));
     let mut parts: Vec<_> = rest.split_ascii_whitespace().collect();
@@ -237,7 +243,7 @@ fn kind(header: &str, known_role: bool) -> Option<Kind> {
     } else if !known_role {
         // Somebody else speaks, or nobody.
         let known = matches!(parts.first(), Some(&("user" | "system" | "developer" | "tool")));
-        return (known || parts.len() > 1).then_some(Kind::Foreign);
+        return (known || parts.len() > 1).then_some(HarmonyMessageKind::Foreign);
     }
     let last = parts.pop();
     let (recipient, content_type) = match last {
@@ -255,12 +261,12 @@ fn kind(header: &str, known_role: bool) -> Option<Kind> {
     Some(match (channel.as_deref(), recipient) {
         (None | Some("analysis" | "commentary" | "final"), Some(recipient)) if is_function(recipient) => {
             let name = recipient.strip_prefix("functions.").unwrap_or(recipient).to_owned();
-            Kind::Call { name, json }
+            HarmonyMessageKind::Call { name, json }
         }
         // A model may think in the words of a tool that it was trained with.
-        (Some("analysis"), recipient) if recipient.is_none_or(is_built_in) => Kind::Reasoning,
-        (Some("final" | "commentary"), None) => Kind::Content,
-        _ => Kind::Foreign,
+        (Some("analysis"), recipient) if recipient.is_none_or(is_built_in) => HarmonyMessageKind::Reasoning,
+        (Some("final" | "commentary"), None) => HarmonyMessageKind::Content,
+        _ => HarmonyMessageKind::Foreign,
     })
 }
 

@@ -12,7 +12,7 @@ use std::fmt;
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar as Written},
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, State},
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
     one_by_one::Spelling,
     parameters,
     schema::Signatures,
@@ -29,12 +29,12 @@ const NAME_END: &str = ">";
 const PARAMETER: &str = "<parameter=";
 const PARAMETER_END: &str = "</parameter>";
 
-pub(super) const QWEN3_CODER: CallFormat = named::<Qwen>("qwen3_coder");
-pub(super) const QWEN3_XML: CallFormat = named::<Qwen>("qwen3_xml");
-pub(super) const STEP3P5: CallFormat = named::<Qwen>("step3p5");
-pub(super) const STEP5: CallFormat = CallFormat { trims: false, ..named::<Qwen>("step5") };
-pub(super) const SEED_OSS: CallFormat = named::<Seed>("seed_oss");
-pub(super) const MIMO: CallFormat = named::<Mimo>("mimo");
+pub(super) const QWEN3_CODER: CallFormat = call_format::<Qwen>("qwen3_coder");
+pub(super) const QWEN3_XML: CallFormat = call_format::<Qwen>("qwen3_xml");
+pub(super) const STEP3P5: CallFormat = call_format::<Qwen>("step3p5");
+pub(super) const STEP5: CallFormat = CallFormat { trims: false, ..call_format::<Qwen>("step5") };
+pub(super) const SEED_OSS: CallFormat = call_format::<Seed>("seed_oss");
+pub(super) const MIMO: CallFormat = call_format::<Mimo>("mimo");
 
 /// What models write around calls and values.
 trait Dialect: Send + fmt::Debug + 'static {
@@ -97,7 +97,7 @@ impl Dialect for Mimo {
     const SPELLING: Spelling = Spelling::new(PARAMETER, ">", "</parameter>\n");
 }
 
-const fn named<D: Dialect>(name: &'static str) -> CallFormat {
+const fn call_format<D: Dialect>(name: &'static str) -> CallFormat {
     let written = Written { splits_schemas: true, ..Written::new(grammar::<D>) };
     CallFormat { begins_call: &[D::CALL], ..CallFormat::engine(name, reader::<D>, Forcing::Native(written), D::MARKS) }
 }
@@ -119,29 +119,37 @@ struct Qwen3Coder<D>(std::marker::PhantomData<D>);
 impl<D: Dialect> Grammar for Qwen3Coder<D> {
     const MARKERS: &'static [&'static str] = D::MARKS;
 
-    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         let (call, call_end) = (marker == D::CALL, marker == D::CALL_END);
         Some(match (state, marker) {
-            (State::Content | State::Between, _) if call => (State::Preamble, Act::Open),
-            (State::Content | State::Between, FUNCTION) => (State::Name, Act::Open),
-            (State::Content | State::Between, _) if D::NEXT.contains(&marker) => (State::Name, Act::Open),
-            (_, _) if D::NEXT.contains(&marker) => (State::Name, Act::Next),
-            (State::Preamble, FUNCTION) => (State::Name, Act::Drop),
-            (State::Name, NAME_END) => (State::Arguments, Act::Drop),
-            (State::Name | State::Arguments | State::Value, FUNCTION_END) => (State::Between, Act::Close),
+            (ToolCallState::Content | ToolCallState::Between, _) if call => (ToolCallState::Preamble, Act::Open),
+            (ToolCallState::Content | ToolCallState::Between, FUNCTION) => (ToolCallState::Name, Act::Open),
+            (ToolCallState::Content | ToolCallState::Between, _) if D::NEXT.contains(&marker) => {
+                (ToolCallState::Name, Act::Open)
+            }
+            (_, _) if D::NEXT.contains(&marker) => (ToolCallState::Name, Act::Next),
+            (ToolCallState::Preamble, FUNCTION) => (ToolCallState::Name, Act::Drop),
+            (ToolCallState::Name, NAME_END) => (ToolCallState::Arguments, Act::Drop),
+            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, FUNCTION_END) => {
+                (ToolCallState::Between, Act::Close)
+            }
             // Outside of a value nothing else is text.
-            (State::Preamble | State::Name | State::Arguments, _) if call => (State::Preamble, Act::Next),
-            (State::Name | State::Arguments, FUNCTION) => (State::Name, Act::Next),
-            (State::Preamble | State::Name | State::Arguments, _) if call_end => (State::Content, Act::Close),
-            (State::Arguments | State::Value, PARAMETER) => (State::Value, Act::Keep),
-            (State::Value, PARAMETER_END) => (State::Arguments, Act::Keep),
-            (State::Between, _) if call_end => (State::Content, Act::Drop),
+            (ToolCallState::Preamble | ToolCallState::Name | ToolCallState::Arguments, _) if call => {
+                (ToolCallState::Preamble, Act::Next)
+            }
+            (ToolCallState::Name | ToolCallState::Arguments, FUNCTION) => (ToolCallState::Name, Act::Next),
+            (ToolCallState::Preamble | ToolCallState::Name | ToolCallState::Arguments, _) if call_end => {
+                (ToolCallState::Content, Act::Close)
+            }
+            (ToolCallState::Arguments | ToolCallState::Value, PARAMETER) => (ToolCallState::Value, Act::Keep),
+            (ToolCallState::Value, PARAMETER_END) => (ToolCallState::Arguments, Act::Keep),
+            (ToolCallState::Between, _) if call_end => (ToolCallState::Content, Act::Drop),
             _ => return None,
         })
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        machine::named(&draft, tools, is_name, arguments::<D>)
+        machine::read_call(&draft, tools, is_name, arguments::<D>)
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) fn check(format: &str, table: &[Row<'_>]) {
 }
 
 /// All that is shown of a text.
-fn shown((content, calls): &Folded) -> String {
+fn visible_text((content, calls): &Folded) -> String {
     calls.iter().fold(content.clone(), |shown, (name, arguments)| shown + name + arguments)
 }
 
@@ -113,7 +113,7 @@ fn compared(record: &str) -> Compared {
         let theirs = (text("content").to_owned(), calls.collect());
         compared.texts += 1;
         // Whatever vLLM shows is shown.
-        if read != theirs && lost(&shown(&read), &shown(&theirs)).is_empty() {
+        if read != theirs && lost(&visible_text(&read), &visible_text(&theirs)).is_empty() {
             compared.kept_more += 1;
         } else if read != theirs {
             compared.wrong.push(format!("{format}: {whole:?}\n    {read:?}\n    {theirs:?}"));

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::{Effort, Mark, preamble::Circumstances};
 use crate::{
-    chat::{Content, ContentPart, FunctionTool, Message, Said, ToolCall},
+    chat::{AssistantItem, Content, ContentPart, FunctionTool, Message, ToolCall},
     json::{Path, Value},
     prompt::PromptError,
 };
@@ -123,9 +123,11 @@ fn by_assistant(index: usize, message: &Message) -> Result<Vec<Spoken>, PromptEr
     let calls = message.tool_calls.as_deref().unwrap_or_default();
     if let Some(items) = &message.items {
         let spoken = items.iter().filter_map(|item| match item {
-            Said::Thought(text) => Some(Spoken::by_assistant(index, ANALYSIS, text)),
-            Said::Text(texts) => Some(Spoken { texts: texts.clone(), ..Spoken::by_assistant(index, FINAL, "") }),
-            Said::Call(number) => calls.get(*number).map(|call| Spoken::call(index, call)),
+            AssistantItem::Thought(text) => Some(Spoken::by_assistant(index, ANALYSIS, text)),
+            AssistantItem::Text(texts) => {
+                Some(Spoken { texts: texts.clone(), ..Spoken::by_assistant(index, FINAL, "") })
+            }
+            AssistantItem::Call(number) => calls.get(*number).map(|call| Spoken::call(index, call)),
         });
         return Ok(spoken.collect());
     }

@@ -33,7 +33,7 @@ fn type_of(schema: &Value, indent: &str) -> String {
             let names: Vec<&str> = names.iter().filter_map(Value::as_str).map(several_named).collect();
             if names.is_empty() { "any".to_owned() } else { names.join(" | ") }
         }
-        Some(Value::String(name)) => named(name, schema, indent),
+        Some(Value::String(name)) => type_text(name, schema, indent),
         _ => "any".to_owned(),
     }
 }
@@ -43,7 +43,7 @@ fn several_named(name: &str) -> &str {
     if name == "integer" { "number" } else { name }
 }
 
-fn named(name: &str, schema: &Value, indent: &str) -> String {
+fn type_text(name: &str, schema: &Value, indent: &str) -> String {
     match name {
         "object" => object(schema, indent),
         "string" => {

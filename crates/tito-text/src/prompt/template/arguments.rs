@@ -8,7 +8,7 @@ use super::value::{Value, as_integer, error, type_name};
 
 /// The values that a call gives.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct CallArguments {
     pub(super) positional: Vec<Value>,
     pub(super) named: Vec<(Box<str>, Value)>,
     /// What they take where a list or a dict was given for many of them.
@@ -19,13 +19,13 @@ pub(super) struct Given {
 #[derive(Debug)]
 pub(super) struct Arguments<'c> {
     callee: &'c str,
-    given: Given,
+    given: CallArguments,
     /// The places of the named ones that were asked for.
     used: RefCell<Vec<usize>>,
 }
 
 impl<'c> Arguments<'c> {
-    pub(super) fn new(callee: &'c str, given: Given) -> Self {
+    pub(super) fn new(callee: &'c str, given: CallArguments) -> Self {
         Self { callee, given, used: RefCell::default() }
     }
 

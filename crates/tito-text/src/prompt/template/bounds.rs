@@ -166,7 +166,7 @@ impl Drop for Metered {
 }
 
 /// What the values that the render has made hold now, in bytes.
-pub(super) fn held() -> usize {
+pub(super) fn held_bytes() -> usize {
     METER.with(|meter| meter.bytes.get())
 }
 

@@ -7,7 +7,7 @@ use super::bounds;
 use super::error::{Error, TemplateError};
 use super::literal;
 use super::scan::Tag;
-use super::tokens::{Kind, Token, arguments, closing, find_at_depth_zero, inside};
+use super::tokens::{Token, TokenKind, arguments, closing, find_at_depth_zero, inside};
 
 /// What a template expects a message's content to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ fn iterates_content(tags: &[Tag<'_>]) -> Result<bool, Ended> {
 
 fn name<'s>(target: Tokens<'_, 's>) -> Result<&'s str, Ended> {
     match unparenthesised(target) {
-        [only] if only.kind == Kind::Name => Ok(only.text),
+        [only] if only.kind == TokenKind::Name => Ok(only.text),
         _ => Err(Ended::NotAName),
     }
 }

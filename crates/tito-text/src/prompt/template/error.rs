@@ -93,7 +93,7 @@ fn shortened(mut message: String, most: usize) -> String {
 }
 
 /// A part of the source as it is shown in a message.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn source_excerpt(text: &str) -> String {
     shortened(text.to_owned(), 60)
 }
 

@@ -1,6 +1,6 @@
 //! String literals of templates, with the escapes that Python knows.
 
-use super::tokens::{Kind, Token};
+use super::tokens::{Token, TokenKind};
 
 fn decode(text: &str) -> Option<String> {
     let mut decoded = String::new();
@@ -60,7 +60,7 @@ fn take_digits(rest: &mut std::str::Chars<'_>, radix: u32, least: usize, most: u
 
 /// Returns the text of a string literal; none if the token is none, or its text has no UTF-8 form.
 pub(super) fn text(token: &Token<'_>) -> Option<String> {
-    if token.kind == Kind::String { decode(&token.text[1..token.text.len() - 1]) } else { None }
+    if token.kind == TokenKind::String { decode(&token.text[1..token.text.len() - 1]) } else { None }
 }
 
 #[cfg(test)]

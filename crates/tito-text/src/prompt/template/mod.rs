@@ -120,7 +120,7 @@ impl ChatTemplate {
         let context = render::Context { variables: &variables, special_tokens: &self.special_tokens, now };
         let _metered = Metered::rendering(patience);
         let rendered = render::render(&self.statements, &context);
-        debug_assert_eq!(bounds::held(), 0, "a render leaves nothing behind");
+        debug_assert_eq!(bounds::held_bytes(), 0, "a render leaves nothing behind");
         Ok(rendered?)
     }
 }

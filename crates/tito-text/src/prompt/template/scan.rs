@@ -4,7 +4,7 @@
 
 use super::TemplateError;
 use super::text::{is_space, strip_spaces_at_end};
-use super::tokens::{Kind, Token};
+use super::tokens::{Token, TokenKind};
 
 /// A `{% … %}` or `{{ … }}` of the source.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Tag<'s> {
 impl<'s> Tag<'s> {
     /// The statement's name, for a block.
     pub(super) fn statement(&self) -> Option<&'s str> {
-        self.tokens.first().filter(|token| self.is_block && token.kind == Kind::Name).map(|token| token.text)
+        self.tokens.first().filter(|token| self.is_block && token.kind == TokenKind::Name).map(|token| token.text)
     }
 }
 
@@ -190,17 +190,17 @@ impl<'s> Scanner<'s> {
         }
     }
 
-    fn token(&self, rest: &str, previous: Option<&Token<'_>>) -> Result<(Kind, usize), TemplateError> {
+    fn token(&self, rest: &str, previous: Option<&Token<'_>>) -> Result<(TokenKind, usize), TemplateError> {
         let bytes = rest.as_bytes();
         let first = bytes[0];
         if first.is_ascii_alphabetic() || first == b'_' {
-            return Ok((Kind::Name, count(bytes, |byte| byte.is_ascii_alphanumeric() || byte == b'_')));
+            return Ok((TokenKind::Name, count(bytes, |byte| byte.is_ascii_alphanumeric() || byte == b'_')));
         }
         if first.is_ascii_digit() {
             // After a dot stands an index: in `a.0.1` there are two of them, not one fraction.
             let is_index = previous.is_some_and(|token| token.is_operator("."));
             return Ok((
-                Kind::Number,
+                TokenKind::Number,
                 if is_index { count(bytes, |byte| byte.is_ascii_digit()) } else { number(bytes) },
             ));
         }
@@ -212,14 +212,14 @@ impl<'s> Scanner<'s> {
                 closes
             });
             return closing
-                .map(|inner| (Kind::String, inner + 2))
+                .map(|inner| (TokenKind::String, inner + 2))
                 .ok_or_else(|| self.error("unexpected end of string", self.at));
         }
         if DOUBLE_OPERATORS.iter().any(|operator| rest.starts_with(operator)) {
-            return Ok((Kind::Operator, 2));
+            return Ok((TokenKind::Operator, 2));
         }
         if b"+-*/%~[](){}<>=.:|,;".contains(&first) {
-            return Ok((Kind::Operator, 1));
+            return Ok((TokenKind::Operator, 1));
         }
         let found = rest.chars().next().unwrap_or_default();
         Err(self.error(format!("unexpected char '{found}' at {}", self.at), self.at))

@@ -3,24 +3,24 @@
 /// One token and where it starts in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'s> {
-    pub(super) kind: Kind,
+    pub(super) kind: TokenKind,
     pub(super) text: &'s str,
     pub(super) start: usize,
 }
 
 impl Token<'_> {
     pub(super) fn is_name(&self, name: &str) -> bool {
-        self.kind == Kind::Name && self.text == name
+        self.kind == TokenKind::Name && self.text == name
     }
 
     pub(super) fn is_operator(&self, operator: &str) -> bool {
-        self.kind == Kind::Operator && self.text == operator
+        self.kind == TokenKind::Operator && self.text == operator
     }
 }
 
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     Name,
     Number,
     String,

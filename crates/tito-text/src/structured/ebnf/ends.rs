@@ -58,7 +58,7 @@ fn needed(rules: &Rules) -> Vec<usize> {
 mod tests {
     use super::{super::parse, *};
 
-    fn said(grammar: &str) -> Result<(), String> {
+    fn check_text(grammar: &str) -> Result<(), String> {
         check(&parse::rules(grammar).unwrap())
     }
 
@@ -69,7 +69,7 @@ mod tests {
             ("root ::= \"a\" root", "root"),
             ("root ::= a | \"x\"\na ::= \"y\" b\nb ::= a+", "a"),
         ] {
-            assert_eq!(said(grammar), Err(format!("rule {rule:?} needs itself without an end")), "{grammar}");
+            assert_eq!(check_text(grammar), Err(format!("rule {rule:?} needs itself without an end")), "{grammar}");
         }
         for grammar in [
             "root ::= \"a\" root | \"\"",
@@ -77,7 +77,7 @@ mod tests {
             "root ::= \"a\"\nunused ::= unused",
             "root ::= (\"a\" root)?",
         ] {
-            assert_eq!(said(grammar), Ok(()), "{grammar}");
+            assert_eq!(check_text(grammar), Ok(()), "{grammar}");
         }
     }
 }

@@ -433,7 +433,7 @@ impl Backend for CpuBackend {
         let set = self.processor.set;
         self.processor.pool.for_each_mut(&mut logits.rows_mut(), &|row, logits| {
             shape_logits(set, logits, shape);
-            consumer.whole(first + row, logits);
+            consumer.take_row(first + row, logits);
         });
     }
 }

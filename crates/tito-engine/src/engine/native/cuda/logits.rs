@@ -25,14 +25,14 @@ pub(super) fn consume(logits: &Tensor, first: usize, pool: &mut Pool, consumer: 
     if whole.len() == rows {
         let mut numbers = logits.flatten_all()?.to_vec1::<f32>()?;
         let mut rows: Vec<&mut [f32]> = numbers.chunks_exact_mut(width).collect();
-        pool.for_each_mut(&mut rows, &|row, logits| consumer.whole(first + row, logits));
+        pool.for_each_mut(&mut rows, &|row, logits| consumer.take_row(first + row, logits));
         return Ok(());
     }
     let mut read = Vec::with_capacity(whole.len());
     for row in whole {
         read.push((row, logits.narrow(0, row, 1)?.flatten_all()?.to_vec1::<f32>()?));
     }
-    pool.for_each_mut(&mut read, &|_, (row, logits)| consumer.whole(first + *row, logits));
+    pool.for_each_mut(&mut read, &|_, (row, logits)| consumer.take_row(first + *row, logits));
     Ok(())
 }
 
@@ -204,8 +204,8 @@ mod tests {
         };
         for _ in 0..3 {
             let jobs = jobs();
-            jobs.whole(0, &mut logits(0));
-            jobs.whole(1, &mut logits(0));
+            jobs.take_row(0, &mut logits(0));
+            jobs.take_row(1, &mut logits(0));
             consume(&table, 2, &mut Pool::new(2).unwrap(), &jobs).unwrap();
             let found = tokens(jobs.made());
             let last = score_token(&numbers[rows - 1], 5, 3).unwrap();
@@ -213,8 +213,8 @@ mod tests {
         }
         let again: Vec<_> = (0..rows - 1).map(sampler).collect();
         let jobs = jobs();
-        jobs.whole(0, &mut logits(0));
-        jobs.whole(1, &mut logits(0));
+        jobs.take_row(0, &mut logits(0));
+        jobs.take_row(1, &mut logits(0));
         consume(&table, 2, &mut Pool::new(1).unwrap(), &jobs).unwrap();
         let found = tokens(jobs.made());
         for (row, mut sampler) in again.into_iter().enumerate() {

@@ -23,7 +23,7 @@ use crate::engine::{
             },
         },
         tests::Random,
-        weights::{Given, SafetensorsFiles, Weights},
+        weights::{GivenTensors, SafetensorsFiles, Weights},
     },
 };
 
@@ -319,11 +319,11 @@ fn changed_numbers_are_those_of_whole_tensors() {
     }
 }
 
-fn given(name: &str, shape: &[usize], number: impl Fn(usize) -> f32) -> Given {
+fn one_tensor(name: &str, shape: &[usize], number: impl Fn(usize) -> f32) -> GivenTensors {
     let bytes: Vec<u8> = (0..shape.iter().product()).flat_map(|place| number(place).to_le_bytes()).collect();
     let tensor =
         WeightTensor { name: name.to_owned(), dtype: WeightDtype::F32, shape: shape.to_vec(), bytes: bytes.into() };
-    Given::new(vec![tensor]).unwrap()
+    GivenTensors::new(vec![tensor]).unwrap()
 }
 
 fn replace<B: Backend>(model: &mut Model<B>, weights: &dyn Weights) {
@@ -337,7 +337,7 @@ fn a_span_that_is_not_finite_is_named_and_spoils_no_other() {
     for (name, hidden, dtype) in [DType::F32, DType::BF16].into_iter().flat_map(every) {
         // The last of the embeddings are not numbers.
         let number = |place| if place < 95 * hidden { (place as f32).sin() } else { f32::NAN };
-        let table = given("model.embed_tokens.weight", &[96, hidden], number);
+        let table = one_tensor("model.embed_tokens.weight", &[96, hidden], number);
         let mut model = loaded(name, backend(dtype));
         replace(&mut model, &table);
         let span = |first_row, blocks: &[u32]| Span {
@@ -369,7 +369,8 @@ fn a_span_that_is_not_finite_is_named_and_spoils_no_other() {
 
 #[test]
 fn replaced_weights_are_those_of_the_cpu_engine() {
-    let weights = given("model.layers.0.self_attn.k_proj.weight", &[32, 64], |place| (place as f32 * 0.37).sin() * 0.1);
+    let weights =
+        one_tensor("model.layers.0.self_attn.k_proj.weight", &[32, 64], |place| (place as f32 * 0.37).sin() * 0.1);
     let mut expected = on_cpu("llama", KernelSet::PORTABLE, 1, Precision::F32);
     let mut found = loaded("llama", backend(DType::F32));
     let before = logits(&mut found, &[1, 2, 3], 0);

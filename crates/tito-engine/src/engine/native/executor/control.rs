@@ -11,7 +11,7 @@ use crate::{
             backend::{Backend, NoRoom},
             model::{Head, Undo},
             scheduler::SequenceId,
-            weights::{Given, Shapes, Weights, WeightsError, open_any},
+            weights::{GivenTensors, Shapes, Weights, WeightsError, open_any},
         },
     },
     memory,
@@ -242,7 +242,7 @@ impl<B: Backend> Controlled for Executor<B> {
                 Ok(files) => self.try_write(&*files),
                 Err(error) => Err(refused(&error)),
             },
-            NewWeights::Tensors(tensors) => match Given::new(tensors) {
+            NewWeights::Tensors(tensors) => match GivenTensors::new(tensors) {
                 Ok(given) => self.try_write(&given),
                 Err(error) => Err(refused(&error)),
             },

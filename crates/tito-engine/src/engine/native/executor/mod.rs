@@ -41,7 +41,7 @@ use crate::{
         WeightsInUse,
         backlog::Sender as Outputs,
         meters::{DraftMeters, EngineMeters, RequestTimes},
-        turns::Claimant,
+        seat_queue::Claimant,
     },
     sampling::{SampleError, SequenceSampler},
 };
@@ -324,7 +324,7 @@ impl<B: Backend> Executor<B> {
             self.meters.prefix_cache(active.prompt_tokens, *cached_tokens);
             let output = PromptOutput { cached_tokens: *cached_tokens, ..PromptOutput::default() };
             match &mut active.scoring {
-                Some(scoring) => scoring.found(*cached_tokens),
+                Some(scoring) => scoring.note_cached_tokens(*cached_tokens),
                 // If nobody listens, that is noticed with the first token.
                 None => _ = active.send(EngineOutput::Prompt(output)),
             }

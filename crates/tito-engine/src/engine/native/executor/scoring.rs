@@ -33,7 +33,7 @@ impl Scoring {
     }
 
     /// Takes note of how many tokens of the prompt were cached.
-    pub(super) fn found(&mut self, cached_tokens: usize) {
+    pub(super) fn note_cached_tokens(&mut self, cached_tokens: usize) {
         self.cached_tokens = cached_tokens;
     }
 

@@ -10,7 +10,7 @@ use super::{
     adapters::{AdapterSlot, AddedModule, Addition, Form, Places},
     destinations::{Destination, InDense, InLatent, InLayer, InRecurrent},
     shape::ModelShape,
-    tensor::{Part, Tensor},
+    tensor::{Tensor, TensorSlice},
     tensors::Tensors,
 };
 use crate::{
@@ -45,7 +45,7 @@ fn is_adapted(place: Destination) -> bool {
 }
 
 /// How the model holds what is here.
-fn form(part: &Part) -> Form {
+fn form(part: &TensorSlice) -> Form {
     match part.place {
         Destination::Embedding | Destination::InputEmbedding => Form::Table,
         _ if part.transposed => Form::Transposed,
@@ -63,7 +63,7 @@ pub(crate) struct AdapterSites {
 /// What a module of an adapter changes.
 struct Site<'a> {
     tensor: &'a Tensor,
-    parts: Vec<Part>,
+    parts: Vec<TensorSlice>,
 }
 
 impl AdapterSites {
@@ -95,7 +95,7 @@ impl AdapterSites {
     /// The bytes of the thin matrices of an adapter of all of them, of this rank and in numbers of so many bytes.
     pub(crate) fn slot_bytes(&self, rank: usize, number: usize) -> u64 {
         let of_tensor = |tensor: &Arc<Tensor>| -> usize {
-            let parts: Vec<&Part> = tensor.parts.iter().filter(|part| is_adapted(part.place)).collect();
+            let parts: Vec<&TensorSlice> = tensor.parts.iter().filter(|part| is_adapted(part.place)).collect();
             if parts.iter().any(|part| form(part) == Form::Transposed) {
                 // Each of its rows is in one matrix, and the columns are there in both forms.
                 return parts.iter().map(|part| part.rows.len()).sum::<usize>() + 2 * tensor.shape[1];
@@ -156,7 +156,7 @@ impl AdapterSites {
             // The head is another module than the embeddings, also where both have the same weights.
             (None, Some(tied)) if self.tensors.is_head(&weight) => {
                 let rows = 0..tied.shape[0];
-                (tied, vec![Part { place: Destination::Head, rows, transposed: false }])
+                (tied, vec![TensorSlice { place: Destination::Head, rows, transposed: false }])
             }
             (None, _) => return Err(format!("the adapter changes {name}, which the model does not have")),
         };

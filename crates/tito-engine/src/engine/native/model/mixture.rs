@@ -200,7 +200,7 @@ fn sigmoid(x: f32) -> f32 {
 fn route(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape, routes: &mut StepRoutes) -> Vec<Picks> {
     let mut picks = vec![Vec::new(); shape.experts];
     for (row, scores) in scores.chunks_exact(shape.experts).enumerate() {
-        let chosen = choose(scores, bias, shape, routes.given(row));
+        let chosen = choose(scores, bias, shape, routes.given_experts(row));
         routes.keep(row, &chosen);
         for (expert, weight) in chosen {
             picks[expert].push((row, weight));

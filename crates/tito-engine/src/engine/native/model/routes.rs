@@ -43,9 +43,9 @@ impl StepRoutes {
     }
 
     /// The experts that a row is to go through in this mixture; `None` where they are chosen.
-    pub(super) fn given(&self, row: usize) -> Option<&[u16]> {
+    pub(super) fn given_experts(&self, row: usize) -> Option<&[u16]> {
         let RoutedRow { routes, position } = self.given.get(row)?.as_ref()?;
-        routes.of(*position, self.mixture)
+        routes.experts(*position, self.mixture)
     }
 
     /// Takes note of the experts that a row goes through in this mixture.

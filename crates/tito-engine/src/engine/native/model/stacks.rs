@@ -2,7 +2,7 @@
 
 use std::{num::NonZero, panic::resume_unwind};
 
-use super::tensor::{Part, Tensor};
+use super::tensor::{Tensor, TensorSlice};
 use crate::{
     engine::{
         WeightDtype,
@@ -22,7 +22,11 @@ pub(super) fn at_once(tensor: &Tensor) -> usize {
 }
 
 /// Reads some slices of a tensor, each on a thread of its own.
-pub(super) fn read_together(tensor: &Tensor, parts: &[Part], rows: &dyn Rows) -> Result<Vec<Table>, WeightsError> {
+pub(super) fn read_together(
+    tensor: &Tensor,
+    parts: &[TensorSlice],
+    rows: &dyn Rows,
+) -> Result<Vec<Table>, WeightsError> {
     let [first, others @ ..] = parts else { return Ok(Vec::new()) };
     std::thread::scope(|scope| {
         let others: Vec<_> = others.iter().map(|part| scope.spawn(move || read_slice(tensor, part, rows))).collect();
@@ -33,7 +37,7 @@ pub(super) fn read_together(tensor: &Tensor, parts: &[Part], rows: &dyn Rows) ->
 }
 
 /// Reads a slice of a tensor, as rows of outputs by inputs.
-pub(super) fn read_slice(tensor: &Tensor, part: &Part, rows: &dyn Rows) -> Result<Table, WeightsError> {
+pub(super) fn read_slice(tensor: &Tensor, part: &TensorSlice, rows: &dyn Rows) -> Result<Table, WeightsError> {
     let mut numbers = Vec::new();
     if tensor.shape.len() == 1 {
         rows.read(0..1, &mut numbers)?;
@@ -53,7 +57,7 @@ pub(super) fn read_slice(tensor: &Tensor, part: &Part, rows: &dyn Rows) -> Resul
 }
 
 /// A slice whose numbers are codes, where it is as such: rows of a matrix, or a matrix that is kept outputs by inputs.
-pub(super) fn coded<'a>(tensor: &Tensor, part: &Part, rows: &'a dyn Rows) -> Option<SomeRows<'a>> {
+pub(super) fn coded<'a>(tensor: &Tensor, part: &TensorSlice, rows: &'a dyn Rows) -> Option<SomeRows<'a>> {
     let coded = rows.coded()?;
     match (&tensor.shape[..], part.transposed) {
         ([_, _], false) => Some(SomeRows::new(coded, part.rows.clone())),
@@ -66,7 +70,7 @@ pub(super) fn coded<'a>(tensor: &Tensor, part: &Part, rows: &'a dyn Rows) -> Opt
 
 /// Rows and columns of a slice as the checkpoint has it: some numbers of a vector, some rows of a table, or one
 /// of several tables.
-fn slice_shape(tensor: &Tensor, part: &Part) -> (usize, usize) {
+fn slice_shape(tensor: &Tensor, part: &TensorSlice) -> (usize, usize) {
     match tensor.shape[..] {
         [_] => (1, part.rows.len()),
         [_, columns] => (part.rows.len(), columns),
@@ -76,13 +80,13 @@ fn slice_shape(tensor: &Tensor, part: &Part) -> (usize, usize) {
 }
 
 /// Rows and columns of a slice as a matrix has them.
-pub(super) fn matrix_shape(tensor: &Tensor, part: &Part) -> (usize, usize) {
+pub(super) fn matrix_shape(tensor: &Tensor, part: &TensorSlice) -> (usize, usize) {
     let (rows, columns) = slice_shape(tensor, part);
     if part.transposed { (columns, rows) } else { (rows, columns) }
 }
 
 /// Turns a slice that was read from its matrix to how the checkpoint has it; all numbers are of this type.
-pub(super) fn turned_back(tensor: &Tensor, part: &Part, dtype: WeightDtype, matrix: &[u8], out: &mut [u8]) {
+pub(super) fn turned_back(tensor: &Tensor, part: &TensorSlice, dtype: WeightDtype, matrix: &[u8], out: &mut [u8]) {
     if !part.transposed {
         out.copy_from_slice(matrix);
         return;

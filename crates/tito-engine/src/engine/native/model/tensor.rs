@@ -13,12 +13,12 @@ pub(super) struct Tensor {
     pub(super) name: String,
     pub(super) shape: Vec<usize>,
     /// Where it goes: to one place, or a slice of its first dimension to each of several.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<TensorSlice>,
 }
 
 /// A slice of a tensor's first dimension, which is a matrix or vector of its own, or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct TensorSlice {
     pub(super) place: Destination,
     pub(super) rows: Range<usize>,
     /// Whether the slice is inputs by outputs, other than matrices are.

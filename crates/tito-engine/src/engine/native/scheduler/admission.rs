@@ -9,7 +9,7 @@ use crate::engine::{
         kv_cache::{BlockHash, BlockId},
         recurrence::SlotId,
     },
-    turns::Passed,
+    seat_queue::Passed,
 };
 
 /// What is there of a sequence before it runs.

@@ -32,7 +32,7 @@ use self::{adapters::AdapterSlots, sequence::Sequence, states::Cache};
 use super::{backend::BLOCK_TOKENS, drafts::Speculation, kv_cache::BlockId, model::AdapterSlot, recurrence::SlotId};
 use crate::{
     TokenId,
-    engine::{Adapter, OnWeightsChange, turns::Turns},
+    engine::{Adapter, OnWeightsChange, seat_queue::SeatQueue},
 };
 
 /// The bounds of a scheduler.
@@ -98,7 +98,7 @@ pub(crate) struct Scheduler {
     weight_version: u64,
     /// The sequences that run, in the order of their arrival.
     running: Vec<Sequence>,
-    waiting: Turns<Sequence>,
+    waiting: SeatQueue<Sequence>,
     /// The sequences that pause, in the order in which they began to. Those that have blocks keep them while nobody
     /// else needs them.
     paused: Vec<Sequence>,
@@ -119,7 +119,7 @@ struct Contested {
 impl Scheduler {
     /// A scheduler over `blocks` blocks, and over `slots` slots where layers have recurrent states; 0 where none has.
     pub(crate) fn new(bounds: Bounds, blocks: usize, slots: usize) -> Self {
-        let waiting = Turns::new(bounds.max_num_seqs);
+        let waiting = SeatQueue::new(bounds.max_num_seqs);
         Self {
             bounds,
             cache: Cache::new(blocks, slots),

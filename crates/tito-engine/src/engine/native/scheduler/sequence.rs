@@ -13,7 +13,7 @@ use crate::{
             model::AdapterSlot,
             recurrence::SlotId,
         },
-        turns::Claimant,
+        seat_queue::Claimant,
     },
 };
 

@@ -2,7 +2,7 @@
 
 use super::{
     super::*,
-    recurrent::{bytes, hybrid, of},
+    recurrent::{bytes, hybrid, settings_of},
     *,
 };
 use crate::engine::{Adapter, native::model::tests::adapters::Adapted};
@@ -18,7 +18,7 @@ fn with_slots(max_loras: usize, settings: NativeSettings) -> NativeSettings {
 /// An engine with room for so many adapters at a time, and adapters of its model.
 fn served(model: &str, max_loras: usize) -> (NativeEngine, Vec<Arc<Adapter>>) {
     let adapted = Adapted::named(model);
-    let engine = hybrid(&adapted.golden, &with_slots(max_loras, of(&adapted.golden)));
+    let engine = hybrid(&adapted.golden, &with_slots(max_loras, settings_of(&adapted.golden)));
     (engine, adapters(&adapted))
 }
 
@@ -45,7 +45,7 @@ async fn company_of_other_adapters_cache_pieces_and_preemption_change_no_bit() {
         // Sequences, tokens of a step, threads, bytes of the cache.
         let companies = [(64, 512, 1, 64 << 20), (8, 16, 2, 64 << 20), (5, 64, 3, few), (64, 33, 2, few)];
         for (company, max_loras) in companies.into_iter().zip([8, 2, 3, 1]) {
-            let base = with_slots(max_loras, of(&adapted.golden));
+            let base = with_slots(max_loras, settings_of(&adapted.golden));
             compare_in(&[company], &base, &requests, |settings| hybrid(&adapted.golden, settings)).await;
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    recurrent::{hybrid, of},
+    recurrent::{hybrid, settings_of},
     weights::replace,
     *,
 };
@@ -30,11 +30,11 @@ fn asking(prompt: &[TokenId], tokens: usize) -> SequenceRequest {
 
 /// Scores `tokens`, which go through these experts.
 fn scoring(engine: &NativeEngine, tokens: &[TokenId], routes: &Routes) -> SequenceRequest {
-    let routing = Routing { shown_from: Some(0), given: Some(given(engine, routes, tokens.len())) };
+    let routing = Routing { shown_from: Some(0), given: Some(given_routes(engine, routes, tokens.len())) };
     SequenceRequest { prompt_logprobs: Some(2), routing, ..request(tokens, params(1)) }
 }
 
-fn given(engine: &NativeEngine, routes: &Routes, prompt: usize) -> Arc<GivenRoutes> {
+fn given_routes(engine: &NativeEngine, routes: &Routes, prompt: usize) -> Arc<GivenRoutes> {
     let shape = engine.route_shape().unwrap();
     let numbers: Vec<i32> = routes.0.iter().copied().map(i32::from).collect();
     let array = RouteArray { shape: [routes.0.len() / shape.width(), shape.mixtures.len(), shape.per_token], numbers };
@@ -134,7 +134,7 @@ async fn what_was_sampled_scores_to_the_same_bits_with_its_own_routes() {
 #[tokio::test]
 async fn experts_beside_recurrent_states_are_reported_and_followed_too() {
     let golden = Golden::named("families/qwen3_next_plain");
-    let settings = NativeSettings { return_routed_experts: true, ..of(&golden) };
+    let settings = NativeSettings { return_routed_experts: true, ..settings_of(&golden) };
     let engine = hybrid(&golden, &settings);
     let (answer, routes) = routed(engine.generate(asking(&prompt(70), 20))).await;
     let width = engine.route_shape().unwrap().width();
@@ -221,7 +221,7 @@ async fn given_routes_are_followed_in_company_in_pieces_and_after_preemption() {
         let per_token = reference.route_shape().unwrap().per_token;
         for (position, row) in taken.0.chunks_exact(width).enumerate() {
             for (mixture, experts) in row.chunks_exact(per_token).enumerate() {
-                let Some(given) = given.of(position, mixture) else { continue };
+                let Some(given) = given.experts(position, mixture) else { continue };
                 assert_eq!(experts.iter().collect::<BTreeSet<_>>(), given.iter().collect());
             }
         }

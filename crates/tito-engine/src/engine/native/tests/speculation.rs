@@ -138,7 +138,7 @@ fn models_with_recurrent_states_and_gpus_are_refused() {
     let refused = NativeSettings { speculation: Some(NGRAM), device: on_gpu, ..settings("llama") };
     assert!(check_speculation(&refused, &shape).unwrap_err().to_string().contains("for the CPU"));
     let golden = Golden::named("families/qwen3_next_plain");
-    let hybrid = NativeSettings { speculation: Some(NGRAM), ..recurrent::of(&golden) };
+    let hybrid = NativeSettings { speculation: Some(NGRAM), ..recurrent::settings_of(&golden) };
     let shape = ModelShape::read(&hybrid.config).unwrap();
     assert!(check_speculation(&hybrid, &shape).unwrap_err().to_string().contains("recurrent states"));
 }

@@ -29,7 +29,7 @@ async fn update(engine: &NativeEngine, parts: Vec<Vec<WeightTensor>>) -> Result<
 }
 
 /// The embeddings, as they are held.
-async fn held(engine: &NativeEngine) -> Vec<u8> {
+async fn held_embeddings(engine: &NativeEngine) -> Vec<u8> {
     let (sender, read) = std::sync::mpsc::channel();
     let visit = move |_: &TensorInfo, bytes: Vec<u8>| sender.send(bytes).unwrap();
     engine.read_weights(vec![EMBEDDINGS.to_owned()], Box::new(visit)).await.unwrap();
@@ -42,12 +42,12 @@ async fn a_head_is_the_embeddings_or_the_update_is_refused() {
         let engine = engine(&NativeSettings { dtype, ..settings(MODEL) });
         let there = WeightTensor {
             dtype: if dtype == Dtype::Bf16 { WeightDtype::Bf16 } else { WeightDtype::F32 },
-            bytes: held(&engine).await.into(),
+            bytes: held_embeddings(&engine).await.into(),
             ..table(HEAD, WeightDtype::F32, 0.0)
         };
         // Alone, it is compared with what is there.
         assert_eq!(update(&engine, vec![vec![there.clone()]]).await, Ok(1));
-        let before = held(&engine).await;
+        let before = held_embeddings(&engine).await;
         let wide = WeightDtype::F32;
         let embeddings = |first| table(EMBEDDINGS, wide, first);
         let head = |first| table(HEAD, wide, first);
@@ -64,7 +64,7 @@ async fn a_head_is_the_embeddings_or_the_update_is_refused() {
         ] {
             let refused = update(&engine, parts).await;
             assert!(matches!(&refused, Err(UpdateError::Refused(reason)) if reason.contains(what)), "{refused:?}");
-            assert_eq!((held(&engine).await == before, engine.weights().number), (true, 1));
+            assert_eq!((held_embeddings(&engine).await == before, engine.weights().number), (true, 1));
         }
         for (number, parts) in (2..).zip([
             vec![vec![embeddings(1.0), head(1.0)]],

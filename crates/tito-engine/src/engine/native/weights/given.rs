@@ -9,11 +9,11 @@ use crate::engine::{WeightDtype, WeightTensor};
 
 /// Tensors whose lengths were compared with their shapes.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct GivenTensors {
     tensors: BTreeMap<String, WeightTensor>,
 }
 
-impl Given {
+impl GivenTensors {
     /// Refuses tensors that are not what they say, and names that are given twice.
     pub(crate) fn new(tensors: Vec<WeightTensor>) -> Result<Self, WeightsError> {
         let mut by_name = BTreeMap::new();
@@ -36,7 +36,7 @@ impl Given {
     }
 }
 
-impl Weights for Given {
+impl Weights for GivenTensors {
     fn tensors(&self) -> Vec<(&str, &[usize])> {
         self.tensors.iter().map(|(name, tensor)| (name.as_str(), &tensor.shape[..])).collect()
     }
@@ -97,10 +97,10 @@ mod tests {
 
     #[test]
     fn tensors_that_are_not_what_they_say_are_refused() {
-        let refusal = |tensors| Given::new(tensors).unwrap_err().to_string();
+        let refusal = |tensors| GivenTensors::new(tensors).unwrap_err().to_string();
         assert_eq!(refusal(vec![tensor("a", &[2, 3], 11)]), "tensor a has 11 bytes, not 12");
         assert!(refusal(vec![tensor("a", &[usize::MAX, 3], 11)]).starts_with("tensor a has 11 bytes, not"));
         assert_eq!(refusal(vec![tensor("a", &[1], 2), tensor("a", &[1], 2)]), "tensor a is given more than once");
-        assert!(Given::new(vec![tensor("a", &[2, 3], 12)]).is_ok());
+        assert!(GivenTensors::new(vec![tensor("a", &[2, 3], 12)]).is_ok());
     }
 }

@@ -22,7 +22,7 @@ use self::small_floats::{E2M1, E4M3, power};
 pub(crate) use self::{
     coded::{Code, CodedRows, Codes, SomeRows},
     gguf::GgufWeights,
-    given::Given,
+    given::GivenTensors,
     quantized::{Quantization, holds_codes, open_any, open_coded, open_directory},
     rounded::Rounded,
     safetensors::SafetensorsFiles,

@@ -46,7 +46,7 @@ fn activation(model: &mut Model<'_>) -> Result<(), GgufError> {
             return Err(GgufError::Invalid { key: key.to_owned(), expected: "a finite number for each layer" });
         }
         for (layer, number) in numbers.into_iter().enumerate() {
-            model.tensor(NamedTensor::said(format!("model.layers.{layer}.{name}"), shape, vec![number]));
+            model.tensor(NamedTensor::of_numbers(format!("model.layers.{layer}.{name}"), shape, vec![number]));
         }
     }
     Ok(())

@@ -86,13 +86,13 @@ static ALL: &[Family] = &[
 /// The family of a file; another one is an error that names those that are understood.
 pub(super) fn of(file: &GgufFile) -> Result<&'static Family, GgufError> {
     let name = file.architecture()?;
-    named(name).ok_or_else(|| {
+    find(name).ok_or_else(|| {
         let known = ALL.iter().map(|family| family.name).collect::<Vec<_>>().join(", ");
         GgufError::Unsupported(format!("its architecture is `{name}`, not one of {known}"))
     })
 }
 
 /// The family of this architecture.
-pub(super) fn named(name: &str) -> Option<&'static Family> {
+pub(super) fn find(name: &str) -> Option<&'static Family> {
     ALL.iter().find(|family| family.name == name)
 }

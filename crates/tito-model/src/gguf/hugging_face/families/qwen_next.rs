@@ -8,7 +8,7 @@ use super::{
         lines::{Dim, Line, line},
         model::{Family, Model},
         tables::{ATTENTION, ATTENTION_BIASES, HEAD_NORMS, MLP, less_one},
-        tensors::{Groups, Layout, NamedTensor, Part, Source},
+        tensors::{Groups, Layout, NamedTensor, Source, TablePart},
     },
     hybrid::{Recurrence, first_has, recurrence, recurring},
     qwen::{mixtures, shared},
@@ -141,7 +141,7 @@ fn inputs(model: &Model<'_>, layer: usize, &Recurrence { groups, inner, keys, ..
     let mixed = |rows| Source { name: format!("blk.{layer}.attn_qkv.weight"), shape: vec![channels, hidden], rows };
     let gates = Source::whole(format!("blk.{layer}.attn_gate.weight"), vec![inner, hidden]);
     let [queries, all_keys, values] = [0..keys, keys..2 * keys, 2 * keys..channels].map(Some).map(mixed);
-    let part = Part { columns: hidden, turned: false };
+    let part = TablePart { columns: hidden, turned: false };
     NamedTensor {
         name: format!("model.layers.{layer}.linear_attn.in_proj_qkvz.weight"),
         shape: vec![channels.saturating_add(inner), hidden],

@@ -1,6 +1,6 @@
 //! Filters that apply other filters and tests to each item.
 
-use super::super::arguments::{Arguments, Given};
+use super::super::arguments::{Arguments, CallArguments};
 use super::super::bounds;
 use super::super::error::Error;
 use super::super::predicates;
@@ -25,7 +25,8 @@ pub(super) fn map(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Err
     let name = name.as_str().ok_or_else(|| error("map requires a filter argument"))?;
     let filter = super::find(name);
     let mapped = items.map(|item| {
-        let given = Given { positional: given.to_vec(), named: arguments.named().to_vec(), ..Given::default() };
+        let given =
+            CallArguments { positional: given.to_vec(), named: arguments.named().to_vec(), ..CallArguments::default() };
         super::apply(name, filter, &item, &Arguments::new(name, given))
     });
     mapped.collect::<Result<_, _>>().map(generator)
@@ -67,7 +68,11 @@ fn filtered(value: &Value, arguments: &Arguments<'_>, attribute: Option<&Value>,
         let subject = attribute.map_or_else(|| Ok(item.clone()), |path| lookup(&item, path))?;
         let holds = match test {
             Some((name, given)) => {
-                let given = Given { positional: given.to_vec(), named: arguments.named().to_vec(), ..Given::default() };
+                let given = CallArguments {
+                    positional: given.to_vec(),
+                    named: arguments.named().to_vec(),
+                    ..CallArguments::default()
+                };
                 predicates::ask(name, predicate, &subject, &Arguments::new(name, given))?
             }
             None => subject.is_true(),

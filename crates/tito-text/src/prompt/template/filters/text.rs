@@ -134,7 +134,7 @@ pub(super) fn format(value: &Value, arguments: &Arguments<'_>) -> Result<Value, 
             Some('s') => formatted.push_str(&to_str(&argument)?),
             Some('r') => formatted.push_str(&print::repr(&argument)?),
             Some('d') => {
-                let integer = as_integer(&argument).or_else(|| whole(&argument));
+                let integer = as_integer(&argument).or_else(|| truncated(&argument));
                 let integer = integer.ok_or_else(|| error("%d format: a real number is required"))?;
                 formatted.push_str(&integer.to_string());
             }
@@ -149,6 +149,6 @@ pub(super) fn format(value: &Value, arguments: &Arguments<'_>) -> Result<Value, 
     Ok(Value::from(formatted))
 }
 
-fn whole(value: &Value) -> Option<i128> {
+fn truncated(value: &Value) -> Option<i128> {
     as_float(value).and_then(super::number::truncate)
 }

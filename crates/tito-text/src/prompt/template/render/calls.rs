@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use super::super::arguments::{Arguments, Given};
+use super::super::arguments::{Arguments, CallArguments};
 use super::super::bounds::{self, Charge, MAX_VALUE_DEPTH};
 use super::super::error::{Error, Limit};
 use super::super::globals;
@@ -29,7 +29,7 @@ impl<'t> Renderer<'t> {
         scope: &Rc<Scope<'t>>,
     ) -> Result<Value, Error> {
         let Some(called) = self.lookup(name, scope) else { return Err(error(format!("'{name}' is undefined"))) };
-        let given = self.given(arguments, scope)?;
+        let given = self.evaluate_arguments(arguments, scope)?;
         self.call(&called, given)
     }
 
@@ -41,11 +41,11 @@ impl<'t> Renderer<'t> {
         arguments: &'t syntax::Arguments,
         scope: &Rc<Scope<'t>>,
     ) -> Result<Value, Error> {
-        let given = self.given(arguments, scope)?;
+        let given = self.evaluate_arguments(arguments, scope)?;
         self.method(receiver, name, given)
     }
 
-    fn method(&mut self, receiver: &Value, name: &str, given: Given) -> Result<Value, Error> {
+    fn method(&mut self, receiver: &Value, name: &str, given: CallArguments) -> Result<Value, Error> {
         match receiver {
             Value::Namespace(place) => {
                 let called = self.namespaces[*place].entries.get(name).cloned();
@@ -63,7 +63,7 @@ impl<'t> Renderer<'t> {
 
     /// Calls a value.
     #[inline(never)]
-    pub(super) fn call(&mut self, called: &Value, given: Given) -> Result<Value, Error> {
+    pub(super) fn call(&mut self, called: &Value, given: CallArguments) -> Result<Value, Error> {
         let _level = bounds::descend()?;
         match called {
             Value::Macro(place) => self.call_macro(*place, given),
@@ -80,7 +80,7 @@ impl<'t> Renderer<'t> {
         }
     }
 
-    fn function(&mut self, function: Function, given: Given) -> Result<Value, Error> {
+    fn function(&mut self, function: Function, given: CallArguments) -> Result<Value, Error> {
         match function {
             Function::Range => globals::range(&Arguments::new("range", given)),
             Function::Dict => globals::entries(&Arguments::new("dict", given)).map(value::dict),
@@ -120,7 +120,7 @@ impl<'t> Renderer<'t> {
     }
 
     #[inline(never)]
-    fn call_macro(&mut self, place: usize, given: Given) -> Result<Value, Error> {
+    fn call_macro(&mut self, place: usize, given: CallArguments) -> Result<Value, Error> {
         let _level = bounds::descend()?;
         let Defined { definition, scope, .. } = &self.macros[place];
         let (definition, scope) = (*definition, Scope::new(Some(scope)));
@@ -131,9 +131,9 @@ impl<'t> Renderer<'t> {
     }
 
     // Makes arguments variables of the macro's scope.
-    fn bind(&mut self, definition: &'t Macro, given: Given, scope: &Rc<Scope<'t>>) -> Result<(), Error> {
+    fn bind(&mut self, definition: &'t Macro, given: CallArguments, scope: &Rc<Scope<'t>>) -> Result<(), Error> {
         let Macro { name, parameters, uses, .. } = definition;
-        let Given { positional, mut named, charge: _charge } = given;
+        let CallArguments { positional, mut named, charge: _charge } = given;
         let mut positional = positional.into_iter();
         for (parameter, default) in parameters {
             let by_name = named.iter().position(|(given, _)| given == parameter).map(|at| named.remove(at).1);
@@ -174,7 +174,7 @@ impl<'t> Renderer<'t> {
     #[inline(never)]
     pub(super) fn call_block(&mut self, call: &'t Call, scope: &Rc<Scope<'t>>) -> Result<(), Error> {
         let callee = self.evaluate(&call.called, scope)?;
-        let mut given = self.given(&call.arguments, scope)?;
+        let mut given = self.evaluate_arguments(&call.arguments, scope)?;
         given.named.push(("caller".into(), self.define(&call.body, scope)));
         let value = self.call(&callee, given)?;
         self.print(&value)

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use indexmap::IndexMap;
 
-use super::super::arguments::{Arguments, Given};
+use super::super::arguments::{Arguments, CallArguments};
 use super::super::bounds::{self, Charge, MAX_VALUE_DEPTH};
 use super::super::error::{Error, Limit};
 use super::super::lookups;
@@ -222,12 +222,12 @@ impl<'t> Renderer<'t> {
                 slice::slice(value, &values)
             }
             Step::Call(arguments) => {
-                let given = self.given(arguments, scope)?;
+                let given = self.evaluate_arguments(arguments, scope)?;
                 self.call(value, given)
             }
             Step::Filter(filtering) => self.filter(filtering, value, scope),
             Step::Test(name, predicate, arguments, is_negated) => {
-                let given = self.given(arguments, scope)?;
+                let given = self.evaluate_arguments(arguments, scope)?;
                 let holds = predicates::ask(name, *predicate, value, &Arguments::new(name, given))?;
                 Ok(Value::from(holds != *is_negated))
             }
@@ -253,8 +253,13 @@ impl<'t> Renderer<'t> {
 
     /// The values of a call's arguments.
     #[inline(never)]
-    pub(super) fn given(&mut self, arguments: &'t syntax::Arguments, scope: &Rc<Scope<'t>>) -> Result<Given, Error> {
-        let mut given = Given { positional: self.all(&arguments.positional, scope)?, ..Given::default() };
+    pub(super) fn evaluate_arguments(
+        &mut self,
+        arguments: &'t syntax::Arguments,
+        scope: &Rc<Scope<'t>>,
+    ) -> Result<CallArguments, Error> {
+        let mut given =
+            CallArguments { positional: self.all(&arguments.positional, scope)?, ..CallArguments::default() };
         if let Some(more) = &arguments.items {
             let more = self.evaluate(more, scope)?;
             given.positional.append(&mut items(&more)?);

@@ -200,7 +200,7 @@ impl<'t> Renderer<'t> {
 
     #[inline(never)]
     fn filter(&mut self, filtering: &'t Filtering, value: &Value, scope: &Rc<Scope<'t>>) -> Result<Value, Error> {
-        let given = self.given(&filtering.arguments, scope)?;
+        let given = self.evaluate_arguments(&filtering.arguments, scope)?;
         filters::apply(&filtering.name, filtering.filter, value, &Arguments::new(&filtering.name, given))
     }
 

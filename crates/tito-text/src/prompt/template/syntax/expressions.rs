@@ -1,10 +1,10 @@
 //! Expressions, in jinja2's precedence. Functions call each other once for each bracket, never for each operator.
 
-use super::super::error::shown;
+use super::super::error::source_excerpt;
 use super::super::filters;
 use super::super::literal;
 use super::super::operators::Operator;
-use super::super::tokens::{Kind, Token};
+use super::super::tokens::{Token, TokenKind};
 use super::super::value::Value;
 use super::parser::{Parser, TokenResult};
 use super::{Arguments, Arm, Comparison, Expression, Filtering, Step};
@@ -154,7 +154,7 @@ impl<'s> Parser<'_, 's> {
     fn primary(&mut self) -> Parsed {
         let Some(token) = self.peek() else { return Err(self.unexpected("an expression")) };
         match token.kind {
-            Kind::Name => {
+            TokenKind::Name => {
                 self.skip(1);
                 Ok(match token.text {
                     "true" | "True" => Expression::Constant(Value::Bool(true)),
@@ -169,21 +169,21 @@ impl<'s> Parser<'_, 's> {
                     }
                 })
             }
-            Kind::Number => {
+            TokenKind::Number => {
                 self.skip(1);
                 number(token.text)
                     .map(Expression::Constant)
-                    .ok_or_else(|| self.error_at(&token, format!("invalid number '{}'", shown(token.text))))
+                    .ok_or_else(|| self.error_at(&token, format!("invalid number '{}'", source_excerpt(token.text))))
             }
-            Kind::String => self.string(),
-            Kind::Operator => self.bracket(&token),
+            TokenKind::String => self.string(),
+            TokenKind::Operator => self.bracket(&token),
         }
     }
 
     // Strings that stand next to each other are one.
     fn string(&mut self) -> Parsed {
         let mut text = String::new();
-        while let Some(token) = self.peek().filter(|token| token.kind == Kind::String) {
+        while let Some(token) = self.peek().filter(|token| token.kind == TokenKind::String) {
             let part = literal::text(&token).ok_or_else(|| self.error_at(&token, "invalid escape in a string"))?;
             text.push_str(&part);
             self.skip(1);
@@ -241,7 +241,7 @@ impl<'s> Parser<'_, 's> {
             if !parts.is_empty() {
                 self.expect_operator(",")?;
             }
-            if self.peek().is_none_or(|token| ends.contains(&token.text) && token.kind != Kind::String) {
+            if self.peek().is_none_or(|token| ends.contains(&token.text) && token.kind != TokenKind::String) {
                 break;
             }
             parts.push(part(self)?);
@@ -265,10 +265,10 @@ impl<'s> Parser<'_, 's> {
                 let Some(token) = self.peek() else { return Err(self.unexpected("a name or a number")) };
                 self.skip(1);
                 steps.push(match token.kind {
-                    Kind::Name => Step::Attribute(token.text.into()),
-                    Kind::Number => match number(token.text) {
+                    TokenKind::Name => Step::Attribute(token.text.into()),
+                    TokenKind::Number => match number(token.text) {
                         Some(index @ Value::Int(_)) => Step::Item(Expression::Constant(index)),
-                        _ => return Err(self.error_at(&token, format!("invalid index '{}'", shown(token.text)))),
+                        _ => return Err(self.error_at(&token, format!("invalid index '{}'", source_excerpt(token.text)))),
                     },
                     _ => return Err(self.error_at(&token, format!("unexpected '{}'", token.text))),
                 });
@@ -341,9 +341,9 @@ impl<'s> Parser<'_, 's> {
         let is_negated = self.skip_name("not");
         let name = self.dotted_name()?;
         let takes_value = self.peek().is_some_and(|token| match token.kind {
-            Kind::Name => !matches!(token.text, "else" | "or" | "and"),
-            Kind::String | Kind::Number => true,
-            Kind::Operator => matches!(token.text, "[" | "{"),
+            TokenKind::Name => !matches!(token.text, "else" | "or" | "and"),
+            TokenKind::String | TokenKind::Number => true,
+            TokenKind::Operator => matches!(token.text, "[" | "{"),
         });
         let arguments = if self.is_operator("(") {
             self.arguments()?
@@ -379,7 +379,7 @@ impl<'s> Parser<'_, 's> {
 
     fn argument(&mut self, arguments: &mut Arguments) -> TokenResult<()> {
         let Arguments { positional, named, items, entries } = arguments;
-        let is_named = self.peek().is_some_and(|token| token.kind == Kind::Name)
+        let is_named = self.peek().is_some_and(|token| token.kind == TokenKind::Name)
             && self.peek_at(1).is_some_and(|token| token.is_operator("="));
         let is_in_order = if self.skip_operator("*") {
             let is_in_order = items.is_none() && entries.is_none();

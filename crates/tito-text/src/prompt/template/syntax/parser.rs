@@ -1,9 +1,9 @@
 //! The tokens of a tag, one after another.
 
 use super::super::bounds::MAX_NESTING;
-use super::super::error::{TemplateError, shown};
+use super::super::error::{TemplateError, source_excerpt};
 use super::super::scan::{Piece, Scanned, Tag};
-use super::super::tokens::{Kind, Token};
+use super::super::tokens::{Token, TokenKind};
 use super::Uses;
 
 pub(super) type TokenResult<T> = Result<T, TemplateError>;
@@ -75,7 +75,7 @@ impl<'t, 's> Parser<'t, 's> {
     }
 
     pub(super) fn skip_any<T: Copy>(&mut self, operators: &[(&str, T)]) -> Option<T> {
-        let token = self.peek().filter(|token| token.kind == Kind::Operator)?;
+        let token = self.peek().filter(|token| token.kind == TokenKind::Operator)?;
         let (_, found) = operators.iter().find(|(operator, _)| *operator == token.text)?;
         self.at += 1;
         Some(*found)
@@ -86,7 +86,7 @@ impl<'t, 's> Parser<'t, 's> {
     }
 
     pub(super) fn expect_name(&mut self) -> TokenResult<&'s str> {
-        let Some(token) = self.peek().filter(|token| token.kind == Kind::Name) else {
+        let Some(token) = self.peek().filter(|token| token.kind == TokenKind::Name) else {
             return Err(self.unexpected("a name"));
         };
         self.at += 1;
@@ -106,8 +106,9 @@ impl<'t, 's> Parser<'t, 's> {
     }
 
     pub(super) fn unexpected(&self, expected: &str) -> TemplateError {
-        let found =
-            self.peek().map_or_else(|| "the end of the tag".to_owned(), |token| format!("'{}'", shown(token.text)));
+        let found = self
+            .peek()
+            .map_or_else(|| "the end of the tag".to_owned(), |token| format!("'{}'", source_excerpt(token.text)));
         self.error(format!("unexpected {found}, expected {expected}"))
     }
 

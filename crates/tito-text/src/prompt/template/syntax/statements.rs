@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::error::{TemplateError, shown};
+use super::super::error::{TemplateError, source_excerpt};
 use super::super::scan::{Piece, Scanned};
 use super::parser::{Parser, TokenResult};
 use super::{Block, Call, Expression, For, Macro, Statement, Step, Target, Uses};
@@ -102,7 +102,7 @@ impl<'s> Parser<'_, 's> {
             _ => {
                 let place = at.map_or(self.end, |token| token.start);
                 return Err(TemplateError::syntax(
-                    format!("Encountered unknown tag '{}'.", shown(found)),
+                    format!("Encountered unknown tag '{}'.", source_excerpt(found)),
                     self.source,
                     place,
                 ));

@@ -26,11 +26,11 @@ const OUTPUTS_AT_ONCE: usize = 64;
 pub(crate) struct Quantized {
     outputs: usize,
     inputs: usize,
-    parts: Vec<Part>,
+    parts: Vec<QuantizedRows>,
 }
 
 #[derive(Debug)]
-struct Part {
+struct QuantizedRows {
     rows: Range<usize>,
     blocks: Box<dyn Blocks>,
 }
@@ -86,11 +86,11 @@ impl Quantized {
             rows.read(0..rows.rows(), &mut numbers)?;
             Box::new(BlocksOf { blocks: numbers, per_row: self.inputs })
         };
-        let overlaps = |part: &Part| part.rows.start < range.end && range.start < part.rows.end;
+        let overlaps = |part: &QuantizedRows| part.rows.start < range.end && range.start < part.rows.end;
         let overlapped = self.parts.iter().filter(|part| overlaps(part));
         assert!(overlapped.into_iter().all(|part| part.rows == range), "rows are overwritten as they were written");
         self.parts.retain(|part| part.rows != range);
-        self.parts.push(Part { rows: range, blocks });
+        self.parts.push(QuantizedRows { rows: range, blocks });
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use super::{
         AttentionLayer, DenseShape, HeadNormKind, HeadNorms, LatentExperts, LatentShape, LayerShape, MlpShape,
         ModelShape, SparseShape,
     },
-    tensor::{Part, Tensor},
+    tensor::{Tensor, TensorSlice},
 };
 use crate::engine::native::{backend::Gate, weights::as_rows};
 
@@ -43,20 +43,23 @@ struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    fn push(&mut self, name: &str, shape: &[usize], parts: Vec<Part>) {
+    fn push(&mut self, name: &str, shape: &[usize], parts: Vec<TensorSlice>) {
         let name = format!("{}{name}", self.prefix);
         self.tensors.push(Tensor { name, shape: shape.to_vec(), parts });
     }
 
     /// A tensor that goes to one place.
     fn one(&mut self, name: &str, shape: &[usize], place: Destination) {
-        self.push(name, shape, vec![Part { place, rows: 0..as_rows(shape).0, transposed: false }]);
+        self.push(name, shape, vec![TensorSlice { place, rows: 0..as_rows(shape).0, transposed: false }]);
     }
 
     /// A tensor whose first dimension is the expert.
     fn stack(&mut self, name: &str, shape: &[usize], place: InDense, transposed: bool) {
-        let part =
-            |expert| Part { place: self.within(InLayer::Expert(expert, place)), rows: expert..expert + 1, transposed };
+        let part = |expert| TensorSlice {
+            place: self.within(InLayer::Expert(expert, place)),
+            rows: expert..expert + 1,
+            transposed,
+        };
         let parts = (0..shape[0]).map(part).collect();
         self.push(name, shape, parts);
     }
@@ -66,7 +69,7 @@ impl Expected<'_> {
         let mut done = 0;
         let part = |(rows, place)| {
             done += rows;
-            Part { place, rows: done - rows..done, transposed: false }
+            TensorSlice { place, rows: done - rows..done, transposed: false }
         };
         let parts = places.into_iter().map(part).collect();
         self.push(name, shape, parts);
@@ -145,9 +148,9 @@ impl Expected<'_> {
         let [kv_down, kv_down_bias, kv_norm] = [InLatent::Down, InLatent::DownBias, InLatent::Norm].map(within);
         let of_head = |head: usize| {
             let first = head * (apart + value);
-            let key = Part { place: within(InLatent::Key(head)), rows: first..first + apart, transposed: true };
+            let key = TensorSlice { place: within(InLatent::Key(head)), rows: first..first + apart, transposed: true };
             let rows = first + apart..first + apart + value;
-            [key, Part { place: within(InLatent::Value(head)), rows, transposed: false }]
+            [key, TensorSlice { place: within(InLatent::Value(head)), rows, transposed: false }]
         };
         let parts = (0..heads).flat_map(of_head).collect();
         if let Some(rank) = query_rank {

@@ -26,7 +26,7 @@ const MAMBA: MambaKeys = MambaKeys {
 
 /// What a layer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum LayerKind {
     Mamba,
     Attention,
     Dense,
@@ -39,7 +39,7 @@ pub(super) fn nemotron_h(settings: &Settings<'_>) -> Result<ModelShape, ConfigEr
     let mut config = settings.0.clone();
     config.insert("num_hidden_layers".to_owned(), json!(kinds.len()));
     // Only layers that are feed-forward parts ask for it.
-    if !kinds.contains(&Kind::Dense) {
+    if !kinds.contains(&LayerKind::Dense) {
         config.insert("intermediate_size".to_owned(), json!(1));
     }
     config.insert("hidden_act".to_owned(), json!("silu"));
@@ -51,18 +51,18 @@ pub(super) fn nemotron_h(settings: &Settings<'_>) -> Result<ModelShape, ConfigEr
     for attention in shape.attentions() {
         attention.rotation = None;
     }
-    let sparse = kinds.contains(&Kind::Mixture).then(|| mixture(settings)).transpose()?;
-    let mamba = kinds.contains(&Kind::Mamba).then(|| mamba(settings, MAMBA, shape.norm.epsilon)).transpose()?;
+    let sparse = kinds.contains(&LayerKind::Mixture).then(|| mixture(settings)).transpose()?;
+    let mamba = kinds.contains(&LayerKind::Mamba).then(|| mamba(settings, MAMBA, shape.norm.epsilon)).transpose()?;
     for (layer, kind) in shape.layers.iter_mut().zip(kinds) {
         let LayerShape { attention, recurrent, mlp, .. } = layer;
-        if kind != Kind::Attention {
+        if kind != LayerKind::Attention {
             *attention = None;
         }
-        *recurrent = mamba.clone().filter(|_| kind == Kind::Mamba);
+        *recurrent = mamba.clone().filter(|_| kind == LayerKind::Mamba);
         *mlp = match kind {
-            Kind::Dense => Some(MlpShape::Dense(dense(settings)?)),
-            Kind::Mixture => sparse.clone().map(MlpShape::Sparse),
-            Kind::Mamba | Kind::Attention => None,
+            LayerKind::Dense => Some(MlpShape::Dense(dense(settings)?)),
+            LayerKind::Mixture => sparse.clone().map(MlpShape::Sparse),
+            LayerKind::Mamba | LayerKind::Attention => None,
         };
     }
     shape.names = names();
@@ -110,23 +110,23 @@ fn refuse_what_is_not_read(settings: &Settings<'_>) -> Result<(), ConfigError> {
 }
 
 /// What each layer is: a letter for each, or a word.
-fn kinds(settings: &Settings<'_>) -> Result<Vec<Kind>, ConfigError> {
-    let kinds: Vec<Kind> = if let Some(words) = settings.get::<Vec<String>>("layers_block_type")? {
+fn kinds(settings: &Settings<'_>) -> Result<Vec<LayerKind>, ConfigError> {
+    let kinds: Vec<LayerKind> = if let Some(words) = settings.get::<Vec<String>>("layers_block_type")? {
         let read = |word: String| match word.as_str() {
-            "linear_attention" | "mamba" => Ok(Kind::Mamba),
-            "full_attention" | "attention" => Ok(Kind::Attention),
-            "mlp" => Ok(Kind::Dense),
-            "moe" => Ok(Kind::Mixture),
+            "linear_attention" | "mamba" => Ok(LayerKind::Mamba),
+            "full_attention" | "attention" => Ok(LayerKind::Attention),
+            "mlp" => Ok(LayerKind::Dense),
+            "moe" => Ok(LayerKind::Mixture),
             other => Err(ConfigError::setting("layers_block_type", format!("names {other}, which is not supported"))),
         };
         words.into_iter().map(read).collect::<Result<_, _>>()?
     } else {
         let pattern: String = settings.require("hybrid_override_pattern")?;
         let read = |letter| match letter {
-            'M' => Ok(Kind::Mamba),
-            '*' => Ok(Kind::Attention),
-            '-' => Ok(Kind::Dense),
-            'E' => Ok(Kind::Mixture),
+            'M' => Ok(LayerKind::Mamba),
+            '*' => Ok(LayerKind::Attention),
+            '-' => Ok(LayerKind::Dense),
+            'E' => Ok(LayerKind::Mixture),
             other => {
                 Err(ConfigError::setting("hybrid_override_pattern", format!("has {other}, which is not supported")))
             }

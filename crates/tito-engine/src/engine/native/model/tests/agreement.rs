@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     families::{FAR, Golden},
-    page::{self, Part},
+    page::{self, ComparedTable},
     states::States,
     *,
 };
@@ -137,7 +137,7 @@ impl Outcomes {
 
 fn check(architecture: &str) {
     let row = Outcomes::of(architecture).row(architecture);
-    page::compare(Part::Native, |table| {
+    page::compare(ComparedTable::Native, |table| {
         let mut rows = rows(table);
         rows.insert(architecture.to_owned(), row);
         written(&rows)
@@ -160,7 +160,7 @@ fn every_architecture_that_is_computed_is_compared_and_no_other_is_in_the_table(
     let computed: BTreeSet<String> = Golden::all().filter(known).map(|golden| golden.architecture()).collect();
     let compared: BTreeSet<String> = ARCHITECTURES.iter().map(|&architecture| architecture.to_owned()).collect();
     assert_eq!(computed, compared, "the list of this file");
-    page::compare(Part::Native, |table| {
+    page::compare(ComparedTable::Native, |table| {
         let mut rows = rows(table);
         rows.retain(|architecture, _| compared.contains(architecture));
         written(&rows)

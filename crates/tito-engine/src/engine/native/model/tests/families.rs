@@ -116,8 +116,8 @@ impl Golden {
     }
 
     /// Its weights, as they are drawn.
-    pub(in crate::engine::native) fn weights(&self) -> Given {
-        Given::new(self.tensors()).unwrap()
+    pub(in crate::engine::native) fn weights(&self) -> GivenTensors {
+        GivenTensors::new(self.tensors()).unwrap()
     }
 
     fn tensors(&self) -> Vec<WeightTensor> {
@@ -286,7 +286,7 @@ fn compare_nested(golden: &Golden, architecture: &str, prefixes: [(&str, &str); 
     for part in shape.names.other_parts {
         tensors.push(WeightTensor { name: format!("{part}patch_embed.proj.weight"), ..tensors[0].clone() });
     }
-    let weights = Given::new(tensors).unwrap();
+    let weights = GivenTensors::new(tensors).unwrap();
     let mut model = Model::load(cpu(KernelSet::PORTABLE, 2, Precision::F32), shape, &weights, &mut |_, _| ()).unwrap();
     model.allocate_cache(golden.room()).unwrap();
     assert!(golden.compare(&mut model) < FAR);
@@ -346,7 +346,7 @@ fn experts_that_are_one_tensor_are_those_that_have_tensors_of_their_own() {
     let load = |golden: &Golden, tensors: Vec<WeightTensor>| {
         let shape = ModelShape::read(golden.config()).unwrap();
         let backend = cpu(KernelSet::PORTABLE, 2, Precision::F32);
-        Model::load(backend, shape, &Given::new(tensors).unwrap(), &mut |_, _| ())
+        Model::load(backend, shape, &GivenTensors::new(tensors).unwrap(), &mut |_, _| ())
     };
     for name in ["qwen3_5_moe_plain", "qwen3_next_plain"] {
         let golden = Golden::named(&format!("families/{name}"));

@@ -14,7 +14,7 @@ use candle_core::{
 
 use super::{
     families::{FAR, Golden},
-    page::{self, Part},
+    page::{self, ComparedTable},
     *,
 };
 use crate::{
@@ -235,5 +235,5 @@ fn what_llama_cpp_makes_of_a_model_is_computed_as_the_model_or_refused() {
             }
         }
     }
-    page::compare(Part::Gguf, |_| table(&outcomes));
+    page::compare(ComparedTable::Gguf, |_| table(&outcomes));
 }

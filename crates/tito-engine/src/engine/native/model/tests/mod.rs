@@ -25,7 +25,7 @@ use crate::{
         native::{
             backend::{BLOCK_TOKENS, Span},
             cpu::{CpuBackend, KernelSet, Pool, Precision, Processor},
-            weights::{Given, SafetensorsFiles},
+            weights::{GivenTensors, SafetensorsFiles},
         },
     },
     sampling::score_token,
@@ -199,7 +199,7 @@ fn replaced_weights_take_effect_and_what_does_not_fit_is_refused_before_anything
             shape: vec![*length],
             bytes: 1.5_f32.to_le_bytes().repeat(*length).into(),
         });
-        Given::new(tensors.collect()).unwrap()
+        GivenTensors::new(tensors.collect()).unwrap()
     };
     let misshapen = given(&[("model.norm.weight", 64), ("model.layers.0.input_layernorm.weight", 32)]);
     assert!(matches!(model.check(&misshapen), Err(WeightsError::Shape { .. })));
@@ -222,7 +222,7 @@ fn weights_that_lack_tensors_or_hold_others_are_refused_by_name() {
 }
 
 /// Every tensor as the model holds it.
-fn held<B: Backend>(model: &mut Model<B>) -> Vec<WeightTensor> {
+fn held_tensors<B: Backend>(model: &mut Model<B>) -> Vec<WeightTensor> {
     let names: Vec<String> = model.tensors().into_iter().map(|tensor| tensor.name).collect();
     let read = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&read);
@@ -256,7 +256,7 @@ fn changed(tensor: &WeightTensor, step: usize) -> (TensorChanges, WeightTensor) 
 /// Numbers that are changed in every tensor are those of whole tensors, whatever a backend does with them, and come back
 /// together with whole tensors that were written before them, between them and after them.
 pub(in crate::engine::native) fn compare_changes<B: Backend>(model: &mut Model<B>) {
-    let before = held(model);
+    let before = held_tensors(model);
     let (changes, after): (Vec<TensorChanges>, Vec<WeightTensor>) =
         before.iter().map(|tensor| changed(tensor, 37)).unzip();
     let (again, last): (Vec<TensorChanges>, Vec<WeightTensor>) = after.iter().map(|tensor| changed(tensor, 11)).unzip();
@@ -265,20 +265,20 @@ pub(in crate::engine::native) fn compare_changes<B: Backend>(model: &mut Model<B
     assert!(model.undo_bytes_of_changes(&changes, &undo) > 0);
     let written: usize = changes.iter().map(|changes| changes.numbers.len()).sum();
     assert_eq!(model.change(changes.clone(), Some(&mut undo)).unwrap(), written as u64);
-    assert!(held(model) == after);
+    assert!(held_tensors(model) == after);
     // Of those that share a matrix some, and some that have one alone.
     let some: Vec<WeightTensor> = last.iter().step_by(3).cloned().collect();
-    let given = Given::new(some.clone()).unwrap();
+    let given = GivenTensors::new(some.clone()).unwrap();
     let checked = model.check(&given).unwrap();
     model.replace(&checked, Some(&mut undo)).unwrap();
     let rest = again.iter().enumerate().filter(|(number, _)| number % 3 != 0).map(|(_, changes)| changes.clone());
     model.change(rest.collect(), Some(&mut undo)).unwrap();
-    assert!(held(model) == last);
+    assert!(held_tensors(model) == last);
     model.undo(undo).unwrap();
-    assert!(held(model) == before);
+    assert!(held_tensors(model) == before);
     // Without a way back.
     model.change(changes, None).unwrap();
-    assert!(held(model) == after);
+    assert!(held_tensors(model) == after);
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn changed_numbers_are_those_of_whole_tensors_in_every_family() {
 #[test]
 fn changes_of_what_a_model_does_not_hold_are_refused() {
     let mut model = model("llama", KernelSet::PORTABLE, 1, Precision::Bf16);
-    let tensor = held(&mut model).into_iter().find(|tensor| tensor.shape.len() == 2).unwrap();
+    let tensor = held_tensors(&mut model).into_iter().find(|tensor| tensor.shape.len() == 2).unwrap();
     let (changes, _) = changed(&tensor, 5);
     let count = u32::try_from(tensor.shape.iter().product::<usize>()).unwrap();
     let wrong = [

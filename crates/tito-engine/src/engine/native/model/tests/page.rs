@@ -6,12 +6,12 @@ use expect_test::expect_file;
 
 /// A table of the page, between two comments.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Part {
+pub(super) enum ComparedTable {
     Native,
     Gguf,
 }
 
-impl Part {
+impl ComparedTable {
     /// The comments before and after it.
     fn marks(self) -> [&'static str; 2] {
         match self {
@@ -22,7 +22,7 @@ impl Part {
 }
 
 /// Compares a table with what it should be, which `wanted` makes of what it is; or writes it, with `UPDATE_EXPECT=1`.
-pub(super) fn compare(part: Part, wanted: impl FnOnce(&str) -> String) {
+pub(super) fn compare(part: ComparedTable, wanted: impl FnOnce(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/models.md");
     // Other tests, in processes of their own, write other parts of it.
     let locked = File::open(&path).unwrap();

@@ -39,7 +39,7 @@ impl States {
         let list = |key: &str| -> Vec<usize> { serde_json::from_value(self.content[key].clone()).unwrap() };
         let (positions, columns) = (list("positions"), list("columns"));
         let layers = self.content["layers"].as_array().unwrap();
-        let found = self.found(backend, positions.last().unwrap() + 1);
+        let found = self.outputs(backend, positions.last().unwrap() + 1);
         assert_eq!(found.len(), layers.len(), "{}: the layers of both", self.golden.name);
         let mut worst = 0.0_f64;
         for (rows, layer) in found.iter().zip(layers) {
@@ -62,7 +62,7 @@ impl States {
     }
 
     /// The states of so many tokens after each layer.
-    fn found<B: Backend>(&self, backend: B, tokens: usize) -> Vec<Vec<Vec<f32>>> {
+    fn outputs<B: Backend>(&self, backend: B, tokens: usize) -> Vec<Vec<Vec<f32>>> {
         let shape = ModelShape::read(self.golden.config()).unwrap();
         let hidden = shape.hidden;
         let mut model = self.golden.loaded(backend, shape);

@@ -7,15 +7,15 @@ fn adapter(name: &str) -> Arc<Adapter> {
     Adapter::new(name, 1, PeftAdapter { modules: Vec::new() })
 }
 
-fn of(adapter: &Arc<Adapter>, id: SequenceId, max_tokens: usize) -> NewSequence {
+fn with_adapter(adapter: &Arc<Adapter>, id: SequenceId, max_tokens: usize) -> NewSequence {
     NewSequence { adapter: Some(Arc::clone(adapter)), ..new(id, &[1, 2, 3], max_tokens) }
 }
 
 /// What is put into which slot, and who computes with which.
-type Told = (Vec<(AdapterSlot, String)>, Vec<(SequenceId, Option<AdapterSlot>)>);
+type PlannedStep = (Vec<(AdapterSlot, String)>, Vec<(SequenceId, Option<AdapterSlot>)>);
 
 /// The adapters that are put into slots in a step, and the sequences that it computes, each with its slot.
-fn told(scheduler: &mut Scheduler) -> Told {
+fn planned_step(scheduler: &mut Scheduler) -> PlannedStep {
     let plan = step(scheduler);
     let put = plan.adapters.iter().map(|(slot, adapter)| (*slot, adapter.name().to_string())).collect();
     (put, plan.work.iter().map(|work| (work.id, work.adapter)).collect())
@@ -25,38 +25,38 @@ fn told(scheduler: &mut Scheduler) -> Told {
 fn an_adapter_is_put_into_a_slot_once_and_the_one_used_longest_ago_leaves_first() {
     let mut scheduler = scheduler(20, 8, 64).with_adapters(2);
     let [a, b, c] = ["a", "b", "c"].map(adapter);
-    scheduler.add(of(&a, 0, 1));
-    scheduler.add(of(&b, 1, 1));
+    scheduler.add(with_adapter(&a, 0, 1));
+    scheduler.add(with_adapter(&b, 1, 1));
     scheduler.add(new(2, &[9], 1));
     let put = vec![(0, "a".to_owned()), (1, "b".to_owned())];
-    assert_eq!(told(&mut scheduler), (put, vec![(0, Some(0)), (1, Some(1)), (2, None)]));
+    assert_eq!(planned_step(&mut scheduler), (put, vec![(0, Some(0)), (1, Some(1)), (2, None)]));
     (0..3).for_each(|id| _ = scheduler.remove(id));
-    scheduler.add(of(&a, 3, 1));
-    assert_eq!(told(&mut scheduler), (Vec::new(), vec![(3, Some(0))]));
+    scheduler.add(with_adapter(&a, 3, 1));
+    assert_eq!(planned_step(&mut scheduler), (Vec::new(), vec![(3, Some(0))]));
     scheduler.remove(3);
     // `b` was used longest ago.
-    scheduler.add(of(&c, 4, 1));
-    assert_eq!(told(&mut scheduler), (vec![(1, "c".to_owned())], vec![(4, Some(1))]));
+    scheduler.add(with_adapter(&c, 4, 1));
+    assert_eq!(planned_step(&mut scheduler), (vec![(1, "c".to_owned())], vec![(4, Some(1))]));
 }
 
 #[test]
 fn nobody_waits_for_ever_for_a_slot_that_others_keep_asking_for() {
     let mut scheduler = scheduler(60, 8, 64).with_adapters(1);
     let [a, b] = ["a", "b"].map(adapter);
-    scheduler.add(of(&a, 0, 99));
-    assert_eq!(told(&mut scheduler).1, [(0, Some(0))]);
-    scheduler.add(of(&b, 1, 9));
+    scheduler.add(with_adapter(&a, 0, 99));
+    assert_eq!(planned_step(&mut scheduler).1, [(0, Some(0))]);
+    scheduler.add(with_adapter(&b, 1, 9));
     // More of `a`, which would keep the slot for ever; the base goes on beside it.
-    scheduler.add(of(&a, 2, 9));
+    scheduler.add(with_adapter(&a, 2, 9));
     scheduler.add(new(3, &[9], 9));
-    assert_eq!(told(&mut scheduler).1, [(0, Some(0)), (3, None)]);
-    assert_eq!(told(&mut scheduler).1, [(0, Some(0)), (3, None)]);
+    assert_eq!(planned_step(&mut scheduler).1, [(0, Some(0)), (3, None)]);
+    assert_eq!(planned_step(&mut scheduler).1, [(0, Some(0)), (3, None)]);
     scheduler.remove(0);
-    let (put, work) = told(&mut scheduler);
+    let (put, work) = planned_step(&mut scheduler);
     assert_eq!(put, [(0, "b".to_owned())]);
     assert_eq!(work, [(3, None), (1, Some(0))]);
     scheduler.remove(1);
-    let (put, work) = told(&mut scheduler);
+    let (put, work) = planned_step(&mut scheduler);
     assert_eq!(put, [(0, "a".to_owned())]);
     assert_eq!(work, [(3, None), (2, Some(0))]);
 }
@@ -65,7 +65,7 @@ fn nobody_waits_for_ever_for_a_slot_that_others_keep_asking_for() {
 fn a_forgotten_adapter_leaves_when_nobody_runs_with_it() {
     let mut scheduler = scheduler(20, 8, 64).with_adapters(2);
     let [a, b] = ["a", "b"].map(adapter);
-    scheduler.add(of(&a, 0, 9));
+    scheduler.add(with_adapter(&a, 0, 9));
     step(&mut scheduler);
     scheduler.forget_adapter(a.id());
     scheduler.forget_adapter(b.id());
@@ -79,19 +79,19 @@ fn a_forgotten_adapter_leaves_when_nobody_runs_with_it() {
 fn an_adapter_that_is_forgotten_while_it_waits_for_a_slot_leaves_it_in_the_end() {
     let mut scheduler = scheduler(20, 8, 64).with_adapters(1);
     let [a, b] = ["a", "b"].map(adapter);
-    scheduler.add(of(&a, 0, 9));
-    scheduler.add(of(&b, 1, 9));
+    scheduler.add(with_adapter(&a, 0, 9));
+    scheduler.add(with_adapter(&b, 1, 9));
     step(&mut scheduler);
     scheduler.forget_adapter(b.id());
     assert_eq!(scheduler.emptied_slots(), [] as [usize; 0]);
     scheduler.remove(0);
-    assert_eq!(told(&mut scheduler), (vec![(0, "b".to_owned())], vec![(1, Some(0))]));
+    assert_eq!(planned_step(&mut scheduler), (vec![(0, "b".to_owned())], vec![(1, Some(0))]));
     assert_eq!(scheduler.emptied_slots(), [] as [usize; 0]);
     scheduler.remove(1);
     assert_eq!(scheduler.emptied_slots(), [0]);
     // One that ends before it had a slot leaves nothing behind.
-    scheduler.add(of(&a, 2, 9));
-    scheduler.add(of(&b, 3, 9));
+    scheduler.add(with_adapter(&a, 2, 9));
+    scheduler.add(with_adapter(&b, 3, 9));
     step(&mut scheduler);
     scheduler.forget_adapter(b.id());
     scheduler.remove(3);
@@ -102,15 +102,15 @@ fn an_adapter_that_is_forgotten_while_it_waits_for_a_slot_leaves_it_in_the_end()
 fn a_sequence_that_paused_waits_if_its_adapter_has_left() {
     let mut scheduler = scheduler(20, 8, 64).with_adapters(1);
     let [a, b] = ["a", "b"].map(adapter);
-    scheduler.add(of(&a, 0, 9));
+    scheduler.add(with_adapter(&a, 0, 9));
     step(&mut scheduler);
     scheduler.pause(0);
-    scheduler.add(of(&b, 1, 9));
-    assert_eq!(told(&mut scheduler).0, [(0, "b".to_owned())]);
+    scheduler.add(with_adapter(&b, 1, 9));
+    assert_eq!(planned_step(&mut scheduler).0, [(0, "b".to_owned())]);
     scheduler.resume(0);
-    assert_eq!(told(&mut scheduler).1, [(1, Some(0))]);
+    assert_eq!(planned_step(&mut scheduler).1, [(1, Some(0))]);
     scheduler.remove(1);
-    let (put, work) = told(&mut scheduler);
+    let (put, work) = planned_step(&mut scheduler);
     assert_eq!((put, work), (vec![(0, "a".to_owned())], vec![(0, Some(0))]));
 }
 
@@ -118,7 +118,7 @@ fn a_sequence_that_paused_waits_if_its_adapter_has_left() {
 fn a_plan_goes_on_without_those_whose_adapter_finds_no_memory() {
     let mut scheduler = scheduler(20, 8, 64).with_adapters(1);
     let a = adapter("a");
-    scheduler.add(of(&a, 0, 9));
+    scheduler.add(with_adapter(&a, 0, 9));
     scheduler.add(new(1, &[9], 9));
     let mut plan = scheduler.plan();
     scheduler.vacate(0);

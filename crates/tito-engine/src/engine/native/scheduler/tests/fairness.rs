@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::{super::*, new, prompt, scheduler, shares, step};
-use crate::engine::turns::{Claimant, Party, TOKENS_OF_A_TURN};
+use crate::engine::seat_queue::{Claimant, Party, TOKENS_OF_A_TURN};
 
 /// Queues the sequences of a request, whose prompts of `length` tokens have nothing in common.
 fn add(

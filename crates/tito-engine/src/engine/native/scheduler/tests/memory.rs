@@ -10,12 +10,12 @@ struct Content {
     /// Every token from the start of its sequence to its own.
     tokens: Vec<TokenId>,
     weight_version: u64,
-    writer: Kind,
+    writer: CacheUse,
 }
 
 /// What kind of sequence reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct CacheUse {
     /// Whether it may read what older weights wrote.
     pub(super) reuses: bool,
     pub(super) salted: bool,
@@ -41,7 +41,7 @@ impl Memory {
         plan: &Plan,
         sequences: &BTreeMap<SequenceId, Vec<TokenId>>,
         has_states: bool,
-        kind: impl Fn(SequenceId) -> Kind,
+        kind: impl Fn(SequenceId) -> CacheUse,
     ) {
         self.copy(plan);
         self.write_keys(plan, sequences, &kind);
@@ -79,7 +79,7 @@ impl Memory {
         &mut self,
         plan: &Plan,
         sequences: &BTreeMap<SequenceId, Vec<TokenId>>,
-        kind: &impl Fn(SequenceId) -> Kind,
+        kind: &impl Fn(SequenceId) -> CacheUse,
     ) {
         for work in &plan.work {
             let tokens = &sequences[&work.id];
@@ -97,7 +97,7 @@ impl Memory {
         &mut self,
         plan: &Plan,
         sequences: &BTreeMap<SequenceId, Vec<TokenId>>,
-        kind: &impl Fn(SequenceId) -> Kind,
+        kind: &impl Fn(SequenceId) -> CacheUse,
     ) {
         let mut slots = BTreeSet::new();
         for work in &plan.work {
@@ -117,11 +117,11 @@ impl Memory {
         }
     }
 
-    fn content(&self, tokens: &[TokenId], writer: Kind) -> Content {
+    fn content(&self, tokens: &[TokenId], writer: CacheUse) -> Content {
         Content { tokens: tokens.to_vec(), weight_version: self.weight_version, writer }
     }
 
-    fn check(&self, content: &Content, wanted: &[TokenId], work: &Work, reader: Kind) {
+    fn check(&self, content: &Content, wanted: &[TokenId], work: &Work, reader: CacheUse) {
         let Content { tokens, weight_version, writer } = content;
         assert_eq!((&tokens[..], writer.salted), (wanted, reader.salted), "{work:?}");
         let is_own = *weight_version == self.weight_version && !writer.reuses;

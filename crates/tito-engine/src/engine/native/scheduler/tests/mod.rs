@@ -7,7 +7,7 @@ mod simulation;
 mod states;
 
 use super::*;
-use crate::engine::turns::Claimant;
+use crate::engine::seat_queue::Claimant;
 
 pub(super) fn scheduler(blocks: usize, max_num_seqs: usize, max_num_batched_tokens: usize) -> Scheduler {
     with_states(blocks, 0, max_num_seqs, max_num_batched_tokens)

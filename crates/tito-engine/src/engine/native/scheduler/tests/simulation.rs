@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::{
     super::*,
-    memory::{Kind, Memory},
+    memory::{CacheUse, Memory},
     new, with_states,
 };
-use crate::engine::turns::{Claimant, Party};
+use crate::engine::seat_queue::{Claimant, Party};
 
 #[derive(Debug, Clone)]
 enum Action {
@@ -135,7 +135,7 @@ impl Simulation {
         assert!(self.oldest.is_none_or(|before| oldest.is_some_and(|oldest| oldest <= before)), "the oldest gave way");
         self.oldest = oldest;
         let has_states = self.scheduler.cache.has_states();
-        let kind = |id| Kind { reuses: self.scheduler.reuses_older_keys(id), salted: self.salted.contains(&id) };
+        let kind = |id| CacheUse { reuses: self.scheduler.reuses_older_keys(id), salted: self.salted.contains(&id) };
         self.memory.run(&plan, &self.tokens, has_states, kind);
         let broken = broken.and_then(|index| plan.work.get(index)).map(|work| work.id);
         if let Some(id) = broken {

@@ -1,7 +1,7 @@
 //! Recurrent states: who goes on from which, who leaves copies, and what becomes of the slots.
 
 use super::{super::*, new, prompt, shares, step, with_states};
-use crate::engine::{native::kv_cache::BlockHash, turns::Claimant};
+use crate::engine::{native::kv_cache::BlockHash, seat_queue::Claimant};
 
 /// Twelve slots, which are enough for all here unless a test says otherwise.
 fn scheduler(blocks: usize) -> Scheduler {

@@ -196,7 +196,7 @@ impl CompressedTensors {
 
 /// How a weight is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum StoredFormat {
     /// `weight` in E4M3.
     Fp8,
     /// `weight` in integers of a byte.
@@ -207,7 +207,7 @@ enum Kind {
     Fp4,
 }
 
-impl Kind {
+impl StoredFormat {
     /// That of a module, if its weight is quantised.
     fn of(module: &Module<'_>) -> Option<Self> {
         let dtype = |leaf| module.find(leaf).map(|raw| raw.dtype);
@@ -243,11 +243,11 @@ impl Kind {
 
 impl CompressedTensors {
     /// Rows and columns of a module's matrix.
-    fn matrix(&self, module: &Module<'_>, kind: Kind) -> Result<[usize; 2], WeightsError> {
+    fn matrix(&self, module: &Module<'_>, kind: StoredFormat) -> Result<[usize; 2], WeightsError> {
         match kind {
-            Kind::Fp8 | Kind::Int => module.matrix("weight"),
-            Kind::Fp4 => nvfp4::matrix(module, "weight_packed"),
-            Kind::PackedInt => ints::packed_matrix(module, |[_, columns], words| {
+            StoredFormat::Fp8 | StoredFormat::Int => module.matrix("weight"),
+            StoredFormat::Fp4 => nvfp4::matrix(module, "weight_packed"),
+            StoredFormat::PackedInt => ints::packed_matrix(module, |[_, columns], words| {
                 self.groups.iter().any(|args| !args.is_float && ints::fills(*columns, args.bits, words))
             }),
         }
@@ -256,7 +256,7 @@ impl CompressedTensors {
 
 impl Format for CompressedTensors {
     fn role(&self, module: &Module<'_>, leaf: &str) -> Result<Role, WeightsError> {
-        let kind = Kind::of(module);
+        let kind = StoredFormat::of(module);
         match kind {
             Some(kind) if kind.leaf() == leaf => {
                 module.tensor("weight_scale")?;
@@ -270,27 +270,29 @@ impl Format for CompressedTensors {
 
     fn open<'a>(&self, module: &Module<'a>, leaf: &str) -> Result<Box<dyn Rows + 'a>, WeightsError> {
         let missing = || WeightsError::Missing(vec![module.named(leaf)]);
-        let kind = Kind::of(module).ok_or_else(missing)?;
+        let kind = StoredFormat::of(module).ok_or_else(missing)?;
         let matrix = self.matrix(module, kind)?;
         let words = module.matrix(kind.leaf())?[1];
         let (args, blocks) = self.group_of(module, matrix, |args| match kind {
-            Kind::Fp8 => args.is_float && args.bits == 8,
-            Kind::Fp4 => args.is_float && args.bits == 4,
-            Kind::Int => !args.is_float,
-            Kind::PackedInt => !args.is_float && ints::fills(matrix[1], args.bits, words),
+            StoredFormat::Fp8 => args.is_float && args.bits == 8,
+            StoredFormat::Fp4 => args.is_float && args.bits == 4,
+            StoredFormat::Int => !args.is_float,
+            StoredFormat::PackedInt => !args.is_float && ints::fills(matrix[1], args.bits, words),
         })?;
         let ints = |is_packed| {
             let Args { bits, symmetric, .. } = args;
             Ints { bits, is_packed, symmetric, rounding: rounding(module)? }.rows(module, blocks)
         };
         match kind {
-            Kind::Fp8 => {
+            StoredFormat::Fp8 => {
                 let scales = Scales::read(module, "weight_scale", blocks)?;
                 Ok(fp8::rows(module.tensor("weight")?, matrix, scales, rounding(module)?))
             }
-            Kind::Fp4 => nvfp4::rows(module, "weight_packed", Global::Divides("weight_global_scale"), Rounding::Bf16),
-            Kind::Int => ints(false),
-            Kind::PackedInt => ints(true),
+            StoredFormat::Fp4 => {
+                nvfp4::rows(module, "weight_packed", Global::Divides("weight_global_scale"), Rounding::Bf16)
+            }
+            StoredFormat::Int => ints(false),
+            StoredFormat::PackedInt => ints(true),
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct ModelOpt;
 
 /// How a weight is quantised.
 #[derive(PartialEq, Eq)]
-enum Kind {
+enum ModelOptFormat {
     Fp8,
     Fp4,
 }
@@ -63,11 +63,11 @@ impl ModelOpt {
         Ok(Self)
     }
 
-    fn kind(module: &Module<'_>) -> Option<Kind> {
+    fn kind(module: &Module<'_>) -> Option<ModelOptFormat> {
         module.find("weight_scale")?;
         match module.find("weight")?.dtype {
-            Dtype::F8_E4M3 => Some(Kind::Fp8),
-            Dtype::U8 => Some(Kind::Fp4),
+            Dtype::F8_E4M3 => Some(ModelOptFormat::Fp8),
+            Dtype::U8 => Some(ModelOptFormat::Fp4),
             _ => None,
         }
     }
@@ -79,19 +79,19 @@ impl Format for ModelOpt {
         let packed = |matrix: [usize; 2]| Role::Packed { name: module.named("weight"), shape: matrix.to_vec() };
         Ok(match leaf {
             "weight" => match kind() {
-                Some(Kind::Fp8) => packed(module.matrix("weight")?),
-                Some(Kind::Fp4) => packed(nvfp4::matrix(module, "weight")?),
+                Some(ModelOptFormat::Fp8) => packed(module.matrix("weight")?),
+                Some(ModelOptFormat::Fp4) => packed(nvfp4::matrix(module, "weight")?),
                 None => Role::Stored,
             },
             "weight_scale" if kind().is_some() => Role::Companion,
-            "weight_scale_2" if kind() == Some(Kind::Fp4) => Role::Companion,
+            "weight_scale_2" if kind() == Some(ModelOptFormat::Fp4) => Role::Companion,
             leaf if OF_ACTIVATIONS.contains(&leaf) => Role::Companion,
             _ => Role::Stored,
         })
     }
 
     fn open<'a>(&self, module: &Module<'a>, _: &str) -> Result<Box<dyn Rows + 'a>, WeightsError> {
-        if Self::kind(module) == Some(Kind::Fp4) {
+        if Self::kind(module) == Some(ModelOptFormat::Fp4) {
             return nvfp4::rows(module, "weight", Global::Multiplies("weight_scale_2"), Rounding::Single);
         }
         let matrix = module.matrix("weight")?;

@@ -47,7 +47,7 @@ pub(super) fn is_tame(code: Code, codes: &[u8], scales: &[f32]) -> bool {
 }
 
 /// Writes the codes of an output into a block.
-pub(super) fn put(code: Code, block: &mut [u8], lane: usize, codes: &[u8]) {
+pub(super) fn write_codes(code: Code, block: &mut [u8], lane: usize, codes: &[u8]) {
     for (codes, bytes) in codes.chunks(step(code)).zip(block.chunks_exact_mut(STEP_BYTES)) {
         for (input, code_of_input) in codes.iter().enumerate() {
             let byte = &mut bytes[2 * lane + input % 2];

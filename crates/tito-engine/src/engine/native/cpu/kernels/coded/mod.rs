@@ -20,7 +20,7 @@ use std::{
 use half::bf16;
 use parking_lot::Mutex;
 
-use self::block::{Block, STEP_BYTES, is_tame, put, step};
+use self::block::{Block, STEP_BYTES, is_tame, step, write_codes};
 use super::{
     LANES, Operand, Packed, Pool, Precision, Processor, States,
     gemm::{Product, Shares},
@@ -148,7 +148,7 @@ impl Coded {
             };
             let of_rows = codes.chunks_exact(inputs).zip(read.chunks_exact(per_row));
             for (lane, (codes, read)) in own.map(|row| row % LANES).zip(of_rows) {
-                put(code, bytes, lane, codes);
+                write_codes(code, bytes, lane, codes);
                 for (scales, scale) in scales.chunks_exact_mut(LANES).zip(read) {
                     scales[lane] = *scale;
                 }

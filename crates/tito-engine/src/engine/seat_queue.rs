@@ -49,7 +49,7 @@ impl Claimant {
 
 /// Who waits, and how many seats everybody has. Sequences are known by their numbers, later ones by greater numbers.
 #[derive(Debug)]
-pub(crate) struct Turns<T> {
+pub(crate) struct SeatQueue<T> {
     /// Seats of a turn.
     turn: usize,
     /// The end of the line.
@@ -139,7 +139,7 @@ impl Passed {
     }
 }
 
-impl<T> Turns<T> {
+impl<T> SeatQueue<T> {
     /// Turns in front of an engine with so many `seats`.
     pub(crate) fn new(seats: usize) -> Self {
         let turn = (seats / TURNS_AT_A_TIME).clamp(1, MOST_SEATS_OF_A_TURN);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     /// Seats all that wait, one after another, each rising before the next one sits down.
-    fn order(turns: &mut Turns<()>) -> Vec<u64> {
+    fn order(turns: &mut SeatQueue<()>) -> Vec<u64> {
         let mut order = Vec::new();
         while let Some((_, number)) = turns.next(&Passed::default()) {
             let (claimant, ()) = turns.seat(number).unwrap();
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn with_one_seat_parties_alternate_and_so_do_their_requests() {
-        let mut turns = Turns::new(1);
+        let mut turns = SeatQueue::new(1);
         for (number, party, request) in [(0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 0, 3), (4, 1, 4), (5, 1, 4)] {
             turns.wait(claimant(party, request), number, ());
         }
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn small_requests_are_served_in_the_order_of_their_arrival() {
-        let mut turns = Turns::new(256);
+        let mut turns = SeatQueue::new(256);
         for number in 0..60 {
             turns.wait(Claimant::new(None, number - number % 6), number, ());
         }
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_seat_is_owed_to_who_has_none_by_who_has_several() {
-        let mut turns = Turns::new(32);
+        let mut turns = SeatQueue::new(32);
         for number in 0..5 {
             turns.wait(claimant(0, 0), number, ());
             turns.seat(number);
@@ -394,7 +394,7 @@ mod tests {
         /// Nobody who sits in less than a turn of seats waits while somebody else gets more than a turn of them.
         #[test]
         fn no_party_is_passed_by(actions in prop::collection::vec(action(), 1..400), seats in 1..64_usize) {
-            let mut turns: Turns<()> = Turns::new(seats);
+            let mut turns: SeatQueue<()> = SeatQueue::new(seats);
             let mut seated: Vec<Claimant> = Vec::new();
             // How many seats each party got while another one, which sat in less than a turn of them, waited.
             let mut passed: HashMap<(u8, u8), usize> = HashMap::new();

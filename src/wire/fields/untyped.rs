@@ -2,7 +2,7 @@
 //! check that is declared last runs first.
 
 use crate::{
-    json::{Kind, Node},
+    json::{Node, NodeKind},
     wire::error::{ApiError, wording::Sentence},
 };
 
@@ -19,13 +19,13 @@ pub(crate) fn is_true(body: &Node<'_>, key: &str) -> bool {
 }
 
 /// Returns the value, unless it is absent or null.
-pub(crate) fn given<'n, 'a>(body: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {
+pub(crate) fn non_null<'n, 'a>(body: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {
     body.get(key).filter(|value| !value.is_null())
 }
 
 /// Refuses a value that Python cannot iterate over.
 pub(crate) fn iterable(value: &Node<'_>) -> Checked {
-    if matches!(value.kind, Kind::List(_) | Kind::Object(_) | Kind::String(_)) {
+    if matches!(value.kind, NodeKind::List(_) | NodeKind::Object(_) | NodeKind::String(_)) {
         return Ok(());
     }
     Err(ApiError::invalid_request(format!("'{}' object is not iterable", value.type_name())))
@@ -33,11 +33,11 @@ pub(crate) fn iterable(value: &Node<'_>) -> Checked {
 
 /// Returns a number, which may be a boolean, before it is known to be an integer.
 pub(crate) fn number(body: &Node<'_>, field: &'static str) -> Result<Option<f64>, ApiError> {
-    let Some(value) = given(body, field) else { return Ok(None) };
+    let Some(value) = non_null(body, field) else { return Ok(None) };
     match &value.kind {
-        Kind::Bool(value) => Ok(Some(f64::from(u8::from(*value)))),
-        Kind::Float(value) => Ok(Some(*value)),
-        Kind::Int(value) => Ok(value.to_string().parse().ok()),
+        NodeKind::Bool(value) => Ok(Some(f64::from(u8::from(*value)))),
+        NodeKind::Float(value) => Ok(Some(*value)),
+        NodeKind::Int(value) => Ok(value.to_string().parse().ok()),
         _ => {
             let message = format!("`{field}` must be an integer.");
             Err(ApiError::refused(field, message, Some(value.python_str())))

@@ -8,7 +8,7 @@ use crate::{
 
 /// What is loaded, and where it is to run.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct LoadPlan<'a> {
     pub(super) settings: &'a EngineSettings,
     pub(super) device: Device,
     pub(super) files: &'a ModelFiles,
