@@ -78,7 +78,9 @@ fn tokenizer_of(source: &ModelSource, config: &TokenizerConfig) -> Result<Tokeni
         }
     };
     let tokens = config.tokens_to_add(&tokenizer);
-    if tokens.is_empty() { Ok(tokenizer) } else { Ok(tokenizer.with_added_tokens(&tokens)?) }
+    let tokenizer = if tokens.is_empty() { tokenizer } else { tokenizer.with_added_tokens(&tokens)? };
+    tokenizer.prepare();
+    Ok(tokenizer)
 }
 
 /// The tokens that end a generation.

@@ -10,6 +10,7 @@ mod cuts;
 mod declared;
 mod decoding;
 mod error;
+mod fast_encoder;
 mod incremental;
 mod long_text;
 mod longest;
@@ -21,6 +22,7 @@ mod sentence_piece_bpe;
 use std::{
     collections::{HashMap, HashSet},
     path::Path,
+    sync::OnceLock,
 };
 
 pub use added_token::AddedToken;
@@ -35,6 +37,7 @@ use self::{
     cuts::Cuts,
     declared::Declared,
     decoding::Decoding,
+    fast_encoder::FastEncoder,
     long_text::{Around, Turn},
 };
 use crate::{TokenId, files};
@@ -51,6 +54,8 @@ pub type Offsets = (usize, usize);
 #[derive(Debug)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    /// Encodes in place of `inner` where it can; made for the first text.
+    fast: OnceLock<Option<FastEncoder>>,
     decoding: Decoding,
     /// By id: whether a token has it.
     known: Vec<bool>,
@@ -96,7 +101,7 @@ impl Tokenizer {
         tried(|| {
             for text in ["", "Hello 12,\n  world", "\u{e9}\u{65e5}\u{1f642} e\u{301}\0"] {
                 // An error does not count here, as not every vocabulary has a token for every character.
-                let _ = self.encode(text, true).and_then(|ids| self.decode(&ids, false));
+                let _ = self.encode_by_library(text, true).and_then(|ids| self.decode(&ids, false));
             }
             Ok(())
         })
@@ -146,6 +151,7 @@ impl Tokenizer {
             around: Around::new(&inner),
             turn: Turn::default(),
             inner,
+            fast: OnceLock::new(),
             decoding,
             known,
             added,
@@ -214,6 +220,16 @@ impl Tokenizer {
     /// Returns whether `skip_special_tokens` leaves this token out.
     pub fn is_special(&self, id: TokenId) -> bool {
         self.special.contains(&id)
+    }
+
+    /// Has the first text encoded as fast as the others: what that needs is made now.
+    pub fn prepare(&self) {
+        let _ = self.fast();
+    }
+
+    fn fast(&self) -> Option<&FastEncoder> {
+        let make = || if self.contradicts { None } else { FastEncoder::new(&self.inner, &self.added) };
+        self.fast.get_or_init(make).as_ref()
     }
 
     /// Returns the tokenizer as the content of a tokenizer.json.

@@ -4,13 +4,12 @@
 //! exact ([`super::cuts`]), and no further than its ids are wanted.
 
 use parking_lot::Mutex;
-use tokenizers::{Model, NormalizedString, Normalizer, OffsetType, PreTokenizedString, PreTokenizer};
 
-use super::{Offsets, Tokenizer, TokenizerError};
+use super::{Offsets, Tokenizer, TokenizerError, fast_encoder::encode_by_model};
 use crate::TokenId;
 
-/// A text up to this many bytes is encoded at once.
-const PIECE: usize = 1 << 16;
+/// A text up to this many bytes is encoded at once. It is no longer where the fast encoder has made it so.
+const PIECE: usize = 1 << 15;
 /// The most bytes that are encoded at once where a text cannot be cut.
 const MOST_UNCUT: usize = 1 << 22;
 /// Only one text at a time has more than this many bytes encoded at once.
@@ -176,24 +175,32 @@ impl Tokenizer {
     /// Converts a text to ids in which added tokens are only text, so that none of their ids is among them.
     pub fn encode_without_added_tokens(&self, text: &str) -> Result<Vec<TokenId>, TokenizerError> {
         check_uncut(text.len())?;
+        if let Some(ids) = self.fast().and_then(|fast| fast.encode_without_added_tokens(text)) {
+            return Ok(ids);
+        }
         let _turn = (text.len() > LARGE).then(|| self.turn.lock());
-        self.encode_by_model(text).map_err(|e| TokenizerError::Encode(e.to_string()))
-    }
-
-    fn encode_by_model(&self, text: &str) -> tokenizers::Result<Vec<TokenId>> {
-        let mut normalized = NormalizedString::from(text);
-        if let Some(normalizer) = self.inner.get_normalizer() {
-            normalizer.normalize(&mut normalized)?;
-        }
-        let mut pieces = PreTokenizedString::from(normalized);
-        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
-            pre_tokenizer.pre_tokenize(&mut pieces)?;
-        }
-        pieces.tokenize(|piece| self.inner.get_model().tokenize(piece.get()))?;
-        Ok(pieces.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec())
+        encode_by_model(&self.inner, text).map_err(|e| TokenizerError::Encode(e.to_string()))
     }
 
     fn at_once(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TokenizerError> {
+        match (&self.around, add_special_tokens) {
+            (_, false) => match self.fast().and_then(|fast| fast.encode(text)) {
+                Some(ids) => Ok(ids),
+                None => self.encode_by_library(text, false),
+            },
+            (Some(Around { before, after }), true) => {
+                Ok([before.as_slice(), &self.at_once(text, false)?, after].concat())
+            }
+            (None, true) => self.encode_by_library(text, true),
+        }
+    }
+
+    /// The ids of a text as the library `tokenizers` has them.
+    pub(super) fn encode_by_library(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+    ) -> Result<Vec<TokenId>, TokenizerError> {
         let _turn = (text.len() > LARGE).then(|| self.turn.lock());
         let encoding = self.inner.encode_fast(text, add_special_tokens);
         Ok(encoding.map_err(|e| TokenizerError::Encode(e.to_string()))?.get_ids().to_vec())
@@ -246,4 +253,4 @@ fn check_uncut(bytes: usize) -> Result<(), TokenizerError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

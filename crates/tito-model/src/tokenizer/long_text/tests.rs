@@ -15,21 +15,21 @@ const DEEPSEEK_V3: [&str; 3] = [
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
 ];
 
-fn tiny() -> Value {
+pub(in crate::tokenizer) fn tiny() -> Value {
     serde_json::from_str(include_str!("../../../../../tests/fixtures/tiny-model/tokenizer.json")).unwrap()
 }
 
-fn load(definition: &Value) -> Tokenizer {
+pub(in crate::tokenizer) fn load(definition: &Value) -> Tokenizer {
     Tokenizer::from_bytes(definition.to_string().as_bytes()).unwrap()
 }
 
-fn with(mut definition: Value, field: &str, value: Value) -> Value {
+pub(in crate::tokenizer) fn with(mut definition: Value, field: &str, value: Value) -> Value {
     definition[field] = value;
     definition
 }
 
 /// The tiny model's, cut into words by these expressions.
-fn split_by(expressions: &[&str]) -> Value {
+pub(in crate::tokenizer) fn split_by(expressions: &[&str]) -> Value {
     let split = |expression: &&str| json!({"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": false});
     let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
     let steps: Vec<Value> = expressions.iter().map(split).chain([bytes]).collect();
@@ -42,7 +42,7 @@ fn added(id: usize, content: &str, attributes: &[&str]) -> Value {
            "lstrip": is("lstrip"), "rstrip": is("rstrip"), "normalized": is("normalized")})
 }
 
-fn with_added(mut definition: Value, tokens: &[(&str, &[&str])]) -> Value {
+pub(in crate::tokenizer) fn with_added(mut definition: Value, tokens: &[(&str, &[&str])]) -> Value {
     let first = definition["added_tokens"].as_array().unwrap().iter().map(|token| token["id"].as_u64().unwrap()).max();
     let of_model = definition["model"]["vocab"].as_object().unwrap().len();
     let first = of_model.max(usize::try_from(first.unwrap()).unwrap() + 1);
@@ -99,7 +99,7 @@ fn spaces_replaced() -> Value {
 }
 
 /// Like Llama 2's: a mark for a space in front of every text.
-fn llama_2() -> Value {
+pub(in crate::tokenizer) fn llama_2() -> Value {
     sentencepiece(
         &json!({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, spaces_replaced()]}),
         &Value::Null,
@@ -107,7 +107,7 @@ fn llama_2() -> Value {
 }
 
 /// Like Gemma's: a split that never finds anything.
-fn gemma() -> Value {
+pub(in crate::tokenizer) fn gemma() -> Value {
     let split = json!({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false});
     with_added(sentencepiece(&spaces_replaced(), &split), &[("\n\n", &[]), ("<b>", &[]), ("▁▁▁", &[])])
 }
@@ -120,7 +120,7 @@ fn metaspace(scheme: &str, split: bool) -> Value {
 }
 
 /// Tokenizers by their names.
-static TOKENIZERS: LazyLock<Vec<(&'static str, Tokenizer)>> = LazyLock::new(|| {
+pub(in crate::tokenizer) static TOKENIZERS: LazyLock<Vec<(&'static str, Tokenizer)>> = LazyLock::new(|| {
     let nfc = || with(split_by(&[QWEN2]), "normalizer", json!({"type": "NFC"}));
     let mut ignoring = split_by(&[LLAMA3]);
     ignoring["model"]["ignore_merges"] = json!(true);
@@ -160,7 +160,7 @@ static TOKENIZERS: LazyLock<Vec<(&'static str, Tokenizer)>> = LazyLock::new(|| {
 });
 
 /// What real texts are made of, and what is treated apart.
-fn texts() -> impl Strategy<Value = String> {
+pub(in crate::tokenizer) fn texts() -> impl Strategy<Value = String> {
     let parts = [
         "hello",
         " hello",
