@@ -6,7 +6,8 @@ use axum::{
 };
 use serde_json::{Map, Value};
 
-use super::AdminError;
+use super::{AdminError, query::tags};
+use crate::control::SleepTag;
 
 /// No call of the control plane has a longer body, but weights themselves.
 const MOST_BYTES: usize = 64 << 20;
@@ -122,4 +123,14 @@ pub(super) fn truth_of(fields: &Map<String, Value>, name: &str, default: bool) -
         Some(Value::Bool(truth)) => Ok(*truth),
         Some(_) => Err(AdminError::field(&format!("body.{name}"), format!("`{name}` must be true or false"))),
     }
+}
+
+/// Returns the field `tags`, a list of what sleeps or wakes up; `None` for all of it: where it is not there, null or empty.
+pub(super) fn tags_of(fields: &Map<String, Value>) -> Result<Option<Vec<SleepTag>>, AdminError> {
+    let names: Vec<String> = match fields.get("tags") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(names) => serde_json::from_value(names.clone())
+            .map_err(|_| AdminError::field("body.tags", "`tags` must be a list of strings"))?,
+    };
+    if names.is_empty() { Ok(None) } else { tags("body.tags", &names).map(Some) }
 }

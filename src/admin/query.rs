@@ -106,16 +106,16 @@ impl Parameters {
     }
 }
 
-/// Reads tags of what to wake up.
-pub(super) fn tags(names: &[&str]) -> Result<Vec<SleepTag>, AdminError> {
-    let tag = |name: &&str| match *name {
+/// Reads tags of what sleeps or wakes up; `place` is where they stand.
+pub(super) fn tags<S: AsRef<str>>(place: &str, names: &[S]) -> Result<Vec<SleepTag>, AdminError> {
+    let tag = |name: &S| match name.as_ref() {
         "weights" => Ok(SleepTag::Weights),
         "kv_cache" => Ok(SleepTag::KvCache),
         // Graphs of a GPU are not kept here.
         "scheduling" | "cuda_graph" => Ok(SleepTag::Scheduling),
         other => {
             let message = format!("unknown tag `{other}`; tags are `weights`, `kv_cache` and `scheduling`");
-            Err(AdminError::field("query.tags", message))
+            Err(AdminError::field(place, message))
         }
     };
     names.iter().map(tag).collect()

@@ -9,13 +9,11 @@ use serde_json::{Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{Fields, RequiredFields, label_of, required_text, text_of, truth_of},
+    body::{Fields, RequiredFields, label_of, required_text, tags_of, text_of, truth_of},
     error::{self, failed},
-    info, json as answer, posted,
-    query::tags,
-    sleeping, weights,
+    info, json as answer, posted, sleeping, weights,
 };
-use crate::control::{Newcomers, PauseMode, SleepLevel};
+use crate::control::{Newcomers, PauseMode, SleepLevel, SleepTag};
 
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     vec![
@@ -64,11 +62,15 @@ async fn resume(State(admin): State<Shared>) -> Answered {
 
 /// `POST /abort_request`.
 async fn abort(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
-    if truth_of(&fields, "abort_all", false)? {
-        admin.control.abort(None);
-    } else if let Some(id) = text_of(&fields, "rid")? {
-        admin.control.abort(Some(&[id]));
-    }
+    let id = text_of(&fields, "rid")?.filter(|id| !id.is_empty());
+    match (truth_of(&fields, "abort_all", false)?, id) {
+        (true, _) => admin.control.abort(None),
+        (false, Some(id)) => admin.control.abort(Some(&[id])),
+        (false, None) => {
+            let message = "nothing is named that could be aborted: send a request's id as `rid`, or `abort_all`: true";
+            return Err(AdminError::field("body.rid", message));
+        }
+    };
     Ok(().into_response())
 }
 
@@ -116,25 +118,19 @@ async fn weights_checker(State(admin): State<Shared>, RequiredFields(fields): Re
     Ok(answer(json!({ "success": true, "message": "Success.", "ranks": [checksums] })))
 }
 
+/// `POST /release_memory_occupation`. Weights are given back together with keys and values.
 async fn release(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
-    let named = tags_in(&fields)?;
-    let level = if named.iter().any(|tag| tag == "weights") { SleepLevel::Weights } else { SleepLevel::KvCache };
+    let level = match tags_of(&fields)? {
+        Some(tags) if tags.contains(&SleepTag::Weights) => SleepLevel::Weights,
+        Some(tags) if !tags.contains(&SleepTag::KvCache) => SleepLevel::Scheduling,
+        _ => SleepLevel::KvCache,
+    };
     admin.call(|control| async move { control.sleep(level, PauseMode::Keep).await }).await?;
     Ok(answer(Value::Null))
 }
 
 async fn restore(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
-    let named = tags_in(&fields)?;
-    let named: Vec<&str> = named.iter().map(String::as_str).collect();
-    let wanted = if named.is_empty() { None } else { Some(tags(&named)?) };
+    let wanted = tags_of(&fields)?;
     sleeping::wake(&admin, wanted).await?;
     Ok(answer(Value::Null))
-}
-
-fn tags_in(fields: &serde_json::Map<String, Value>) -> Result<Vec<String>, AdminError> {
-    match fields.get("tags") {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(tags) => serde_json::from_value(tags.clone())
-            .map_err(|_| AdminError::field("body.tags", "`tags` must be a list of strings")),
-    }
 }

@@ -21,7 +21,7 @@ pub(super) async fn sleep(State(admin): State<Shared>, query: Parameters) -> Ans
 /// `POST /wake_up`.
 pub(super) async fn wake_up(State(admin): State<Shared>, query: Parameters) -> Answered {
     let named = query.all("tags");
-    let wanted = if named.is_empty() { None } else { Some(tags(&named)?) };
+    let wanted = if named.is_empty() { None } else { Some(tags("query.tags", &named)?) };
     let awakened = wake(&admin, wanted).await?;
     let status = if awakened.awake { "awake" } else { "sleeping" };
     let tags = (!named.is_empty()).then_some(named);

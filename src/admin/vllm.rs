@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{Fields, fields_or, truth_of},
+    body::{Fields, fields_or, tags_of, truth_of},
     info, json as answer, pausing, posted,
     query::Parameters,
     sleeping, weights,
@@ -74,11 +74,7 @@ async fn collective_rpc(State(admin): State<Shared>, body: Body) -> Answered {
             admin.call(|control| async move { control.sleep(level, PauseMode::Keep).await }).await?;
         }
         "skyrl_wake_for_weight_sync" => {
-            let named: Vec<&str> = arguments
-                .get("tags")
-                .and_then(Value::as_array)
-                .map_or_else(Vec::new, |tags| tags.iter().filter_map(Value::as_str).collect());
-            let tags = if named.is_empty() { None } else { Some(super::query::tags(&named)?) };
+            let tags = tags_of(arguments)?;
             sleeping::wake(&admin, tags).await?;
         }
         other => {

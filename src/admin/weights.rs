@@ -71,7 +71,7 @@ fn path_in(fields: &Map<String, Value>) -> Option<&str> {
 /// `POST /init_weight_transfer_engine`: there is nothing to set up for weights that are read from files.
 async fn init(RequiredFields(fields): RequiredFields) -> Answered {
     let Some(Value::Object(info)) = fields.get("init_info") else { return Err(missing(&fields, "init_info")) };
-    let from_memory = ["master_address", "master_port", "nccl_unique_id_b64", "rank_offset"];
+    let from_memory = ["master_address", "master_port", "nccl_unique_id_b64", "packed", "rank_offset"];
     if from_memory.iter().any(|name| info.contains_key(*name)) {
         return Err(AdminError::not_here(NOT_FROM_MEMORY));
     }
@@ -256,7 +256,7 @@ async fn weight_checker(State(admin): State<Shared>, RequiredFields(fields): Req
         }
         "compare" => {
             let Some(Value::Object(baseline)) = fields.get("baseline") else {
-                return Err(AdminError::bad("action='compare' requires a 'baseline' object"));
+                return Err(AdminError::field("body.baseline", "action='compare' requires a 'baseline' object"));
             };
             let (checksums, _) = checksums(&admin).await?;
             let differs = |name: &&String| {

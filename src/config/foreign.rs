@@ -136,6 +136,7 @@ mod tests {
         for line in [
             "serve --tensor-parallel-size 1 --quantization-config {} --kv-cache-dtype auto --lora-dtype auto --task generate",
             "serve --scheduling-policy fcfs --load-format auto --hf-overrides {} --worker-extension-cls=",
+            "serve --device-ids 0 --max-num-queued-tokens None --per-request-spec-decode-metrics none --no-enable-fault-tolerance",
         ] {
             assert_eq!(judged(line), Ok(None), "{line}");
         }
@@ -148,6 +149,18 @@ mod tests {
             ("serve --lora-target-modules a b", "a"),
             ("serve --weight-transfer-config {\"backend\":\"nccl\"}", "--enable-lora"),
             ("serve --kv-events-config {\"enable_kv_cache_events\":true}", "no events of the cache are published"),
+            ("serve --kv-transfer-config {\"kv_connector\":\"a\"}", "keys and values stay in the process"),
+            ("serve --otlp-traces-endpoint http://a:4317", "no traces are sent"),
+            ("serve --collect-detailed-traces all", "no traces are sent"),
+            ("serve --max-num-queued-tokens 1000", "say --max-num-queued-reqs"),
+            ("serve --device-ids 1", "--device says which GPU computes, as cuda:N; leave it out, or say 0"),
+            ("serve --logging-config {\"a\":1}", "--log says what is logged"),
+            ("serve --custom-histogram-buckets {\"a\":[1]}", "the buckets of /metrics are fixed"),
+            ("serve --enable-fault-tolerance", "a supervisor has to start it again"),
+            ("serve --sleep-preserve-parameter-names a*", "all weights are given back"),
+            ("serve --scheduler-cls a.B", "it names Python code"),
+            ("serve --h11-max-header-count 9", "say 256"),
+            ("serve --fail-on-environ-validation", "environment variables are not looked through"),
             ("serve --enable-per-request-metrics", "answers have no metrics of their own"),
             ("serve --tokens-only", "--tokens-only cannot be honoured: text and stop strings are always served"),
         ] {

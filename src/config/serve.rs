@@ -78,10 +78,10 @@ pub struct ServeArgs {
     #[arg(long, help_heading = COMPUTING, default_value_t, value_name = "DEVICE")]
     pub device: DeviceArg,
 
-    /// Share of a GPU's memory that weights, keys and values and the room of a step may take together.
-    #[arg(long, help_heading = COMPUTING, default_value = "0.92", value_parser = share, value_name = "SHARE",
+    /// Share of a GPU's memory that weights, keys and values and the room of a step may take together. [default: 0.92]
+    #[arg(long, help_heading = COMPUTING, value_parser = share, value_name = "SHARE",
           visible_alias = "device-memory-utilization")]
-    pub gpu_memory_utilization: f64,
+    pub gpu_memory_utilization: Option<f64>,
 
     /// On a GPU, give every sequence the bits that it would have alone; slower. The CPU does so anyway.
     #[arg(long, help_heading = COMPUTING)]

@@ -45,6 +45,9 @@ async fn of_model(settings: &Settings) -> anyhow::Result<()> {
     let progress = Progress::silent();
     let (device, without) = engine::decide_device(&settings.engine)?;
     say("device", &device_text(device, settings.engine.device, without))?;
+    if let Some(warning) = settings.engine.idle_on(device) {
+        tracing::warn!("{warning}");
+    }
     let mut files = model::files_without_weights(&settings.model, &progress).await?;
     settings.sampling.take_over(&mut files)?;
     say("model", &files_text(&files))?;

@@ -35,6 +35,9 @@ pub(super) fn device(settings: &EngineSettings, progress: &Progress) -> anyhow::
     if let Some(reason) = without {
         progress.say(&format!("no CUDA device: {reason}; computing on the CPU"));
     }
+    if let Some(warning) = settings.idle_on(device) {
+        tracing::warn!("{warning}");
+    }
     Ok(device)
 }
 

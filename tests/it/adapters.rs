@@ -11,7 +11,7 @@ use tito::{
 use crate::it::control;
 
 /// An adapter of one module of the tiny model that changes nothing, as safetensors.
-fn adapter(settings: &NativeSettings) -> Vec<u8> {
+pub(super) fn adapter(settings: &NativeSettings) -> Vec<u8> {
     let size = |name: &str| settings.config[name].as_u64().unwrap();
     let (inner, heads) = (size("hidden_size"), size("num_attention_heads"));
     let outer = heads * settings.config.get("head_dim").and_then(Value::as_u64).unwrap_or(inner / heads);

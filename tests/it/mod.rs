@@ -20,6 +20,10 @@ mod continuity;
 mod control;
 /// Deltas whose version is said to be there, and updates of nothing.
 mod control_deltas;
+/// openapi/control-plane.json says what the control plane has.
+mod control_document;
+/// docs/control-plane.md: what every path does, seen by asking it.
+mod control_effects;
 /// The control plane against a model of it, in any order of calls.
 mod control_model;
 /// Calls of several trainers that come between each other's.

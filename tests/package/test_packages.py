@@ -57,6 +57,20 @@ def test_the_wheel_says_what_it_needs_and_what_it_is_made_of(wheel):
     assert any(part["name"] == "tokenizers" for part in json.loads(parts.read_text())["components"])
 
 
+def test_every_package_has_the_licences_of_what_it_is_made_of(wheel, programs):
+    (of_wheel,) = wheel.glob("lib/python*/site-packages/tito_server-*.dist-info/licenses/THIRD-PARTY-LICENSES")
+    of_deb = programs["deb"].parents[1] / "share" / "doc" / "tito-server" / "THIRD-PARTY-LICENSES"
+    texts = {path.read_text() for path in (of_wheel, of_deb, programs["tarball"].parent / "THIRD-PARTY-LICENSES")}
+    assert len(texts) == 1
+    (text,) = texts
+    for crate in ("tokio", "tokenizers", "axum"):
+        assert re.search(rf"^{crate} \d+\.\d+\.\d+ \(.*(MIT|Apache-2.0).*\)$", text, re.MULTILINE), crate
+    assert "Permission is hereby granted, free of charge" in text
+    # C code within crates has licences of its own.
+    assert re.search(r"^onig_sys .*: oniguruma/COPYING$", text, re.MULTILINE)
+    assert not re.search(r"^tito", text, re.MULTILINE)
+
+
 def test_a_wheel_whose_name_promises_too_much_is_refused(tmp_path):
     wheel = package("*.whl")
     needed = wheel.name.split("-none-")[1]

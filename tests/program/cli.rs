@@ -104,6 +104,10 @@ fn flags_of_vllm_are_understood_or_refused_with_a_reason() {
         assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{arguments:?}: {}", run.err);
         assert!(run.err.contains(words), "{arguments:?}: {}", run.err);
     };
+    let share = ["--gpu-memory-utilization", "0.5"];
+    let run = self::run(&[&["serve", "./no/such/model", "--device", "cpu", "--port", "0"], &share[..]].concat());
+    let warned = "ignored flags, without effect on the CPU: --gpu-memory-utilization";
+    assert!(run.code == Some(1) && run.err.contains(warned), "{}", run.err);
     usage(&["-tp", "2"], "--tensor-parallel-size 2 cannot be honoured: one process computes the whole model");
     usage(&["-r", "1"], "--node-rank 1 cannot be honoured: one process computes the whole model");
     usage(&["--fully-sharded-loras"], "tito applies adapters of linear layers as they are");

@@ -17,6 +17,8 @@ use crate::{
 const KV_CACHE_SHARE: u64 = 4;
 /// What they may take where the system does not say how much memory is free.
 const KV_CACHE_BYTES: u64 = 4 << 30;
+/// The share of a GPU's memory that may be taken unless told otherwise.
+const GPU_SHARE: f64 = 0.92;
 /// Tokens of a step unless told otherwise: those that keep a processor busy, and those that keep a GPU busy.
 const STEP_TOKENS: usize = 512;
 const GPU_STEP_TOKENS: usize = 8192;
@@ -59,7 +61,7 @@ pub(in crate::launch) struct EngineSettings {
     pub(in crate::launch) script: Option<PathBuf>,
     max_num_batched_tokens: Option<usize>,
     deterministic: bool,
-    gpu_memory_utilization: f64,
+    gpu_memory_utilization: Option<f64>,
 }
 
 impl EngineSettings {
@@ -67,6 +69,13 @@ impl EngineSettings {
     pub(in crate::launch) fn step_tokens(&self, device: Device) -> usize {
         let default = if device == Device::Cpu { STEP_TOKENS } else { GPU_STEP_TOKENS };
         self.max_num_batched_tokens.unwrap_or(default)
+    }
+
+    /// What is to be said about flags that have no effect on this device.
+    pub(in crate::launch) fn idle_on(&self, device: Device) -> Option<&'static str> {
+        (device == Device::Cpu && self.gpu_memory_utilization.is_some()).then_some(
+            "ignored flags, without effect on the CPU: --gpu-memory-utilization; --kv-cache-memory bounds keys and values",
+        )
     }
 
     /// Bytes for keys and values, as much memory as is free now.
@@ -82,7 +91,7 @@ impl EngineSettings {
             Device::Cuda(number) => native::Device::Cuda {
                 number,
                 deterministic: self.deterministic,
-                memory_share: self.kv_cache_memory.is_none().then_some(self.gpu_memory_utilization),
+                memory_share: self.kv_cache_memory.is_none().then(|| self.gpu_memory_utilization.unwrap_or(GPU_SHARE)),
             },
         }
     }
