@@ -10,6 +10,7 @@ use std::{
 use anyhow::bail;
 
 use super::{
+    adapters,
     device::Device,
     engine::{self, Choice},
     listen,
@@ -43,6 +44,7 @@ fn say(what: &str, text: &str) -> anyhow::Result<()> {
 
 async fn of_model(settings: &Settings) -> anyhow::Result<()> {
     let progress = Progress::silent();
+    adapters::check(&settings.adapters, &progress)?;
     let (device, without) = engine::decide_device(&settings.engine)?;
     say("device", &shown(device, settings.engine.device, without))?;
     let mut files = model::files_without_weights(&settings.model, &progress).await?;
