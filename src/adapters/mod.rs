@@ -9,9 +9,12 @@
 //!
 //! If there is a limit, the adapter that was asked for longest ago is evicted for the next one, as in vLLM. An adapter
 //! that a request uses, or that flags name, is never evicted. Unlike in vLLM, an evicted adapter is not read again when
-//! a request names it, because its files may have changed. Such a request is told that the adapter is not there.
+//! a request names it, because its files may have changed. Such a request is told that the adapter is not there. Only a
+//! directory in which adapters are found by name is looked into anew, see [`AdapterDirectory`]; what is read again is
+//! another version of the name.
 
 mod error;
+mod found;
 mod place;
 
 use std::{
@@ -29,6 +32,7 @@ use indexmap::IndexMap;
 use parking_lot::RwLock;
 
 pub use error::AdapterError;
+pub use found::{AdapterDirectory, Found};
 
 use crate::{
     engine::{Adapter, AdapterLimits, Engine, EngineAdapters, TensorInfo},
@@ -48,6 +52,8 @@ pub struct AdapterPolicy {
     /// The most adapters that are loaded at a time; `None` for as many as there is memory for. Where one more is loaded, the
     /// one that was asked for longest ago leaves, of those that no request is using and that need not stay.
     pub most: Option<usize>,
+    /// Where adapters are found by name that a request asks for, and that are not loaded.
+    pub found_in: Option<AdapterDirectory>,
 }
 
 /// The adapters of a server.
@@ -92,6 +98,8 @@ impl Named {
 pub enum AdapterSource {
     /// A directory as PEFT writes it.
     Directory(String),
+    /// One that was found by its name.
+    Found(Found),
     /// Safetensors with the settings in their metadata.
     Memory(Bytes),
 }
@@ -109,6 +117,13 @@ pub struct Load {
     pub base_model: Option<String>,
     /// Whether it stays loaded until it is unloaded by name, however many more are loaded.
     pub stays: bool,
+}
+
+/// An adapter that was loaded.
+struct Loaded {
+    adapter: Arc<Adapter>,
+    /// The adapter that had its name before.
+    before: Option<Arc<Adapter>>,
 }
 
 /// What an adapter displaced that was loaded.
@@ -161,12 +176,55 @@ impl Adapters {
     ///
     /// If it cannot be loaded; names are as they were then.
     pub async fn load(&self, load: Load) -> Result<Option<Arc<Adapter>>, AdapterError> {
-        let engine = self.engine.adapters().ok_or(AdapterError::Off)?;
         let mut versions = self.versions.lock().await;
+        Ok(self.load_alone(load, &mut versions).await?.before)
+    }
+
+    /// Returns the adapter of this name, for a request, and loads it first where it is found by its name. However many
+    /// requests ask for it at a time, it is loaded once.
+    ///
+    /// # Errors
+    ///
+    /// If it is found, and cannot be loaded.
+    pub async fn find(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Adapter>>, AdapterError> {
+        if let Some(adapter) = self.get(name) {
+            return Ok(Some(adapter));
+        }
+        let Some(directory) = self.policy.found_in.clone() else { return Ok(None) };
+        let (adapters, name) = (Arc::clone(self), name.to_owned());
+        // Loaded to its end, even if the client goes away.
+        let loading = tokio::spawn(async move {
+            let asked = name.clone();
+            let found = in_background(move || directory.find(&asked)).await?;
+            let Some(found) = found else { return Ok(None) };
+            let loaded = adapters.load_found(&name, found).await;
+            if let Err(error) = &loaded {
+                tracing::warn!(name, %error, "an adapter was found by its name, and could not be loaded");
+            }
+            loaded.map(Some)
+        });
+        loading.await.map_err(|error| AdapterError::Unusable(error.to_string()))?
+    }
+
+    async fn load_found(&self, name: &str, found: Found) -> Result<Arc<Adapter>, AdapterError> {
+        let mut versions = self.versions.lock().await;
+        // Another request may have loaded it meanwhile.
+        if let Some(adapter) = self.get(name) {
+            return Ok(adapter);
+        }
+        let (name, source) = (name.to_owned(), AdapterSource::Found(found));
+        let load = Load { name, source, replaces: false, base_model: None, stays: false };
+        Ok(self.load_alone(load, &mut versions).await?.adapter)
+    }
+
+    /// Loads an adapter while no other call changes something.
+    async fn load_alone(&self, load: Load, versions: &mut HashMap<String, u64>) -> Result<Loaded, AdapterError> {
+        let engine = self.engine.adapters().ok_or(AdapterError::Off)?;
         self.check_name(&load)?;
         let Load { name, source, base_model, stays, .. } = load;
         let said = match &source {
             AdapterSource::Directory(path) => path.clone(),
+            AdapterSource::Found(found) => found.path().display().to_string(),
             AdapterSource::Memory(_) => "memory".to_owned(),
         };
         let mut weights = self.read(&name, source).await?;
@@ -181,15 +239,15 @@ impl Adapters {
         let adapter = Adapter::new(&name, version, weights);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let used = Arc::new(AtomicU64::new(self.now()));
-        let shown = said.clone();
-        let Displaced { before, left } =
-            self.put(&name, Named { adapter, source: said, base_model, created, stays, used })?;
+        let (kept, shown) = (Arc::clone(&adapter), said.clone());
+        let named = Named { adapter: kept, source: said, base_model, created, stays, used };
+        let Displaced { before, left } = self.put(&name, named)?;
         tracing::info!(name, version, source = shown, rank, bytes, "an adapter was loaded");
         versions.insert(name, version);
         for gone in before.iter().chain(&left) {
             engine.forget(gone.id());
         }
-        Ok(before)
+        Ok(Loaded { adapter, before })
     }
 
     /// Gives an adapter its name, and returns those that it displaced.
@@ -279,15 +337,26 @@ impl Adapters {
                 let directory = place::directory(&path, root.as_deref())?;
                 PeftAdapter::open(&directory).map_err(|error| AdapterError::of_directory(&shown, &path, error))
             }
+            AdapterSource::Found(found) => {
+                let path = found.path().display().to_string();
+                PeftAdapter::open(found.directory()).map_err(|error| AdapterError::of_directory(&shown, &path, error))
+            }
             AdapterSource::Memory(bytes) => {
                 PeftAdapter::parse(bytes).map_err(|error| AdapterError::Unusable(error.to_string()))
             }
         };
-        match tokio::task::spawn_blocking(move || crate::files::without_panics(read)).await {
-            Ok(Ok(read)) => read,
-            Ok(Err(panic)) => Err(AdapterError::Unusable(panic)),
-            Err(error) => Err(AdapterError::Unusable(error.to_string())),
-        }
+        in_background(read).await
+    }
+}
+
+/// Reads files where nothing else waits for them.
+async fn in_background<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, AdapterError> + Send + 'static,
+) -> Result<T, AdapterError> {
+    match tokio::task::spawn_blocking(move || crate::files::without_panics(read)).await {
+        Ok(Ok(read)) => read,
+        Ok(Err(panic)) => Err(AdapterError::Unusable(panic)),
+        Err(error) => Err(AdapterError::Unusable(error.to_string())),
     }
 }
 

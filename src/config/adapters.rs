@@ -1,6 +1,9 @@
 //! Adapters.
 
-use std::path::PathBuf;
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use serde::Deserialize;
@@ -8,6 +11,8 @@ use serde::Deserialize;
 use super::number::positive;
 
 const ADAPTERS: &str = "Adapters";
+/// The name of vLLM's plugin that finds adapters by their names in a directory.
+const RESOLVER: &str = "lora_filesystem_resolver";
 
 /// Which LoRA adapters are served beside the model.
 #[derive(Debug, Args)]
@@ -37,6 +42,23 @@ pub struct AdapterArgs {
     /// The only directory from which adapters are loaded, with all that is in it. [default: any directory]
     #[arg(long, value_name = "DIR")]
     pub lora_root: Option<PathBuf>,
+
+    /// The directory in which requests find adapters by their names, if adapters may be loaded by whoever may use the API.
+    #[arg(long, env = "VLLM_LORA_RESOLVER_CACHE_DIR", hide = true)]
+    pub vllm_lora_resolver_cache_dir: Option<OsString>,
+
+    /// The names of vLLM's plugins that are on, with commas between them; all of them where it is not set.
+    #[arg(long, env = "VLLM_PLUGINS", hide = true)]
+    pub vllm_plugins: Option<String>,
+}
+
+impl AdapterArgs {
+    /// The directory in which vLLM's plugin would find adapters, were they allowed.
+    pub fn resolver_directory(&self) -> Option<&Path> {
+        let plugins = self.vllm_plugins.as_deref();
+        let is_on = plugins.is_none_or(|plugins| plugins.split(',').any(|plugin| plugin == RESOLVER));
+        self.vllm_lora_resolver_cache_dir.as_deref().filter(|directory| is_on && !directory.is_empty()).map(Path::new)
+    }
 }
 
 /// An adapter to load at the start.

@@ -38,10 +38,29 @@ pub fn merge(base: &Path, adapter: &Path, directory: &Path) -> anyhow::Result<()
     Ok(())
 }
 
+/// Fails with one sentence where adapters cannot be found by name as the environment says.
+pub(super) fn check(settings: &AdapterSettings, progress: &Progress) -> anyhow::Result<()> {
+    let Some(resolver) = &settings.resolver else { return Ok(()) };
+    let shown = resolver.display();
+    if !resolver.is_dir() {
+        bail!("VLLM_LORA_RESOLVER_CACHE_DIR has to be set to a directory, and {shown} is none");
+    }
+    if settings.policy.found_in.is_none() {
+        progress.say("VLLM_LORA_RESOLVER_CACHE_DIR has no effect without VLLM_ALLOW_RUNTIME_LORA_UPDATING=1");
+        return Ok(());
+    }
+    match &settings.policy.root {
+        Some(root) if files::Directory::within(root, &resolver.canonicalize()?).is_err() => {
+            bail!("VLLM_LORA_RESOLVER_CACHE_DIR has to be within --lora-root, and {shown} is not");
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Loads the adapters that flags name.
 pub(super) async fn load(
     engine: &Arc<dyn Engine>,
-    AdapterSettings { is_on, policy, modules }: &AdapterSettings,
+    AdapterSettings { is_on, policy, modules, .. }: &AdapterSettings,
     models: &ServedModels,
     progress: &Progress,
 ) -> anyhow::Result<Arc<Adapters>> {

@@ -10,6 +10,7 @@ use std::{
 use anyhow::bail;
 
 use super::{
+    adapters,
     device::Device,
     engine::{self, Choice},
     listen,
@@ -43,6 +44,7 @@ fn say(what: &str, text: &str) -> anyhow::Result<()> {
 
 async fn of_model(settings: &Settings) -> anyhow::Result<()> {
     let progress = Progress::silent();
+    adapters::check(&settings.adapters, &progress)?;
     let (device, without) = engine::decide_device(&settings.engine)?;
     say("device", &device_text(device, settings.engine.device, without))?;
     if let Some(warning) = settings.engine.idle_on(device) {

@@ -37,6 +37,7 @@ pub(super) struct Loaded {
 impl Loaded {
     /// Loads what takes no time first, so that its errors come at once.
     pub(super) async fn load(settings: &Settings, progress: &Progress) -> anyhow::Result<Self> {
+        adapters::check(&settings.adapters, progress)?;
         let device = engine::device(&settings.engine, progress)?;
         let mut files = model::files(&settings.model, progress).await?;
         settings.sampling.take_over(&mut files)?;

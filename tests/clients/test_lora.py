@@ -274,6 +274,42 @@ def test_adapters_are_there_from_the_start(tmp_path):
         served.stop()
 
 
+def test_openais_client_finds_adapters_by_their_names(tmp_path, monkeypatch):
+    """As SkyRL's Tinker server has a sampler found: it unpacks the adapter, and asks for it."""
+    adapters = tmp_path / "adapters"
+    adapters.mkdir()
+    monkeypatch.setenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "1")
+    monkeypatch.setenv("VLLM_LORA_RESOLVER_CACHE_DIR", str(adapters))
+    served = Trained(tmp_path, *FLAGS)
+    try:
+        client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="-", max_retries=0)
+        with pytest.raises(openai.NotFoundError, match="The model `run_000010` does not exist"):
+            client.completions.create(model="run_000010", prompt=prompt(1))
+        # What is not of the served model is not found.
+        served.checkpoints.write_adapter("other", 3, base_model_name_or_path="org/other")
+        with pytest.raises(openai.NotFoundError):
+            client.completions.create(model="other", prompt=prompt(1))
+        for number in range(2):
+            name = f"run_{number:05}"
+            directory = served.checkpoints.write_adapter(name, number, base_model_name_or_path=str(served.checkpoints.base))
+            served.names[f"{name}@1"] = name
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                asked = range(8)
+                rollouts = list(pool.map(lambda n: served.complete(prompt(n), model=name, seed=n, logprobs=True), asked))
+            assert [set(served.check(rollout)) for rollout in rollouts] == [{name}] * 8
+            shutil.rmtree(directory)
+            chat = client.chat.completions.create(model=name, messages=[{"role": "user", "content": "a"}], max_tokens=4)
+            assert chat.model == name
+        assert [card.parent for card in client.models.list()] == [None, MODEL, MODEL]
+        broken = served.checkpoints.write_adapter("broken", 4, base_model_name_or_path=str(served.checkpoints.base), use_dora=True)
+        message = "LoRA adapter 'broken' was found but could not be loaded. The reason: adapter_config.json: `use_dora` is set"
+        with pytest.raises(openai.BadRequestError, match=message):
+            client.completions.create(model="broken", prompt=prompt(1))
+        assert broken.is_dir()
+    finally:
+        served.stop()
+
+
 def test_a_server_without_adapters_says_so(trained):
     answer = post(trained, "/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "b"}, 501)
     assert "--enable-lora" in refusal(answer)[1]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tito::{
-    adapters::{AdapterError, AdapterPolicy, AdapterSource, Adapters, Load},
+    adapters::{AdapterDirectory, AdapterError, AdapterPolicy, AdapterSource, Adapters, Load},
     engine::{AdapterLimits, native::NativeSettings},
 };
 
@@ -100,4 +100,47 @@ async fn adapters_that_flags_name_stay() {
     adapters.load(load("e")).await.unwrap();
     adapters.load(load("f")).await.unwrap();
     assert_eq!(names(&adapters), ["e", "f"]);
+}
+
+#[tokio::test]
+async fn however_many_ask_for_an_adapter_by_its_name_it_is_loaded_once() {
+    let settings =
+        NativeSettings { adapters: Some(AdapterLimits { max_loras: 1, max_lora_rank: 1 }), ..control::settings() };
+    let root = tempfile::tempdir().unwrap();
+    let write = || {
+        let directory = root.path().join("policy");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("adapter_model.safetensors"), adapter(&settings)).unwrap();
+        let said = json!({
+            "peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"], "base_model_name_or_path": "base",
+        });
+        std::fs::write(directory.join("adapter_config.json"), said.to_string()).unwrap();
+        directory
+    };
+    let directory = write();
+    let found_in = Some(AdapterDirectory::new(root.path().to_owned(), "base".to_owned()));
+    let policy = AdapterPolicy { found_in, ..AdapterPolicy::default() };
+    let adapters = Arc::new(Adapters::new(Arc::new(control::engine_of(&settings)), policy));
+    let asked = futures::future::join_all((0..32).map(|_| adapters.find("policy"))).await;
+    let first = adapters.get("policy").unwrap();
+    assert_eq!(&**first.label(), "policy@1");
+    for found in asked {
+        assert!(Arc::ptr_eq(&found.unwrap().unwrap(), &first));
+    }
+    // Its files may go, and it is served on; once it is unloaded, it is looked for again.
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert!(adapters.find("policy").await.unwrap().is_some());
+    adapters.unload("policy").await.unwrap();
+    assert!(adapters.find("policy").await.unwrap().is_none());
+    write();
+    assert_eq!(&**adapters.find("policy").await.unwrap().unwrap().label(), "policy@2");
+    // The name is taken for a call that does not replace it.
+    let load = Load {
+        name: "policy".to_owned(),
+        source: AdapterSource::Memory(adapter(&settings).into()),
+        replaces: false,
+        base_model: None,
+        stays: false,
+    };
+    assert_eq!(adapters.load(load).await.unwrap_err(), AdapterError::Taken("policy".to_owned()));
 }

@@ -18,6 +18,8 @@ mod damage;
 mod damaged;
 /// What `tito doctor` says.
 mod doctor;
+/// Adapters that requests find by their names.
+mod found_adapters;
 /// Files that are not what they are said to be, or lie elsewhere.
 mod hostile_files;
 /// HTTP/2, as clients ask who know it before.

@@ -53,17 +53,26 @@ impl ServedModels {
         adapter.map_or(self.name(), |adapter| adapter.name()).to_owned()
     }
 
+    /// Returns the adapter of this name that is loaded.
+    pub(in crate::api) fn loaded(&self, name: &str) -> Option<Arc<Adapter>> {
+        self.adapters.as_ref()?.get(name)
+    }
+
     /// Returns the adapter that a request asks for, if it asks for one; refuses what is not served here. A request that
-    /// names no model, or the empty one, takes the model itself.
-    pub(in crate::api) fn find(&self, model: Option<&str>) -> Result<Option<Arc<Adapter>>, ApiError> {
+    /// names no model, or the empty one, takes the model itself. All dialects come here, so that an adapter that is found
+    /// by its name is found by all of them.
+    pub(in crate::api) async fn find(&self, model: Option<&str>) -> Result<Option<Arc<Adapter>>, ApiError> {
         let Some(model) = model.filter(|model| !model.is_empty()) else { return Ok(None) };
         if self.names.iter().any(|name| name == model) {
             return Ok(None);
         }
-        match self.adapters.as_ref().and_then(|adapters| adapters.get(model)) {
-            Some(adapter) => Ok(Some(adapter)),
-            None => Err(ApiError::model_not_found(model, &self.names)),
-        }
+        let found = match &self.adapters {
+            Some(adapters) => {
+                adapters.find(model).await.map_err(|error| ApiError::adapter_not_loaded(model, &error))?
+            }
+            None => None,
+        };
+        found.map(Some).ok_or_else(|| ApiError::model_not_found(model, &self.names))
     }
 }
 

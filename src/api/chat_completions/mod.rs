@@ -94,7 +94,8 @@ pub(super) async fn complete(
     caller: Caller,
     request: ChatCompletionRequest,
 ) -> Result<Response, ApiError> {
-    let ChatTurn { id, turn, shown, stream_interval, delivery, notices } = ChatTurn::new(request, &caller, &api)?;
+    let ChatTurn { id, turn, shown, stream_interval, delivery, notices } =
+        ChatTurn::new(request, &caller, &api).await?;
     let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
     let events = api.turns.start([prepared]).map_err(ApiError::from);
     let envelope = ChatEnvelope::new(Arc::clone(&api), id, &prompt, &sampling, shown);

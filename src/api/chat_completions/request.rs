@@ -40,8 +40,12 @@ pub(in crate::api) struct ChatTurn {
 }
 
 impl ChatTurn {
-    pub(in crate::api) fn new(request: ChatCompletionRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
-        let adapter = api.models.find(request.model.as_deref())?;
+    pub(in crate::api) async fn new(
+        request: ChatCompletionRequest,
+        caller: &Caller,
+        api: &Api,
+    ) -> Result<Self, ApiError> {
+        let adapter = api.models.find(request.model.as_deref()).await?;
         let policies = &api.turns.policies;
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref())?;
         let delivery = delivery(request.stream, request.stream_options, policies.requests.force_include_usage)?;

@@ -63,7 +63,7 @@ impl CompletionTurn {
         caller: &Caller,
         api: &Arc<Api>,
     ) -> Result<Self, ApiError> {
-        let adapter = api.models.find(request.model.as_deref())?;
+        let adapter = api.models.find(request.model.as_deref()).await?;
         refuse_unserved(&request)?;
         let id = answer_id("cmpl", &caller.headers, request.request_id.as_deref())?;
         let named = SessionFields {

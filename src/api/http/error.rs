@@ -9,6 +9,7 @@ use axum::{
 };
 
 use crate::{
+    adapters::AdapterError,
     continuity::{ContinuityError, Reason},
     engine::EngineError,
     parser::ForcingError,
@@ -29,6 +30,7 @@ impl ErrorKind {
                 StatusCode::BAD_REQUEST
             }
             Self::UnknownModel | Self::UnknownResponse | Self::NotFound => StatusCode::NOT_FOUND,
+            Self::Conflict => StatusCode::CONFLICT,
             Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
             Self::Overloaded | Self::Paused => StatusCode::SERVICE_UNAVAILABLE,
             Self::TimedOut => StatusCode::REQUEST_TIMEOUT,
@@ -43,6 +45,7 @@ impl ErrorKind {
             Self::Malformed | Self::Unreadable => "Bad Request",
             Self::UnknownModel | Self::NotFound => "NotFoundError",
             Self::InvalidResponse | Self::UnknownResponse => "invalid_request_error",
+            Self::Conflict => "ConflictError",
             Self::Unsupported => "NotImplementedError",
             Self::Overloaded => "Service Unavailable",
             Self::Paused => "ServiceUnavailableError",
@@ -113,6 +116,14 @@ impl ApiError {
     pub fn model_not_found(model: &str, served: &[String]) -> Self {
         let message = format!("The model `{model}` does not exist. Valid aliases: {}.", served.join(", "));
         Self::new(ErrorKind::UnknownModel, Some("model".into()), message)
+    }
+
+    /// Makes the error of an adapter that was found by its name and not loaded. Only what another request may end is worth
+    /// asking again for.
+    pub fn adapter_not_loaded(name: &str, error: &AdapterError) -> Self {
+        let kind = if matches!(error, AdapterError::TooMany(_)) { ErrorKind::Conflict } else { ErrorKind::Invalid };
+        let message = format!("LoRA adapter '{name}' was found but could not be loaded. The reason: {error}");
+        Self::new(kind, None, message)
     }
 
     /// Makes the error of a body that is longer than the `most` bytes of a flag.

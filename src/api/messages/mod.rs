@@ -100,7 +100,8 @@ async fn count_message_tokens(
 }
 
 async fn count(api: &Api, caller: &Caller, request: MessagesRequest) -> Result<Response, ApiError> {
-    let MessagesTurn { turn: Turn { prompt, mut sampling, .. }, notices, .. } = counted_turn(request, caller, api)?;
+    let MessagesTurn { turn: Turn { prompt, mut sampling, .. }, notices, .. } =
+        counted_turn(request, caller, api).await?;
     api.turns.check_thinking_budget(&sampling)?;
     // All tokens of the prompt are counted, even if the context holds fewer.
     let prompt = api.turns.prompt(PromptRequest { must_fit: false, ..prompt }).await?;
@@ -113,7 +114,7 @@ async fn count(api: &Api, caller: &Caller, request: MessagesRequest) -> Result<R
 
 async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Result<Response, ApiError> {
     let MessagesTurn { id, turn, tool_choice, notices, stream_interval, stream } =
-        MessagesTurn::new(request, caller, &api)?;
+        MessagesTurn::new(request, caller, &api).await?;
     let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
     let events = api.turns.start([prepared]).map_err(ApiError::from);
     let name = HeaderValue::from_str(&id).ok();

@@ -38,8 +38,12 @@ pub(in crate::api) struct MessagesTurn {
 }
 
 impl MessagesTurn {
-    pub(in crate::api) fn new(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
-        let adapter = api.models.find(Some(&request.model))?;
+    pub(in crate::api) async fn new(
+        mut request: MessagesRequest,
+        caller: &Caller,
+        api: &Api,
+    ) -> Result<Self, ApiError> {
+        let adapter = api.models.find(Some(&request.model)).await?;
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref())?;
         let (tools, mut notices) = chat_tools(&mut request);
         refuse_unshown_choice(&request, &notices)?;
@@ -78,10 +82,14 @@ impl MessagesTurn {
 
 /// Makes the turn of a request whose prompt is counted. Its answer is checked as if it were wanted, so that a request
 /// is refused for the same reasons.
-pub(super) fn counted_turn(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<MessagesTurn, ApiError> {
+pub(super) async fn counted_turn(
+    mut request: MessagesRequest,
+    caller: &Caller,
+    api: &Api,
+) -> Result<MessagesTurn, ApiError> {
     // The prompt has to leave room for an answer of one token.
     request.max_tokens.get_or_insert(1);
-    MessagesTurn::new(request, caller, api)
+    MessagesTurn::new(request, caller, api).await
 }
 
 /// Refuses a constraint on an answer whose calls are constrained already.

@@ -78,7 +78,7 @@ pub(super) struct Repeated {
 impl ResponseTurn {
     pub(super) async fn new(mut request: ResponsesRequest, caller: &Caller, api: &Arc<Api>) -> Result<Self, ApiError> {
         refuse_unserved(&request)?;
-        let adapter = api.models.find(request.model.as_deref())?;
+        let adapter = api.models.find(request.model.as_deref()).await?;
         let id = answer_id(request.request_id.take())?;
         tracing::Span::current().record("id", &id);
         let keeps = request.store.unwrap_or(true);

@@ -65,7 +65,7 @@ impl SglangTurn {
         api: &Arc<Api>,
     ) -> Result<Self, ApiError> {
         request.refused.check()?;
-        let adapter = api.models.find(request.lora_path.as_deref())?;
+        let adapter = api.models.find(request.lora_path.as_deref()).await?;
         let params = request.sampling_params.take().unwrap_or_else(SglangSamplingParams::unsaid);
         let max_new_tokens = params.max_new_tokens;
         api.check_max_tokens("max_new_tokens", max_new_tokens)?;

@@ -84,7 +84,7 @@ async fn tokenize(
     caller: Caller,
     JsonBody(request): JsonBody<TokenizeRequest>,
 ) -> Result<Response, ApiError> {
-    let adapter = api.models.find(request.model.as_deref())?;
+    let adapter = api.models.find(request.model.as_deref()).await?;
     let wants_strings = request.return_token_strs.unwrap_or(false);
     let asks_for_continuity = request.return_token_continuity.unwrap_or(false);
     let (tokens, verdict) = match (request.messages.is_some(), &request.prompt) {
@@ -124,7 +124,7 @@ async fn detokenize(
     State(api): State<Arc<Api>>,
     JsonBody(request): JsonBody<DetokenizeRequest>,
 ) -> Result<Json<DetokenizeResponse>, ApiError> {
-    api.models.find(request.model.as_deref())?;
+    api.models.find(request.model.as_deref()).await?;
     let prompt = api.turns.tokenizer().decode(&request.tokens, false)?;
     Ok(Json(DetokenizeResponse { prompt }))
 }

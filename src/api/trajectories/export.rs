@@ -172,7 +172,7 @@ async fn rescored_line_of(api: &Api, key: SequenceKey, made: Result<Sequence, Ca
         Err(error) => return line_of(&key, Err(error)),
     };
     let used = sequence.turns.last().and_then(|turn| turn.generation.adapter.as_ref());
-    let rescored = match used.map(|used| (used, api.models.find(Some(&used.name)).ok().flatten())) {
+    let rescored = match used.map(|used| (used, api.models.loaded(&used.name))) {
         None => api.turns.rescore(&sequence, None).await,
         Some((_, Some(adapter))) => api.turns.rescore(&sequence, Some(adapter)).await,
         Some((used, None)) => Err(format!("the adapter {} is not loaded", used.name)),

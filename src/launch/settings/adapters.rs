@@ -1,8 +1,10 @@
 //! What flags say of adapters.
 
+use std::path::{Path, PathBuf};
+
 use crate::{
-    adapters::{AdapterPolicy, AdapterSource, Load},
-    config::AdapterArgs,
+    adapters::{AdapterDirectory, AdapterPolicy, AdapterSource, Load},
+    config::{AdapterArgs, ServeArgs},
     engine::AdapterLimits,
 };
 
@@ -14,6 +16,8 @@ pub(in crate::launch) struct AdapterSettings {
     pub(in crate::launch) policy: AdapterPolicy,
     /// Those to load at the start.
     pub(in crate::launch) modules: Vec<Load>,
+    /// The directory of vLLM's resolver, also where it is not allowed to load.
+    pub(in crate::launch) resolver: Option<PathBuf>,
 }
 
 /// The bounds of adapters; `None` where none are served.
@@ -23,7 +27,8 @@ pub(super) fn limits(args: &AdapterArgs) -> Option<AdapterLimits> {
 }
 
 /// Fails with one sentence where flags do not go together.
-pub(super) fn settings(args: &AdapterArgs) -> anyhow::Result<AdapterSettings> {
+pub(super) fn settings(serve: &ServeArgs) -> anyhow::Result<AdapterSettings> {
+    let args = &serve.adapters;
     if !args.enable_lora && !args.lora_modules.is_empty() {
         anyhow::bail!("--lora-modules needs --enable-lora");
     }
@@ -38,9 +43,14 @@ pub(super) fn settings(args: &AdapterArgs) -> anyhow::Result<AdapterSettings> {
         base_model: module.base_model_name.clone(),
         stays: true,
     });
+    let resolver = args.resolver_directory().map(Path::to_owned);
+    let allowed = resolver.clone().filter(|_| serve.admin.vllm_allow_runtime_lora_updating);
+    let found_in = allowed.map(|root| AdapterDirectory::new(root, serve.model().to_owned()));
+    let (root, most) = (args.lora_root.clone(), args.max_cpu_loras);
     Ok(AdapterSettings {
         is_on: args.enable_lora,
         modules: modules.collect(),
-        policy: AdapterPolicy { base_names: Vec::new(), root: args.lora_root.clone(), most: args.max_cpu_loras },
+        policy: AdapterPolicy { base_names: Vec::new(), root, most, found_in },
+        resolver,
     })
 }

@@ -91,7 +91,7 @@ impl Settings {
         Ok(Self {
             model: model::settings(args),
             engine: engine::settings(args),
-            adapters: adapters::settings(&args.adapters)?,
+            adapters: adapters::settings(args)?,
             sampling: policies::sampling(args),
             requests: policies::requests(args),
             parsers: policies::parsers(args),

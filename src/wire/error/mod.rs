@@ -29,6 +29,8 @@ pub enum ErrorKind {
     UnknownResponse,
     /// Something else that is asked for is not here.
     NotFound,
+    /// It could be done once another request has ended.
+    Conflict,
     Unsupported,
     Overloaded,
     /// Whoever trains the model has paused the server.

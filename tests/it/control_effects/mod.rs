@@ -94,7 +94,7 @@ struct Seen {
 impl Seen {
     async fn of(server: &Server) -> Self {
         let control = &server.served.control;
-        let shown = control.shown();
+        let shown = control.status();
         // Only where nothing is computed: elsewhere, it would be.
         let newcomer = || request(&server.served, 2).next().now_or_never();
         let weights = control.weights();

@@ -334,3 +334,37 @@ async fn a_loop_ends_a_completion_too_and_chunks_may_be_wide() {
     let last = &events.last().unwrap()["choices"][0];
     assert_eq!((&last["finish_reason"], &last["stop_reason"]), (&json!("repetition"), &json!("repetition_detected")));
 }
+
+/// The body of `_forward_to_engine` of SkyRL 0.4 (`skyrl/tinker/extra/external_inference.py`), and the fields that it reads.
+#[tokio::test]
+async fn the_requests_of_skyrls_tinker_server_are_answered_as_it_reads_them() {
+    let app = TestApp::new();
+    let body = json!({
+        "model": MODEL, "prompt": [3, 4, 5], "n": 2, "seed": 7, "max_tokens": 6, "temperature": 0.7, "top_p": 0.9,
+        "top_k": -1, "logprobs": true, "stream": false, "return_token_ids": true, "prompt_logprobs": 0,
+    });
+    let answer = complete(&app, body.clone()).await;
+    let choices = answer["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 2);
+    for choice in choices {
+        let ids = ids_of(&choice["token_ids"]);
+        let log_probs = choice["logprobs"]["token_logprobs"].as_array().unwrap();
+        assert!(!ids.is_empty() && ids.len() == log_probs.len() && log_probs.iter().all(Value::is_f64), "{choice}");
+        assert!(["stop", "length"].contains(&choice["finish_reason"].as_str().unwrap()), "{choice}");
+        assert_eq!(choice["prompt_logprobs"].as_array().unwrap().len(), 3);
+    }
+    // As pydantic reads it: `true` is 1, and `false` is 0.
+    let shown = async |logprobs: Value| {
+        let mut body = body.clone();
+        body["logprobs"] = logprobs;
+        complete(&app, body).await["choices"].take()
+    };
+    assert_eq!(shown(json!(true)).await, shown(json!(1)).await);
+    assert_eq!(shown(json!(false)).await, shown(json!(0)).await);
+    // What the sampler leaves to the server is `null`.
+    let mut open = body;
+    for field in ["seed", "max_tokens"] {
+        open[field] = Value::Null;
+    }
+    assert_eq!(complete(&app, open).await["choices"].as_array().unwrap().len(), 2);
+}

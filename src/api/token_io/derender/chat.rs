@@ -56,13 +56,13 @@ async fn derender_chat_completion(
     State(api): State<Arc<Api>>,
     JsonBody(mut request): JsonBody<DerenderChatRequest>,
 ) -> Result<Json<DerenderedChat>, ApiError> {
-    api.models.find(request.model.as_deref())?;
+    api.models.find(request.model.as_deref()).await?;
     if api.turns.policies.tools.parser.is_some() && request.chat_request.is_none() {
         let message = "chat_request is required when a tool or reasoning parser is configured because plain \
                        detokenization would leak raw parser markup into content.";
         return Err(ApiError::invalid_request(message));
     }
-    let how = Derendering::new(request.chat_request.take(), &api)?;
+    let how = Derendering::new(request.chat_request.take(), &api).await?;
     // Decoding a long answer takes a while, so it has a thread of its own.
     tokio::task::spawn_blocking(move || match request.stream {
         Some(true) => piece(&api, &how, request).map(|chunk| Json(DerenderedChat::Event(Box::new(chunk)))),
@@ -79,11 +79,11 @@ struct Derendering {
 }
 
 impl Derendering {
-    fn new(request: Option<ChatCompletionRequest>, api: &Api) -> Result<Self, ApiError> {
+    async fn new(request: Option<ChatCompletionRequest>, api: &Api) -> Result<Self, ApiError> {
         let Some(request) = request else {
             return Ok(Self { sampling: plain_sampling(api)?, shown: ShownInChat::plain(api) });
         };
-        let turn = ChatTurn::new(request, &Caller::default(), api)?;
+        let turn = ChatTurn::new(request, &Caller::default(), api).await?;
         Ok(Self { sampling: turn.turn.sampling, shown: turn.shown })
     }
 

@@ -57,7 +57,7 @@ async fn derender_completion(
     State(api): State<Arc<Api>>,
     JsonBody(mut request): JsonBody<DerenderCompletionRequest>,
 ) -> Result<Json<DerenderedCompletion>, ApiError> {
-    api.models.find(request.model.as_deref())?;
+    api.models.find(request.model.as_deref()).await?;
     let turn = turn(request.completion_request.take(), &api).await?;
     // Decoding a long answer takes a while, so it has a thread of its own.
     tokio::task::spawn_blocking(move || match request.stream {

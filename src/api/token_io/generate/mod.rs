@@ -62,7 +62,7 @@ async fn generate(
     caller: Caller,
     JsonBody(request): JsonBody<GenerateRequest>,
 ) -> Result<Response, ApiError> {
-    let mut turn = GenerateTurn::new(request, &caller, &api)?;
+    let mut turn = GenerateTurn::new(request, &caller, &api).await?;
     if turn.delivery == AnswerDelivery::Json {
         api.turns.check_answer_size(&turn.sampling, [turn.prompt_token_ids.len()])?;
     }

@@ -50,11 +50,11 @@ pub(super) struct GenerateTurn {
 }
 
 impl GenerateTurn {
-    pub(super) fn new(request: GenerateRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
+    pub(super) async fn new(request: GenerateRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
         let prompt_token_ids = prompt(&request.token_ids, api)?;
         check_mode(&request)?;
         refuse_media(&request)?;
-        let adapter = api.models.find(request.model.as_deref())?;
+        let adapter = api.models.find(request.model.as_deref()).await?;
         let stream = request.stream.unwrap_or(false);
         // Stream options without a stream are not refused here, unlike in a chat.
         let delivery = delivery(

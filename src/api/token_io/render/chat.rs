@@ -58,7 +58,7 @@ async fn render_chat_completion(
         stream_options: request.stream_options,
     };
     let ChatTurn { id, turn, .. } =
-        ChatTurn::new(ChatCompletionRequest { tokens: None, ..request }, &rendering.caller, &api)?;
+        ChatTurn::new(ChatCompletionRequest { tokens: None, ..request }, &rendering.caller, &api).await?;
     rendering.answer(&api, id, turn, Some(history_tool_call_cnt)).await
 }
 

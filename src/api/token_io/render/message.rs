@@ -58,7 +58,7 @@ async fn render(api: &Arc<Api>, caller: Caller, body: &RawValue) -> Result<Respo
         stream: request.stream.unwrap_or(false),
         stream_options: None,
     };
-    let MessagesTurn { id, turn, notices, .. } = MessagesTurn::new(request, &rendering.caller, api)?;
+    let MessagesTurn { id, turn, notices, .. } = MessagesTurn::new(request, &rendering.caller, api).await?;
     rendering.own.tools = turn.prompt.prompt.tools.as_deref().map(chat::tools_as_sent);
     let history = chat::calls(&turn.prompt.prompt.messages);
     Ok(notices.announce(rendering.answer(api, id, turn, Some(history)).await?))

@@ -5,7 +5,7 @@
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::{PeftError, fault, quoted_excerpt};
+use super::{PeftError, PeftOrigin, fault, quoted_excerpt};
 
 /// What of an adapter's settings its arithmetic depends on.
 #[derive(Debug)]
@@ -90,6 +90,17 @@ impl Config {
         let rank = self.rank(module) as f64;
         (if self.rank_stabilised { alpha / rank.sqrt() } else { alpha / rank }) as f32
     }
+}
+
+/// Reads what the text of `adapter_config.json` says of an adapter's origin.
+pub(super) fn origin(text: &[u8]) -> Result<PeftOrigin, PeftError> {
+    let read = || {
+        let config: Map<String, Value> = serde_json::from_slice(text).map_err(|error| fault(&error))?;
+        let text = |name: &str| config.get(name).and_then(Value::as_str).map(str::to_owned);
+        let peft_type = text("peft_type").ok_or("`peft_type` is missing")?;
+        Ok(PeftOrigin { peft_type, base_model: text("base_model_name_or_path") })
+    };
+    read().map_err(|reason: String| PeftError::Config(quoted_excerpt(&reason)))
 }
 
 /// Refuses settings that change what an adapter computes, and those that nobody knows.

@@ -82,6 +82,15 @@ pub struct PeftModule {
     pub base: Option<WeightTensor>,
 }
 
+/// What the settings of an adapter say it is, and what it was trained on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeftOrigin {
+    /// The method, `LORA` for adapters that are read here.
+    pub peft_type: String,
+    /// The model, as whoever trained the adapter named it.
+    pub base_model: Option<String>,
+}
+
 /// The kinds of modules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeftKind {
@@ -105,25 +114,26 @@ impl PeftAdapter {
     ///
     /// If it is not there, or is not what is read here.
     pub fn open(directory: &Directory) -> Result<Self, PeftError> {
-        let unreadable = |name: &str, source| PeftError::Read { path: directory.path().join(name), source };
-        let text = match directory.read(CONFIG, MOST_CONFIG_BYTES) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(PeftError::NotFound(directory.path().to_owned()));
-            }
-            Err(source) => return Err(unreadable(CONFIG, source)),
-        };
         // What cannot be served is said before much is read.
-        let config = Config::parse(&text)?;
+        let config = Config::parse(&settings(directory)?)?;
         let bytes = match directory.read(TENSORS, MOST_TENSOR_BYTES) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound && directory.has(PICKLED) => {
                 let reason = format!("{PICKLED} is not read, since unpickling it could run code; save it as {TENSORS}");
                 return Err(PeftError::Tensors(reason));
             }
-            Err(source) => return Err(unreadable(TENSORS, source)),
+            Err(source) => return Err(unreadable(directory, TENSORS, source)),
         };
         Self::of(&config, unpacked(bytes.into())?.0)
+    }
+
+    /// Reads only what an adapter's directory says of its origin.
+    ///
+    /// # Errors
+    ///
+    /// If it is not there, or does not say what it is.
+    pub fn origin(directory: &Directory) -> Result<PeftOrigin, PeftError> {
+        config::origin(&settings(directory)?)
     }
 
     /// Reads an adapter that is in memory as safetensors whose metadata have its settings.
@@ -152,6 +162,18 @@ impl PeftAdapter {
     pub fn bytes(&self) -> u64 {
         self.modules.iter().map(|module| (module.a.bytes.len() + module.b.bytes.len()) as u64).sum()
     }
+}
+
+/// Reads the text of the settings.
+fn settings(directory: &Directory) -> Result<Vec<u8>, PeftError> {
+    directory.read(CONFIG, MOST_CONFIG_BYTES).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => PeftError::NotFound(directory.path().to_owned()),
+        _ => unreadable(directory, CONFIG, error),
+    })
+}
+
+fn unreadable(directory: &Directory, name: &str, source: io::Error) -> PeftError {
+    PeftError::Read { path: directory.path().join(name), source }
 }
 
 /// The tensors of safetensors, and the settings that their metadata have.

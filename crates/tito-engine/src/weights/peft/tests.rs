@@ -120,6 +120,23 @@ fn tensors_that_are_not_pairs_of_the_rank_are_refused() {
 }
 
 #[test]
+fn an_adapter_says_what_it_was_trained_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let origin = || PeftAdapter::origin(&Directory::anywhere(directory.path()));
+    assert!(matches!(origin(), Err(PeftError::NotFound(_))));
+    let says = |text: &str| {
+        std::fs::write(directory.path().join(CONFIG), text).unwrap();
+        origin().map(|PeftOrigin { peft_type, base_model }| (peft_type, base_model)).map_err(|error| error.to_string())
+    };
+    let found = |base: Option<&str>| Ok(("LORA".to_owned(), base.map(str::to_owned)));
+    assert_eq!(says(r#"{"peft_type": "LORA", "base_model_name_or_path": "org/m"}"#), found(Some("org/m")));
+    assert_eq!(says(r#"{"peft_type": "LORA", "base_model_name_or_path": null}"#), found(None));
+    for text in ["{", "[]", "{}", r#"{"peft_type": 1}"#] {
+        assert!(says(text).unwrap_err().starts_with("adapter_config.json: "), "{text}");
+    }
+}
+
+#[test]
 fn what_is_missing_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let refusal = || {
