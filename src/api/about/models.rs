@@ -53,6 +53,11 @@ impl ServedModels {
         adapter.map_or(self.name(), |adapter| adapter.name()).to_owned()
     }
 
+    /// Whether this is a name of the model itself, or the path that it was loaded from.
+    pub(in crate::api) fn is_model(&self, name: &str) -> bool {
+        self.root == name || self.names.iter().any(|served| served == name)
+    }
+
     /// Returns the adapter that a request asks for, if it asks for one; refuses what is not served here. A request that
     /// names no model, or the empty one, takes the model itself.
     pub(in crate::api) fn find(&self, model: Option<&str>) -> Result<Option<Arc<Adapter>>, ApiError> {
