@@ -52,13 +52,13 @@ async fn asample(
     let tinker = of(&api)?;
     let (sampler, model) = tinker.model(&request.sampling_session_id, &caller.client.owner())?;
     let id = RequestId { sampler, number: request.seq_id };
-    let samples = request.num_samples.unwrap_or(1);
+    let sequences = request.num_samples.unwrap_or(1);
     let digest = blake3::hash(format!("{request:?}").as_bytes());
     if let Entered::New(promise) = tinker.enter(&id, digest)? {
         let turn = TinkerTurn::new(&request, &model, &api)?;
         start(&api, tinker, &caller, turn, (&id, promise)).await?;
     }
-    let sample_sequence_ids = (0..samples).map(|index| format!("{id}:{index}")).collect();
+    let sample_sequence_ids = (0..sequences).map(|index| format!("{id}:{index}")).collect();
     Ok(Json(TinkerFuture { request_id: id.to_string(), sample_sequence_ids }))
 }
 
