@@ -14,6 +14,7 @@ mod messages;
 mod responses;
 mod routed_experts;
 mod sglang;
+mod tinker;
 mod token_io;
 mod tokenize;
 mod trajectories;
@@ -37,6 +38,7 @@ pub use self::http::{
 };
 pub use crate::wire::error::ApiError;
 pub use about::{models::ServedModels, server_load::ServerLoad, tokenizer_info::TokenizerInfo};
+pub use tinker::{Tinker, TinkerBounds};
 pub use trajectories::Captured;
 
 use self::http::{document::Document, slashes::Paths};
@@ -60,6 +62,8 @@ pub struct Api {
     pub tokenizer_info: Option<TokenizerInfo>,
     /// Responses that can be retrieved and continued by their ids.
     pub responses: Responses,
+    /// The sessions of Tinker's clients, if they are served.
+    pub tinker: Option<Arc<Tinker>>,
 }
 
 impl Api {
@@ -77,6 +81,7 @@ impl Api {
             server_load: ServerLoad::default(),
             tokenizer_info: None,
             responses: Responses::new(Arc::new(store)),
+            tinker: None,
         }
     }
 
@@ -129,6 +134,7 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .merge(token_io::messages())
         .merge(token_io::router())
         .merge(sglang::router())
+        .merge(tinker::router())
         .merge(invocations::router())
         .merge(responses::router())
         .merge(token_io::responses())

@@ -188,6 +188,10 @@ pub struct ServeArgs {
     #[arg(long, help_heading = ANSWERS)]
     pub enable_tokenizer_info_endpoint: bool,
 
+    /// Serve sampling clients of the Python package `tinker`, under /api/v1.
+    #[arg(long, help_heading = ANSWERS)]
+    pub tinker_api: bool,
+
     /// Sampling defaults over those of --generation-config, a JSON object.
     #[arg(long, value_name = "JSON", value_parser = json_object, help_heading = ANSWERS)]
     pub override_generation_config: Option<Map<String, Value>>,

@@ -88,6 +88,7 @@ impl Loaded {
             server_load: ServerLoad::new(settings.server_load),
             tokenizer_info: text.tokenizer_info,
             responses: Responses::new(responses),
+            tinker: settings.tinker.then(Arc::default),
         })
     }
 }

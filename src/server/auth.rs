@@ -1,4 +1,5 @@
-//! Bearer keys on everything but health, metrics, docs and the page that shows trajectories, which holds none; `x-api-key` on `/v1/messages` too.
+//! Bearer keys on everything but health, metrics, docs and the page that shows trajectories, which holds none; `x-api-key` on `/v1/messages` and
+//! below `/api/v1` too.
 //!
 //! Says to the API, with each request, whom its key stands for.
 //!
@@ -63,18 +64,24 @@ const OPEN: [&str; 9] =
     ["/health", "/livez", "/readyz", "/ping", "/metrics", "/docs", "/redoc", "/openapi.json", "/inspect"];
 
 fn is_open(path: &str) -> bool {
-    OPEN.iter().any(|open| path.strip_prefix(open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    OPEN.iter().any(|open| is_below(path, open))
 }
 
-/// The path that Anthropic's clients ask; they have a header of their own for the key.
-const MESSAGES: &str = "/v1/messages";
+/// Whether a path is `root`, or below it.
+fn is_below(path: &str, root: &str) -> bool {
+    path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The paths that clients of Anthropic and of Tinker ask; they have a header of their own for the key.
+const WITH_OWN_HEADER: [&str; 2] = ["/v1/messages", "/api/v1"];
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// The key in Anthropic's header, on the routes that its clients know.
-fn anthropic_key(request: &Request) -> Option<&str> {
-    let rest = request.uri().path().strip_prefix(MESSAGES)?;
-    let key = request.headers().get(API_KEY).filter(|_| rest.is_empty() || rest.starts_with('/'))?;
-    key.to_str().ok()
+/// The key in the header of these clients, on the routes that they know.
+fn key_in_own_header(request: &Request) -> Option<&str> {
+    if !WITH_OWN_HEADER.iter().any(|root| is_below(request.uri().path(), root)) {
+        return None;
+    }
+    request.headers().get(API_KEY)?.to_str().ok()
 }
 
 /// What opens which paths.
@@ -106,7 +113,7 @@ fn admitted<'a>(keys: &ApiKeys, request: &'a Request) -> Option<&'a str> {
         // The scheme's case does not matter (RFC 9110).
         scheme.eq_ignore_ascii_case("bearer")
     });
-    let offered = [offered.map(|(_, key)| key), anthropic_key(request)];
+    let offered = [offered.map(|(_, key)| key), key_in_own_header(request)];
     offered.into_iter().flatten().map(str::trim).find(|key| keys.admit(key))
 }
 

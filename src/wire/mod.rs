@@ -17,6 +17,7 @@ pub(crate) mod npy;
 pub(crate) mod responses;
 pub(crate) mod routed_experts;
 pub(crate) mod sglang;
+pub(crate) mod tinker;
 pub(crate) mod token_io;
 pub(crate) mod tokenize;
 pub(crate) mod trajectories;

@@ -40,6 +40,7 @@ const ROOMS_OF_API: Rooms = &[
     ("responses", &["fields", "http", "routed_experts"]),
     ("tokenize", &["fields", "http"]),
     ("sglang", &["fields", "http", "routed_experts"]),
+    ("tinker", &["http"]),
     ("trajectories", &["http"]),
     ("inspect", &["http", "trajectories"]),
     ("token_io", &["chat_completions", "completions", "fields", "http", "messages", "responses", "routed_experts"]),
@@ -59,6 +60,7 @@ const ROOMS_OF_WIRE: Rooms = &[
     ("responses", &["answer", "body", "error", "fields"]),
     ("tokenize", &["answer", "body", "error", "fields"]),
     ("sglang", &["answer", "body", "error", "fields"]),
+    ("tinker", &["body", "error", "fields"]),
     ("trajectories", &["body"]),
     ("token_io", &["answer", "body", "chat_completions", "completions", "error", "fields"]),
 ];

@@ -8,6 +8,7 @@ use axum::{
 };
 use expect_test::expect_file;
 use serde_json::Value;
+use tito::api::TinkerBounds;
 
 use crate::it::app::TestApp;
 
@@ -41,7 +42,7 @@ async fn the_served_document_is_the_same() {
 
 #[tokio::test]
 async fn every_route_of_the_document_answers() {
-    let app = TestApp::new().tokenizer_info();
+    let app = TestApp::new().tokenizer_info().tinker(TinkerBounds::default());
     for (method, path, operation) in operations(&document()) {
         let request = Request::builder().method(method.clone()).uri(&path);
         let request = request.header(header::CONTENT_TYPE, "application/json").body(Body::from("{}")).unwrap();

@@ -58,6 +58,11 @@ impl ServedModels {
         self.adapters.as_ref()?.get(name)
     }
 
+    /// Whether this is a name of the model itself, or the path that it was loaded from.
+    pub(in crate::api) fn is_model(&self, name: &str) -> bool {
+        self.root == name || self.names.iter().any(|served| served == name)
+    }
+
     /// Returns the adapter that a request asks for, if it asks for one; refuses what is not served here. A request that
     /// names no model, or the empty one, takes the model itself. All dialects come here, so that an adapter that is found
     /// by its name is found by all of them.

@@ -23,6 +23,7 @@ enum BadRequestBody {
     components(schemas(BadRequestBody)),
     tags(
         (name = "generation", description = "Sampling from the model"),
+        (name = "tinker", description = "Sampling for the Python package `tinker`, with `--tinker-api`"),
         (name = "tokens", description = "Text and conversations to ids and back"),
         (name = "trajectories", description = "Captured turns, for training"),
         (name = "server", description = "What is served, and how it is"),

@@ -33,6 +33,8 @@ impl ErrorKind {
             Self::Conflict => StatusCode::CONFLICT,
             Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
             Self::Overloaded | Self::Paused => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
+            Self::Gone => StatusCode::GONE,
             Self::TimedOut => StatusCode::REQUEST_TIMEOUT,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -49,6 +51,8 @@ impl ErrorKind {
             Self::Unsupported => "NotImplementedError",
             Self::Overloaded => "Service Unavailable",
             Self::Paused => "ServiceUnavailableError",
+            Self::TooMany => "Too Many Requests",
+            Self::Gone => "Gone",
             Self::TimedOut => "Request Timeout",
             Self::TooLarge => "Request Entity Too Large",
             Self::Internal => "InternalServerError",
@@ -165,7 +169,7 @@ impl IntoResponse for ApiError {
             return detail(self.kind().status(), &self.message());
         }
         let mut response = (self.kind().status(), Json(self.body())).into_response();
-        if self.kind() == ErrorKind::Overloaded {
+        if matches!(self.kind(), ErrorKind::Overloaded | ErrorKind::TooMany) {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
         }
         response

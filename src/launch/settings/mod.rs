@@ -81,6 +81,8 @@ pub(super) struct Settings {
     pub(super) server_load: bool,
     /// `/tokenizer_info` shows the tokenizer.
     pub(super) tokenizer_info: bool,
+    /// Tinker's clients are served.
+    pub(super) tinker: bool,
     /// Usage tells how many tokens of a prompt were cached.
     pub(super) prompt_tokens_details: bool,
 }
@@ -105,6 +107,7 @@ impl Settings {
             log_statistics: !args.logs.disable_log_stats,
             server_load: args.enable_server_load_tracking,
             tokenizer_info: args.enable_tokenizer_info_endpoint,
+            tinker: args.tinker_api,
             prompt_tokens_details: args.enable_prompt_tokens_details,
         })
     }

@@ -33,6 +33,10 @@ pub enum ErrorKind {
     Conflict,
     Unsupported,
     Overloaded,
+    /// So many of these can be kept, and no more now.
+    TooMany,
+    /// It was here, or may have been, and is no more.
+    Gone,
     /// Whoever trains the model has paused the server.
     Paused,
     /// The client did not do its part in time.

@@ -13,7 +13,7 @@ use futures::StreamExt;
 use serde_json::Value;
 use tito::{
     TokenId,
-    api::{Api, ServedModels, ServerLoad, TokenizerInfo},
+    api::{Api, ServedModels, ServerLoad, Tinker, TinkerBounds, TokenizerInfo},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad, RouteShape, WeightVersion, WeightsInUse,
@@ -75,6 +75,7 @@ struct Recipe {
     response_store: Option<Arc<dyn ResponseStore>>,
     patience: Option<Duration>,
     capture: Option<Capture>,
+    tinker: Option<TinkerBounds>,
 }
 
 /// A server without a socket.
@@ -117,6 +118,7 @@ impl TestApp {
             response_store: None,
             patience: None,
             capture: None,
+            tinker: None,
         })
     }
 
@@ -165,6 +167,7 @@ impl TestApp {
             prompt_tokens_details: recipe.prompt_tokens_details,
             server_load: ServerLoad::new(recipe.tracks_load),
             tokenizer_info: recipe.tokenizer_info.then(info),
+            tinker: recipe.tinker.clone().map(|bounds| Arc::new(Tinker::new(bounds))),
             responses: recipe.response_store.clone().map_or(api.responses, Responses::new),
             ..api
         };
@@ -325,6 +328,16 @@ impl TestApp {
     /// `--capture`.
     pub(crate) fn captures(self, capture: Capture) -> Self {
         self.with(|recipe| recipe.capture = Some(capture))
+    }
+
+    /// `--tinker-api`, with what is kept at most.
+    pub(crate) fn tinker(self, bounds: TinkerBounds) -> Self {
+        self.with(|recipe| recipe.tinker = Some(bounds))
+    }
+
+    /// The sessions of Tinker's clients.
+    pub(crate) fn tinker_sessions(&self) -> &Tinker {
+        self.api.tinker.as_ref().expect("`tinker` was called")
     }
 
     /// The tokenizer of the tiny model.

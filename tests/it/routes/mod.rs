@@ -37,6 +37,7 @@ mod sglang_generate;
 mod structured;
 mod taken_back;
 mod thinking_budget;
+mod tinker;
 mod tokenize;
 mod tokenizer_info;
 mod tool_calls;
