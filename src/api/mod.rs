@@ -38,7 +38,9 @@ pub use self::http::{
 };
 pub use crate::wire::error::ApiError;
 pub use about::{models::ServedModels, server_load::ServerLoad, tokenizer_info::TokenizerInfo};
-pub use tinker::{Tinker, TinkerBounds};
+pub use tinker::Tinker;
+#[cfg(any(test, feature = "internals"))]
+pub use tinker::TinkerBounds;
 pub use trajectories::Captured;
 
 use self::http::{document::Document, slashes::Paths};

@@ -19,7 +19,9 @@ use axum::{
 use serde_json::{Value, json};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-pub use self::sessions::{Tinker, TinkerBounds};
+pub use self::sessions::Tinker;
+#[cfg(any(test, feature = "internals"))]
+pub use self::sessions::TinkerBounds;
 use crate::{
     api::{
         Api,
