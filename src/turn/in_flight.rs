@@ -7,13 +7,17 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
+    time::Duration,
 };
 
-use tokio::sync::Semaphore;
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    sync::Semaphore,
+};
 
 use super::{TurnError, memory};
 
@@ -21,6 +25,8 @@ use super::{TurnError, memory};
 pub const LARGE: usize = 1 << 20;
 /// After a request of more bytes than this, the freed memory that the allocator keeps is given back to the system.
 const WORTH_TRIMMING: usize = 1 << 23;
+/// More threads than this put no more prompts into ids: templates and tokenizers are many times as fast as models.
+const MOST_THREADS: usize = 16;
 /// One part in this many of the bound is kept for requests that are not large.
 const FOR_SMALL: usize = 8;
 
@@ -170,7 +176,22 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         drop((turn, held));
         result
     };
-    tokio::task::spawn_blocking(work).await.map_err(TurnError::internal)
+    threads().map_err(TurnError::internal)?.spawn_blocking(work).await.map_err(TurnError::internal)
+}
+
+/// The threads for such work, which last as long as the process. There are no more than cores, and few: each keeps a table of
+/// the words that it has encoded, 2 to 64 MiB long.
+fn threads() -> Result<&'static Handle, &'static std::io::Error> {
+    static THREADS: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
+    let made = THREADS.get_or_init(|| {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Builder::new_current_thread()
+            .max_blocking_threads(cores.clamp(2, MOST_THREADS))
+            .thread_keep_alive(Duration::from_hours(1))
+            .thread_name("prompts")
+            .build()
+    });
+    made.as_ref().map(Runtime::handle)
 }
 
 #[cfg(test)]
@@ -178,6 +199,17 @@ mod tests {
     use super::*;
 
     const MIB: usize = 1 << 20;
+
+    #[tokio::test]
+    async fn work_has_no_more_threads_than_there_are_cores() {
+        let names =
+            (0..100).map(|_| blocking(|| (thread::current().id(), thread::current().name().map(str::to_owned))));
+        let names = futures::future::try_join_all(names).await.unwrap();
+        let threads: std::collections::HashSet<_> = names.iter().map(|(id, _)| *id).collect();
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        assert!(threads.len() <= cores.clamp(2, MOST_THREADS), "{}", threads.len());
+        assert!(names.iter().all(|(_, name)| name.as_deref() == Some("prompts")));
+    }
 
     #[test]
     fn requests_share_the_bound_and_give_their_part_back() {
