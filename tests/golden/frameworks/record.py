@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Records what NeMo Gym and agent-lightning send to their inference server, with their own servers and agents, unchanged.
+
+    python3.13 -m venv venv && venv/bin/pip install nemo-gym==0.7.0 agentlightning==1.0.2 pytest
+    TITO_BIN=… TITO_TEST_MODEL=… venv/bin/python tests/golden/frameworks/record.py
+
+It writes script.jsonl, nemo_gym.jsonl and agent_lightning.jsonl beside it, or those that are named. `tests/clients/played.py` replays them, since the
+packages need a newer Python than the tests have. NeMo Gym's agents and model servers run as in production, over HTTP: the
+agent calls the model server and the tool, and the model server calls tito.
+
+The recordings were made by Python 3.13.0 (`--ignore-requires-python`), with stand-ins for wandb and mlflow, which are imported
+on the way and not used.
+"""
+
+import asyncio
+import contextlib
+import http.server
+import importlib.metadata
+import json
+import pathlib
+import socketserver
+import sys
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "clients"))
+
+import fastapi  # noqa: E402
+import httpx  # noqa: E402
+import uvicorn  # noqa: E402
+
+from conftest import Server  # noqa: E402
+from played import RECORDED, ids_of, playing  # noqa: E402
+
+QUESTION = "How warm is it in Oslo and in Bergen?"
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = {"name": "weather", "description": "How warm it is.", "parameters": PARAMETERS}
+
+
+def call(city):
+    return "<tool_call>\n" + json.dumps({"name": "weather", "arguments": {"city": city}}) + "\n</tool_call>"
+
+
+ANSWERS = [call("Oslo"), call("Bergen"), "It is warm in both."]
+
+
+def write_script():
+    """One answer a line, in ids of single letters."""
+    server = Server()
+
+    def ids(text):
+        return server.post("/tokenize", prompt=text, add_special_tokens=False)["tokens"]
+
+    lines = [[id for letter in answer for id in ids(letter)] + ids("<|im_end|>") for answer in ANSWERS]
+    server.stop()
+    (RECORDED / "script.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+class Between(http.server.ThreadingHTTPServer):
+    """Stands between a framework and tito, and keeps what goes through."""
+
+    def __init__(self, target):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.target, self.calls = target, []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        raw = self.rfile.read(int(self.headers["Content-Length"]))
+        request = urllib.request.Request(self.server.target + self.path, raw, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=300) as response:
+                status, text = response.status, response.read()
+        except urllib.error.HTTPError as error:
+            status, text = error.code, error.read()
+        assert status == 200, f"{self.path}: {status} {text.decode()}\n{raw.decode()}"
+        kept = {"path": self.path, "body": json.loads(raw), "tool_calls": ids_of(json.loads(text))}
+        self.server.calls.append(kept)
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):
+        """It prints nothing."""
+
+
+@contextlib.contextmanager
+def between():
+    """A new tito that plays the answers, and what stands in front of it."""
+    server = playing()
+    recorder = Between(server.url)
+    try:
+        yield recorder
+    finally:
+        recorder.shutdown()
+        server.stop()
+
+
+@contextlib.asynccontextmanager
+async def served(app):
+    """The port of an application that runs."""
+    # It listens from now on: whoever comes before the application has started waits.
+    with socketserver.TCPServer(("127.0.0.1", 0), None) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        task = asyncio.create_task(server.serve(sockets=[listening.socket]))
+        try:
+            yield listening.server_address[1]
+        finally:
+            server.should_exit = True
+            await task
+
+
+def tool():
+    """The resources server, which has one tool."""
+    app = fastapi.FastAPI()
+
+    @app.post("/weather")
+    async def weather(body: dict):
+        return fastapi.Response(f"{len(body['city'])} degrees in {body['city']}", media_type="text/plain")
+
+    return app
+
+
+async def gym(variant, upstream, directory):
+    """An agent of NeMo Gym asks the question."""
+    from nemo_gym.config_types import BaseServerConfig, ModelServerRef, ResourcesServerRef
+    from nemo_gym.server_utils import ServerClient
+    from omegaconf import OmegaConf
+    from responses_api_agents.simple_agent.app import SimpleAgent, SimpleAgentConfig
+    from responses_api_agents.simple_agent_with_compaction import app as compacting
+    from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
+    from responses_api_models.vllm_model_with_compaction.app import VLLMModelWithCompaction
+
+    compaction, supply = variant == "compaction", variant == "supply_prefix"
+    capture = {"enabled": True, "all_agents": True, "dir": directory} if supply else {"enabled": False}
+    here = {"host": "127.0.0.1", "port": 0}
+    settings = OmegaConf.create(
+        {
+            "token_id_capture": capture,
+            "policy_model": {"responses_api_models": {"vllm_model": dict(here)}},
+            "tools": {"resources_servers": {"tools": dict(here)}},
+        }
+    )
+    client = ServerClient(head_server_config=BaseServerConfig(**here), global_config_dict=settings)
+    # As in the yaml files of the package: vllm_model, _for_training, _supply_prefix and _for_compaction.
+    model = (VLLMModelWithCompaction if compaction else VLLMModel)(
+        config=VLLMModelConfig(
+            **here,
+            entrypoint="app.py",
+            name="policy_model",
+            base_url=f"{upstream}/v1",
+            api_key="none",
+            model="smollm2",
+            return_token_id_information=variant != "plain",
+            request_prompt_and_generation_token_ids=compaction,
+            supply_prefix_token_ids=supply,
+            uses_reasoning_parser=True,
+        ),
+        server_client=client,
+    )
+    refs = {
+        "model_server": ModelServerRef(type="responses_api_models", name="policy_model"),
+        "resources_server": ResourcesServerRef(type="resources_servers", name="tools"),
+    }
+    named = {**here, "entrypoint": "app.py", "name": "agent"}
+    if compaction:
+        history = {"enabled": True, "guards": {"max_total_tokens": 2048}}
+        config = compacting.SimpleAgentWithCompactionConfig(**named, **refs, context_history=history)
+        agent = compacting.SimpleAgentWithCompaction(config=config, server_client=client)
+    else:
+        agent = SimpleAgent(config=SimpleAgentConfig(**named, **refs), server_client=client)
+    async with served(model.setup_webserver()) as at_model, served(tool()) as at_tool, served(agent.setup_webserver()) as at:
+        settings.policy_model.responses_api_models.vllm_model.port = at_model
+        settings.tools.resources_servers.tools.port = at_tool
+        prefix = "/ng-rollout/one/training-token-capture" if supply else ""
+        question = {"input": [{"role": "user", "content": QUESTION}], "tools": [{"type": "function", "strict": True, **WEATHER}]}
+        async with httpx.AsyncClient(timeout=300) as http:
+            answer = await http.post(f"http://127.0.0.1:{at}{prefix}/v1/responses", json=question)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["output"][-1]["content"][0]["text"] == ANSWERS[-1], answer.text
+
+
+async def agent_lightning(mode, upstream, _directory):
+    """An agent asks the question through the proxy of agent-lightning."""
+    from agentlightning.server.app import create_app
+
+    temperatures = {"train": {"temperature": 1}, "val": {"temperature": 0.7}}
+    proxy = {"model_name": "smollm2", "include_log_probs": True, "include_routed_experts": False, **temperatures}
+    async with served(create_app({"key": "", "default_proxy": proxy})) as port, httpx.AsyncClient(timeout=300) as http:
+        at = f"http://127.0.0.1:{port}"
+        # Its store is one for the process.
+        (await http.delete(f"{at}/api/models")).raise_for_status()
+        (await http.post(f"{at}/api/models", json=[{"model": "smollm2", "endpoint": f"{upstream}/v1"}])).raise_for_status()
+        rollout = await http.post(f"{at}/api/rollouts", json=[{"input": QUESTION, "rollout_id": "one"}])
+        rollout.raise_for_status()
+        base = f"{at}/proxy/rollout/one/attempt/0/mode/{mode}/openai/v1"
+        assert await ask(http, base) == ANSWERS[-1]
+
+
+async def ask(http, base):
+    """A loop with tools, over OpenAI's API."""
+    messages = [{"role": "user", "content": QUESTION}]
+    while True:
+        body = {"model": "any", "messages": messages, "tools": [{"type": "function", "function": WEATHER}]}
+        answer = await http.post(f"{base}/chat/completions", json=body)
+        answer.raise_for_status()
+        message = answer.json()["choices"][0]["message"]
+        if not message.get("tool_calls"):
+            return message["content"]
+        messages.append({key: message[key] for key in ("role", "content", "tool_calls")})
+        for called in message["tool_calls"]:
+            city = json.loads(called["function"]["arguments"])["city"]
+            messages.append({"role": "tool", "tool_call_id": called["id"], "content": f"{len(city)} degrees in {city}"})
+
+
+async def record(name, package, converse, variants):
+    lines = []
+    for variant in variants:
+        with between() as recorder, tempfile.TemporaryDirectory() as directory:
+            await converse(variant, recorder.url, directory)
+            lines += [{"variant": variant, **call} for call in recorder.calls]
+    version = f"{package} {importlib.metadata.version(package)}"
+    (RECORDED / f"{name}.jsonl").write_text("".join(json.dumps({"by": version, **line}) + "\n" for line in lines))
+
+
+async def main(names):
+    if not names or "script" in names:
+        write_script()
+    if not names or "agent_lightning" in names:
+        await record("agent_lightning", "agentlightning", agent_lightning, ["train", "val"])
+    if not names or "nemo_gym" in names:
+        from nemo_gym.server_utils import GlobalAIOHTTPAsyncClientConfig, set_global_aiohttp_client
+
+        set_global_aiohttp_client(GlobalAIOHTTPAsyncClientConfig())
+        await record("nemo_gym", "nemo-gym", gym, ["plain", "token_ids", "supply_prefix", "compaction"])
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))
