@@ -18,7 +18,10 @@ use crate::{
     wire::{
         answer::output::ShownAlternatives,
         error::ApiError,
-        fields::sampling::{SamplingFields, Stop},
+        fields::{
+            sampling::{SamplingFields, Stop},
+            unserved::{is_given, refuse_unserved},
+        },
         token_io::{
             candidates::Prompt,
             generate::{MaxTokens, SamplingParamsFields},
@@ -42,7 +45,7 @@ impl SamplingParamsFields {
 
     /// Checks the parameters.
     pub(super) fn resolve(mut self, prompt_len: usize, api: &Api) -> Result<ResolvedParams, ApiError> {
-        self.refuse_unserved()?;
+        refuse_unserved([("trace_decode_token_ids", &self.trace_decode_token_ids)], is_given)?;
         let policy = &api.turns.policies.sampling;
         let prompt = Prompt { len: prompt_len, vocab_size: api.turns.vocab_size(), most: policy.max_logprobs };
         let candidates = self.candidates(&prompt)?;
@@ -74,15 +77,6 @@ impl SamplingParamsFields {
         Arc::make_mut(&mut sampling.text).stop = stops;
         sampling.candidates = candidates.map(Arc::new);
         Ok(ResolvedParams { sampling, shown })
-    }
-
-    fn refuse_unserved(&self) -> Result<(), ApiError> {
-        const NAME: &str = "trace_decode_token_ids";
-
-        match self.trace_decode_token_ids.as_ref().filter(|value| !value.is_null()) {
-            Some(_) => Err(ApiError::unsupported(NAME)),
-            None => Ok(()),
-        }
     }
 
     /// Reads `logprobs`. If k alternatives are asked for, k are shown with the sampled token first, and that one is
