@@ -44,7 +44,13 @@ pub use tinker::TinkerBounds;
 pub use trajectories::Captured;
 
 use self::http::{document::Document, slashes::Paths};
-use crate::{records::Responses, store::MemoryStore, turn::Turns, wire::answer::output::PromptTokensDetails};
+use crate::{
+    TokenId,
+    records::Responses,
+    store::MemoryStore,
+    turn::Turns,
+    wire::{answer::output::PromptTokensDetails, fields::sampling::known_id},
+};
 
 /// The memory that responses may take up, and the time for which they are kept, if no flag sets them.
 const RESPONSE_BYTES: u64 = 1 << 24;
@@ -91,6 +97,14 @@ impl Api {
     fn prompt_details(&self, cached_tokens: Option<usize>) -> Option<PromptTokensDetails> {
         let details = |cached_tokens| PromptTokensDetails { cached_tokens };
         cached_tokens.filter(|_| self.prompt_tokens_details).map(details)
+    }
+
+    /// Returns the ids of a prompt, if the vocabulary has all of them; `field` is the field that they come in. vLLM's own
+    /// endpoints refuse others in its words instead.
+    fn known_ids(&self, field: &'static str, ids: &[i64]) -> Result<Vec<TokenId>, ApiError> {
+        let vocab_size = self.turns.vocab_size();
+        let unknown = |id| ApiError::invalid(field, format!("the token id {id} is out of vocabulary"));
+        ids.iter().map(|&id| known_id(id, vocab_size).ok_or_else(|| unknown(id))).collect()
     }
 
     /// Refuses a request for more tokens than the context has; `field` is the field that asks for them.

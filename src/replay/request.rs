@@ -84,31 +84,10 @@ fn params(
     vocab_size: usize,
 ) -> Result<ValidSamplingParams, Unrepeatable> {
     let unreadable = |what: &str| Unrepeatable(format!("its sampling cannot be read: {what}"));
-    let logprobs_mode = used.logprobs_mode.parse().map_err(|_| unreadable("logprobs_mode"))?;
     let params = SamplingParams {
-        temperature: used.temperature,
-        top_p: used.top_p,
-        top_k: used.top_k,
-        min_p: used.min_p,
-        presence_penalty: used.presence_penalty,
-        frequency_penalty: used.frequency_penalty,
-        repetition_penalty: used.repetition_penalty,
-        logit_bias: used.logit_bias.clone(),
-        allowed_token_ids: used.allowed_token_ids.clone(),
         constraint,
-        bad_words: used.bad_words_token_ids.clone(),
-        seed: used.seed,
         max_tokens: used.max_tokens.min(tokens.max(used.min_tokens)),
-        min_tokens: used.min_tokens,
-        ignore_eos: used.ignore_eos,
-        eos_token_id: used.eos_token_id,
-        extra_eos_token_ids: used.extra_eos_token_ids.clone(),
-        stop_token_ids: used.stop_token_ids.clone(),
-        logprobs: None,
-        logprobs_mode,
-        sampling_mask: None,
-        // It ends sequences above the engine, and what was sampled until then is what counts.
-        repetition_detection: None,
+        ..used.params().ok_or_else(|| unreadable("logprobs_mode"))?
     };
     params.validated(vocab_size).map_err(|error| unreadable(&error.to_string()))
 }

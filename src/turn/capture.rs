@@ -13,7 +13,7 @@ use crate::{
     generation::{Delta, Event, Finish, GenerationRequest, WeightSpans},
     json::{Format, Object, Value},
     prompt::ChatPrompt,
-    sampling::{Logprobs, SamplingParams},
+    sampling::Logprobs,
     structured::Demand,
     trajectory::{
         AdapterUsed, CaptureError, ContinuityFound, Ended, Generation, SamplingUsed, Trajectories, WeightsUsed, now,
@@ -82,8 +82,8 @@ impl Capture {
 
     /// The sampling of a sequence.
     fn sampling(&self, request: &GenerationRequest, index: usize) -> SamplingUsed {
-        let stop = self.trajectories.keeps_texts().then_some(&request.text.stop);
-        sampling(&request.sampling.of_sequence(index), stop, request.routing.given.is_some())
+        let stop = self.trajectories.keeps_texts().then_some(request.text.stop.as_slice());
+        SamplingUsed::new(&request.sampling.of_sequence(index), stop, request.routing.given.is_some())
     }
 
     /// The turns of all sequences of a request.
@@ -253,34 +253,6 @@ fn continuity_found(verdict: &Verdict) -> ContinuityFound {
         proof: verdict.proof.map(|proof| named(proof.into())),
         matched_by: verdict.matched_by.map(|matched| named(matched.into())),
         warnings: verdict.warnings.iter().map(|warning| named(warning.into())).collect(),
-    }
-}
-
-/// The fields that decide what is sampled.
-fn sampling(params: &SamplingParams, stop: Option<&Vec<String>>, gives_experts: bool) -> SamplingUsed {
-    SamplingUsed {
-        temperature: params.temperature,
-        top_p: params.top_p,
-        top_k: params.top_k,
-        min_p: params.min_p,
-        presence_penalty: params.presence_penalty,
-        frequency_penalty: params.frequency_penalty,
-        repetition_penalty: params.repetition_penalty,
-        logit_bias: params.logit_bias.clone(),
-        allowed_token_ids: params.allowed_token_ids.clone(),
-        bad_words_token_ids: params.bad_words.clone(),
-        seed: params.seed,
-        max_tokens: params.max_tokens,
-        min_tokens: params.min_tokens,
-        ignore_eos: params.ignore_eos,
-        eos_token_id: params.eos_token_id,
-        extra_eos_token_ids: params.extra_eos_token_ids.clone(),
-        stop_token_ids: params.stop_token_ids.clone(),
-        stop: stop.cloned(),
-        logprobs_mode: <&str>::from(params.logprobs_mode).to_owned(),
-        detects_repetition: params.repetition_detection.is_some(),
-        is_constrained: params.constraint.is_some(),
-        gives_experts,
     }
 }
 

@@ -46,7 +46,7 @@ pub use prompt::{PromptRequest, Prompted};
 pub use record::TextForm;
 pub use routing::RouteWishes;
 pub use sampling::Sampling;
-pub use start::{Asker, Delivery, Prepared, PreparedTurn, Turn};
+pub use start::{Asker, Delivery, NamedPrompt, Prepared, PreparedTurn, Turn};
 pub use templates::RequestTemplates;
 pub use truncation::{Side, Truncation};
 

@@ -44,6 +44,15 @@ pub enum Delivery {
     Together(usize),
 }
 
+/// A prompt in ids.
+#[derive(Debug, Clone)]
+pub struct NamedPrompt {
+    /// The ids.
+    pub token_ids: Arc<[TokenId]>,
+    /// The ids by which its sequences can be aborted.
+    pub names: Vec<Arc<str>>,
+}
+
 /// The client and the session that ask for sequences.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker<'a> {
@@ -150,6 +159,28 @@ impl Turns {
         let demand = || sampling.demand_with(budget);
         let turn = self.capture.as_ref().map(|capture| Box::new(capture.begun(&request, asker.session, demand)));
         Ok(Prepared { request, recorder: None, form: TextForm::Whole, turn })
+    }
+
+    /// Does the same for all prompts of one answer, and checks its size before.
+    ///
+    /// # Errors
+    ///
+    /// If the answer could become too large, or if one of the prompts cannot be continued as asked.
+    pub async fn prepare_prompts(
+        &self,
+        asker: Asker<'_>,
+        prompts: Vec<NamedPrompt>,
+        sampling: &mut Sampling,
+        delivery: Delivery,
+    ) -> Result<Vec<Prepared>, TurnError> {
+        if delivery != Delivery::Streamed {
+            self.check_answer_size(sampling, prompts.iter().map(|prompt| prompt.token_ids.len()))?;
+        }
+        let mut prepared = Vec::with_capacity(prompts.len());
+        for NamedPrompt { token_ids, names } in prompts {
+            prepared.push(self.prepare_ids(asker, &token_ids, sampling, names).await?);
+        }
+        Ok(prepared)
     }
 
     /// Samples the answers to all of `prepared`, which enter the engine together or not at all; sequences are numbered

@@ -194,13 +194,12 @@ fn not_finite(number: &NotFinite) -> Option<ApiError> {
     let mut params = SamplingParams::default();
     let segments = number.path.segments();
     let Some(Segment::Name(field)) = segments.first() else { return None };
+    let named = params.numbers_mut().into_iter().find(|(name, _)| name == field);
+    if let Some((_, number)) = named {
+        *number = value;
+        return params.validated(usize::MAX).err().map(ApiError::from);
+    }
     match *field {
-        "temperature" => params.temperature = value,
-        "top_p" => params.top_p = value,
-        "min_p" => params.min_p = value,
-        "presence_penalty" => params.presence_penalty = value,
-        "frequency_penalty" => params.frequency_penalty = value,
-        "repetition_penalty" => params.repetition_penalty = value,
         // The length penalty means nothing without beam search, and infinite biases are clamped.
         "length_penalty" => return None,
         "logit_bias" if !value.is_nan() => return None,

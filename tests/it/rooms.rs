@@ -125,7 +125,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 36] = [
         ],
     ),
     ("replay", &["engine", "sampling", "store", "structured", "tokenizer", "trajectory"]),
-    ("trajectory", &["store"]),
+    ("trajectory", &["sampling", "store"]),
     // The flags name types of these.
     ("config", &["json", "parser", "prompt", "sampling"]),
     ("continuity", &["chat", "prompt"]),

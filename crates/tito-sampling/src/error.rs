@@ -87,3 +87,18 @@ pub enum SampleError {
         vocab_size: usize,
     },
 }
+
+/// A float as Python's `repr` writes it: `2.0`, `1e-05`, `1e+16`, `nan`.
+pub(super) fn python(value: f64) -> String {
+    let magnitude = value.abs();
+    if value.is_nan() {
+        "nan".to_owned()
+    } else if magnitude.is_infinite() || magnitude == 0.0 || (1e-4..1e16).contains(&magnitude) {
+        format!("{value:?}")
+    } else {
+        let scientific = format!("{value:e}");
+        let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+        let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
+        format!("{digits}e{sign}{exponent:0>2}")
+    }
+}

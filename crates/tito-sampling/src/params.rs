@@ -2,8 +2,11 @@
 
 use strum::{EnumString, IntoStaticStr};
 
-use super::{FinishReason, RepetitionDetection, SharedConstraint};
+use super::{FinishReason, RepetitionDetection, SamplingError, SharedConstraint, error::python};
 use crate::TokenId;
+
+/// A temperature over 0 is raised to this (vLLM's `_MAX_TEMP`).
+const LEAST_TEMPERATURE: f64 = 0.01;
 
 /// Which log-probs accompany each sampled token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +120,18 @@ impl SamplingParams {
         self.temperature < Self::GREEDY_BELOW
     }
 
+    /// The numbers that may have a fraction, under their names in requests. At its default, none of them changes anything.
+    pub fn numbers_mut(&mut self) -> [(&'static str, &mut f64); 6] {
+        [
+            ("temperature", &mut self.temperature),
+            ("top_p", &mut self.top_p),
+            ("min_p", &mut self.min_p),
+            ("presence_penalty", &mut self.presence_penalty),
+            ("frequency_penalty", &mut self.frequency_penalty),
+            ("repetition_penalty", &mut self.repetition_penalty),
+        ]
+    }
+
     /// Every token that `min_tokens` holds back; may repeat a token.
     pub(super) fn end_token_ids(&self) -> impl Iterator<Item = TokenId> {
         self.eos_token_id.iter().chain(&self.extra_eos_token_ids).chain(&self.stop_token_ids).copied()
@@ -133,5 +148,67 @@ impl SamplingParams {
         } else {
             (sampled >= self.max_tokens).then_some(FinishReason::Length)
         }
+    }
+
+    /// Checks numbers against their ranges, and settles them: a temperature between 0 and 0.01 becomes 0.01, greedy
+    /// sampling has no truncation. Sentences and their order are vLLM's.
+    pub(super) fn settle_numbers(&mut self) -> Result<(), SamplingError> {
+        if self.temperature > 0.0 && self.temperature < LEAST_TEMPERATURE {
+            self.temperature = LEAST_TEMPERATURE;
+        }
+        self.check_penalties()?;
+        self.check_distribution()?;
+        if self.is_greedy() {
+            (self.top_p, self.top_k, self.min_p) = (1.0, 0, 0.0);
+        }
+        Ok(())
+    }
+
+    fn check_penalties(&self) -> Result<(), SamplingError> {
+        let additive = [("presence_penalty", self.presence_penalty), ("frequency_penalty", self.frequency_penalty)];
+        for (name, value) in additive {
+            if !(-2.0..=2.0).contains(&value) {
+                return Err(SamplingError::unnamed(format!("{name} must be in [-2, 2], got {}.", python(value))));
+            }
+        }
+        let repetition = self.repetition_penalty;
+        if !repetition.is_finite() {
+            let message = format!("repetition_penalty must be a finite number, got {}.", python(repetition));
+            return Err(SamplingError::unnamed(message));
+        }
+        if repetition <= 0.0 {
+            let message = format!("repetition_penalty must be greater than zero, got {}.", python(repetition));
+            return Err(SamplingError::unnamed(message));
+        }
+        Ok(())
+    }
+
+    fn check_distribution(&self) -> Result<(), SamplingError> {
+        let temperature = self.temperature;
+        let rule = if !temperature.is_finite() {
+            Some("a finite number")
+        } else if temperature < 0.0 {
+            Some("non-negative")
+        } else if temperature > 2.0 {
+            Some("in [0, 2]")
+        } else {
+            None
+        };
+        if let Some(rule) = rule {
+            let value = python(temperature);
+            return Err(SamplingError::named(
+                "temperature",
+                &format!("temperature must be {rule}, got {value}."),
+                value,
+            ));
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            let value = python(self.top_p);
+            return Err(SamplingError::named("top_p", &format!("top_p must be in (0, 1], got {value}."), value));
+        }
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return Err(SamplingError::unnamed(format!("min_p must be in [0, 1], got {}.", python(self.min_p))));
+        }
+        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The ranges of sampling parameters, in vLLM's words.
+//! What sampling parameters must keep to, in vLLM's words; the ranges of numbers are beside these, in `params`.
 //!
 //! Sentences and their order are those of vLLM 0.32's `SamplingParams`, with the numbers as Python writes them.
 
@@ -7,8 +7,6 @@ use std::{collections::HashSet, hash::Hash, ops::Deref, sync::Arc};
 use super::{Logprobs, SamplingError, SamplingParams, SharedConstraint};
 use crate::TokenId;
 
-/// A temperature over 0 is raised to this (vLLM's `_MAX_TEMP`).
-const LEAST_TEMPERATURE: f64 = 0.01;
 const GREATEST_BIAS: f32 = 100.0;
 /// vLLM's `MAX_LOGPROB_TOKEN_IDS`.
 const MOST_LOGPROB_TOKEN_IDS: usize = 128;
@@ -65,71 +63,14 @@ impl SamplingParams {
     /// are clamped to ±100 and the last of several for one token counts, greedy sampling has no truncation. Ids are named
     /// once each, so that no list is longer than the vocabulary, however often a request repeats itself.
     pub fn validated(mut self, vocab_size: usize) -> Result<ValidSamplingParams, SamplingError> {
-        if self.temperature > 0.0 && self.temperature < LEAST_TEMPERATURE {
-            self.temperature = LEAST_TEMPERATURE;
-        }
-        self.check_penalties()?;
-        self.check_distribution()?;
+        self.settle_numbers()?;
         self.check_lengths()?;
         self.check_ids(vocab_size)?;
         self.settle_biases()?;
         keep_first(&mut self.stop_token_ids);
         self.allowed_token_ids.as_mut().map(keep_first);
         keep_first(&mut self.bad_words);
-        if self.is_greedy() {
-            self.top_p = 1.0;
-            self.top_k = 0;
-            self.min_p = 0.0;
-        }
         Ok(ValidSamplingParams(self))
-    }
-
-    fn check_penalties(&self) -> Result<(), SamplingError> {
-        let additive = [("presence_penalty", self.presence_penalty), ("frequency_penalty", self.frequency_penalty)];
-        for (name, value) in additive {
-            if !(-2.0..=2.0).contains(&value) {
-                return Err(SamplingError::unnamed(format!("{name} must be in [-2, 2], got {}.", python(value))));
-            }
-        }
-        let repetition = self.repetition_penalty;
-        if !repetition.is_finite() {
-            let message = format!("repetition_penalty must be a finite number, got {}.", python(repetition));
-            return Err(SamplingError::unnamed(message));
-        }
-        if repetition <= 0.0 {
-            let message = format!("repetition_penalty must be greater than zero, got {}.", python(repetition));
-            return Err(SamplingError::unnamed(message));
-        }
-        Ok(())
-    }
-
-    fn check_distribution(&self) -> Result<(), SamplingError> {
-        let temperature = self.temperature;
-        let rule = if !temperature.is_finite() {
-            Some("a finite number")
-        } else if temperature < 0.0 {
-            Some("non-negative")
-        } else if temperature > 2.0 {
-            Some("in [0, 2]")
-        } else {
-            None
-        };
-        if let Some(rule) = rule {
-            let value = python(temperature);
-            return Err(SamplingError::named(
-                "temperature",
-                &format!("temperature must be {rule}, got {value}."),
-                value,
-            ));
-        }
-        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            let value = python(self.top_p);
-            return Err(SamplingError::named("top_p", &format!("top_p must be in (0, 1], got {value}."), value));
-        }
-        if !(0.0..=1.0).contains(&self.min_p) {
-            return Err(SamplingError::unnamed(format!("min_p must be in [0, 1], got {}.", python(self.min_p))));
-        }
-        Ok(())
     }
 
     fn check_lengths(&self) -> Result<(), SamplingError> {
@@ -245,24 +186,9 @@ fn reject_unknown(param: &'static str, unknown: &[TokenId], vocab_size: usize) -
     Err(SamplingError::unknown_ids(param, unknown, vocab_size))
 }
 
-/// A float as Python's `repr` writes it: `2.0`, `1e-05`, `1e+16`, `nan`.
-fn python(value: f64) -> String {
-    let magnitude = value.abs();
-    if value.is_nan() {
-        "nan".to_owned()
-    } else if magnitude.is_infinite() || magnitude == 0.0 || (1e-4..1e16).contains(&magnitude) {
-        format!("{value:?}")
-    } else {
-        let scientific = format!("{value:e}");
-        let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-        let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
-        format!("{digits}e{sign}{exponent:0>2}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::error::python, *};
 
     fn base() -> SamplingParams {
         SamplingParams::default()

@@ -20,13 +20,13 @@ use super::{
 };
 use crate::{
     generation::{batched, collect},
-    turn::{Asker, Prepared},
+    turn::{Asker, NamedPrompt},
     wire::{
         completions::types::{CompletionAnswer, CompletionChunk, CompletionRequest},
         error::ApiError,
     },
 };
-use request::CompletionTurn;
+use request::{CompletionTurn, Prompt};
 use response::{CompletionChunks, CompletionEnvelope};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -57,10 +57,9 @@ async fn create_completion(
 /// Answers a valid body.
 pub(super) async fn complete(api: Arc<Api>, caller: Caller, request: CompletionRequest) -> Result<Response, ApiError> {
     let mut turn = CompletionTurn::new(request, &caller, &api).await?;
-    if turn.delivery == AnswerDelivery::Json {
-        api.turns.check_answer_size(&turn.sampling, turn.prompts.iter().map(|prompt| prompt.token_ids.len()))?;
-    }
-    let prepared = prepared(&caller, &mut turn, &api).await?;
+    let asker = Asker { client: caller.client, session: turn.session.as_deref() };
+    let prompts = named_prompts(&turn);
+    let prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, turn.delivery.into()).await?;
     let (choices, delivery, stream_interval) =
         (turn.prompts.len() * turn.sampling.n, turn.delivery, turn.stream_interval);
     let events = api.turns.start(prepared).map_err(ApiError::from);
@@ -74,13 +73,11 @@ pub(super) async fn complete(api: Arc<Api>, caller: Caller, request: CompletionR
     }
 }
 
-async fn prepared(caller: &Caller, turn: &mut CompletionTurn, api: &Api) -> Result<Vec<Prepared>, ApiError> {
-    let asker = Asker { client: caller.client, session: turn.session.as_deref() };
-    let mut prepared = Vec::with_capacity(turn.prompts.len());
-    for (index, prompt) in turn.prompts.iter().enumerate() {
-        // Each prompt has an id of its own, as in vLLM.
-        let names = vec![turn.id.as_str().into(), format!("{}-{index}", turn.id).into()];
-        prepared.push(api.turns.prepare_ids(asker, &prompt.token_ids, &mut turn.sampling, names).await?);
-    }
-    Ok(prepared)
+/// Each prompt has an id of its own, as in vLLM.
+fn named_prompts(turn: &CompletionTurn) -> Vec<NamedPrompt> {
+    let named = |(index, prompt): (usize, &Prompt)| NamedPrompt {
+        token_ids: Arc::clone(&prompt.token_ids),
+        names: vec![turn.id.as_str().into(), format!("{}-{index}", turn.id).into()],
+    };
+    turn.prompts.iter().enumerate().map(named).collect()
 }

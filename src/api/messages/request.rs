@@ -18,7 +18,7 @@ use crate::{
     wire::{
         answer::tool_notices::ToolNotices,
         error::ApiError,
-        fields::sampling::Stop,
+        fields::{sampling::Stop, unserved::refuse_unserved},
         messages::types::{InputTool, InputToolChoice, JsonOutputFormat, MessagesRequest, Thinking},
     },
 };
@@ -152,16 +152,13 @@ fn conversation(
 
 /// Refuses fields that would change the conversation, or that the server would have to run something for.
 fn refuse_what_is_not_run(request: &MessagesRequest) -> Result<(), ApiError> {
-    let is_set = |value: &Option<Value>| match value {
-        None | Some(Value::Null) => false,
-        Some(Value::Array(items)) => !items.is_empty(),
-        Some(_) => true,
+    // What a list asks for, as `unserved::has_items` says it of another type of JSON.
+    let has_items = |value: &Value| match value {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty(),
+        _ => true,
     };
-    for (name, value) in [("mcp_servers", &request.mcp_servers), ("container", &request.container)] {
-        if is_set(value) {
-            return Err(ApiError::unsupported(name));
-        }
-    }
+    refuse_unserved([("mcp_servers", &request.mcp_servers), ("container", &request.container)], has_items)?;
     refuse_edits(request.context_management.as_ref())
 }
 

@@ -26,7 +26,7 @@ use crate::{
         http::{caller::Caller, json_body::JsonBody, sse},
     },
     generation::collect,
-    turn::{Asker, Prepared},
+    turn::{Asker, Delivery, NamedPrompt},
     wire::{
         error::ApiError,
         sglang::generate::{SglangAnswer, SglangGenerateRequest},
@@ -56,10 +56,14 @@ async fn generate_for_sglang(
     JsonBody(request): JsonBody<SglangGenerateRequest>,
 ) -> Result<Response, ApiError> {
     let mut turn = SglangTurn::new(request, &caller, &api).await?;
-    if !turn.streams {
-        api.turns.check_answer_size(&turn.sampling, turn.prompts.iter().map(|prompt| prompt.token_ids.len()))?;
-    }
-    let prepared = prepared(&caller, &mut turn, &api).await?;
+    let asker = Asker { client: caller.client, session: turn.session.as_deref() };
+    let named = |SglangPrompt { token_ids, id }: &SglangPrompt| NamedPrompt {
+        token_ids: Arc::clone(token_ids),
+        names: vec![id.as_str().into()],
+    };
+    let prompts = turn.prompts.iter().map(named).collect();
+    let delivery = if turn.streams { Delivery::Streamed } else { Delivery::Whole };
+    let prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, delivery).await?;
     let choices = turn.prompts.len() * turn.sampling.n;
     let streams = turn.streams;
     let envelope = SglangEnvelope::new(Arc::clone(&api), turn);
@@ -68,13 +72,4 @@ async fn generate_for_sglang(
         return Ok(sse::respond(events, SglangChunks::new(envelope, choices)));
     }
     Ok(Json(envelope.answer(&collect(events, choices).await?)?).into_response())
-}
-
-async fn prepared(caller: &Caller, turn: &mut SglangTurn, api: &Api) -> Result<Vec<Prepared>, ApiError> {
-    let asker = Asker { client: caller.client, session: turn.session.as_deref() };
-    let mut prepared = Vec::with_capacity(turn.prompts.len());
-    for SglangPrompt { token_ids, id } in &turn.prompts {
-        prepared.push(api.turns.prepare_ids(asker, token_ids, &mut turn.sampling, vec![id.as_str().into()]).await?);
-    }
-    Ok(prepared)
 }

@@ -11,10 +11,7 @@ use crate::{
     turn::{Sampling, SamplingPolicy},
     wire::{
         error::ApiError,
-        fields::{
-            cache_salt::cache_salt,
-            sampling::{SamplingFields, known_id},
-        },
+        fields::{cache_salt::cache_salt, sampling::SamplingFields},
         sglang::{
             generate::{OneOrMany, SglangGenerateRequest},
             sampling::SglangSamplingParams,
@@ -196,12 +193,7 @@ async fn encoded(text: String, api: &Arc<Api>) -> Result<Arc<[TokenId]>, ApiErro
 }
 
 fn known_ids(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
-    let vocab_size = api.turns.vocab_size();
-    let checked = |&id: &i64| {
-        known_id(id, vocab_size)
-            .ok_or_else(|| ApiError::invalid("input_ids", format!("the token id {id} is out of vocabulary")))
-    };
-    let ids = ids.iter().map(checked).collect::<Result<Vec<_>, _>>()?;
+    let ids = api.known_ids("input_ids", ids)?;
     api.turns.check_given(&ids)?;
     Ok(ids.into())
 }

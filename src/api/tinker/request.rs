@@ -13,7 +13,6 @@ use crate::{
     turn::{Sampling, SamplingPolicy},
     wire::{
         error::{ApiError, ErrorKind},
-        fields::sampling::known_id,
         tinker::sample::{TinkerChunk, TinkerSampleRequest},
     },
 };
@@ -118,7 +117,6 @@ impl TinkerTurn {
         let mut sampling = sampling.map_err(|error| error.elsewhere(renamed))?;
         sampling.adapter = adapter;
         api.turns.policies.requests.check_sequences(prompts, sampling.n)?;
-        api.turns.check_answer_size(&sampling, std::iter::repeat_n(prompt.len(), prompts))?;
         Ok(Self { prompt, sampling, prompts, shown })
     }
 }
@@ -168,7 +166,6 @@ fn count(field: &'static str, asked: Option<i64>) -> Result<usize, ApiError> {
 
 /// The ids of all pieces of a prompt.
 fn prompt(chunks: &[TinkerChunk], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
-    let vocab_size = api.turns.vocab_size();
     let mut ids = Vec::new();
     for chunk in chunks {
         let kind = chunk.kind.as_deref().unwrap_or("encoded_text");
@@ -176,12 +173,7 @@ fn prompt(chunks: &[TinkerChunk], api: &Api) -> Result<Arc<[TokenId]>, ApiError>
             let message = format!("a prompt is made of chunks of the type `encoded_text` here, not of `{kind}`");
             return Err(ApiError::invalid("prompt", message));
         };
-        for &id in tokens {
-            ids.push(
-                known_id(id, vocab_size)
-                    .ok_or_else(|| ApiError::invalid("prompt", format!("the token id {id} is out of vocabulary")))?,
-            );
-        }
+        ids.extend(api.known_ids("prompt", tokens)?);
     }
     if ids.is_empty() {
         return Err(ApiError::invalid("prompt", "a prompt must have at least one token"));

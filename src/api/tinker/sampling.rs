@@ -26,7 +26,7 @@ use crate::{
         http::{caller::Caller, json_body::JsonBody},
     },
     generation::{Event, collect},
-    turn::Asker,
+    turn::{Asker, Delivery, NamedPrompt},
     wire::{
         error::{ApiError, ErrorKind},
         tinker::{
@@ -71,11 +71,9 @@ async fn start(
     (id, promise): (&RequestId, Promise),
 ) -> Result<(), ApiError> {
     let asker = Asker { client: caller.client, session: None };
-    let mut prepared = Vec::with_capacity(turn.prompts);
-    for _ in 0..turn.prompts {
-        let names = vec![id.to_string().into()];
-        prepared.push(api.turns.prepare_ids(asker, &turn.prompt, &mut turn.sampling, names).await?);
-    }
+    let prompt = NamedPrompt { token_ids: Arc::clone(&turn.prompt), names: vec![id.to_string().into()] };
+    let prompts = vec![prompt; turn.prompts];
+    let prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, Delivery::Whole).await?;
     let mut events = api.turns.start(prepared).map_err(ApiError::from);
     // An engine that is full says so at once, and the client is to come again.
     let first = match events.next().now_or_never() {

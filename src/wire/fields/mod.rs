@@ -8,4 +8,5 @@ pub(crate) mod stream_options;
 pub(crate) mod structured;
 pub(crate) mod thinking_budget;
 pub(crate) mod tools;
+pub(crate) mod unserved;
 pub(crate) mod untyped;

@@ -4,13 +4,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::sampling::{SglangSamplingParams, refuse};
+use super::sampling::SglangSamplingParams;
 use crate::{
     TokenId,
     wire::{
         answer::{output::StopReason, sampling_mask::SamplingMask, weight_versions::WeightVersionSpan},
         body::{ANY, Body, Rules},
         error::ApiError,
+        fields::unserved::{is_filled, refuse_unserved},
     },
 };
 
@@ -103,7 +104,7 @@ impl RefusedFields {
             ("return_hidden_states", &self.return_hidden_states),
             ("return_indexer_topk", &self.return_indexer_topk),
         ];
-        fields.into_iter().try_for_each(|(name, value)| refuse(name, value.as_ref()))
+        refuse_unserved(fields, is_filled)
     }
 }
 

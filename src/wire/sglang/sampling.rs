@@ -11,6 +11,7 @@ use crate::wire::{
     fields::{
         sampling::{SamplingFields, Stop},
         structured::StructuredFields,
+        unserved::{is_filled, refuse_unserved},
     },
 };
 
@@ -87,8 +88,7 @@ impl SglangSamplingParams {
 
     /// Returns the same fields under the names that they have elsewhere.
     pub(crate) fn into_fields(self) -> Result<SamplingFields, ApiError> {
-        refuse("stop_regex", self.stop_regex.as_ref())?;
-        refuse("custom_params", self.custom_params.as_ref())?;
+        refuse_unserved([("stop_regex", &self.stop_regex), ("custom_params", &self.custom_params)], is_filled)?;
         if self.max_new_tokens == Some(0) {
             return Err(ApiError::invalid(
                 "max_new_tokens",
@@ -134,19 +134,5 @@ impl SglangSamplingParams {
             return Err(ApiError::invalid(other, format!("`{name}` and `{other}` exclude each other")));
         }
         serde_json::from_value(json!({ "structured_outputs": { form: text } })).map_err(ApiError::internal)
-    }
-}
-
-/// Refuses a field that changes what is generated and that tito does not have.
-pub(super) fn refuse(field: &'static str, value: Option<&Value>) -> Result<(), ApiError> {
-    let is_set = |value: &&Value| match value {
-        Value::Null | Value::Bool(false) => false,
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(fields) => !fields.is_empty(),
-        _ => true,
-    };
-    match value.filter(is_set) {
-        Some(_) => Err(ApiError::unsupported(field)),
-        None => Ok(()),
     }
 }

@@ -9,7 +9,10 @@ use utoipa::ToSchema;
 use crate::wire::{
     body::{ANY, Body, Rules},
     error::ApiError,
-    fields::sampling::{SamplingFields, Stop},
+    fields::{
+        sampling::{SamplingFields, Stop},
+        unserved::is_filled_or_counts,
+    },
 };
 
 /// A prompt, and how to continue it.
@@ -45,7 +48,7 @@ impl TinkerSampleRequest {
     pub(crate) fn check_rest(&self) -> Result<(), ApiError> {
         let own = self.rest.iter().filter(|(name, _)| *name != "type");
         let all = own.chain(&self.sampling_params.rest);
-        all.filter(|(_, value)| asks(value)).try_for_each(|(name, _)| {
+        all.filter(|(_, value)| is_filled_or_counts(value)).try_for_each(|(name, _)| {
             let message = format!("`{name}` is not supported by this server");
             Err(ApiError::invalid_request(message))
         })
@@ -126,16 +129,5 @@ impl TinkerSamplingParams {
             skip_special_tokens: Some(false),
             ..SamplingFields::default()
         }
-    }
-}
-
-/// Whether a field that tito does not know asks for anything.
-fn asks(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => false,
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(fields) => !fields.is_empty(),
-        _ => true,
     }
 }

@@ -2,16 +2,18 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::{ModelError, config::Ids, json};
 use crate::TokenId;
 
-/// The model's defaults for generation: the part of `generation_config.json` that vLLM reads.
-#[derive(Debug, Clone, PartialEq, Default)]
+/// The model's defaults for generation: the part of `generation_config.json` that vLLM reads, under the names that it has
+/// there.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct GenerationConfig {
     /// The tokens that end a generation.
+    #[serde(rename = "eos_token_id", default, deserialize_with = "one_or_several")]
     pub eos_token_ids: Vec<TokenId>,
     /// 0 is greedy.
     pub temperature: Option<f64>,
@@ -33,19 +35,8 @@ pub struct GenerationConfig {
     pub skip_special_tokens: Option<bool>,
 }
 
-/// The fields as the file has them.
-#[derive(Debug, Deserialize)]
-struct File {
-    eos_token_id: Option<Ids>,
-    temperature: Option<f64>,
-    top_p: Option<f64>,
-    top_k: Option<i64>,
-    min_p: Option<f64>,
-    repetition_penalty: Option<f64>,
-    presence_penalty: Option<f64>,
-    frequency_penalty: Option<f64>,
-    max_new_tokens: Option<usize>,
-    skip_special_tokens: Option<bool>,
+fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TokenId>, D::Error> {
+    Ok(Option::<Ids>::deserialize(deserializer)?.map(Ids::into_vec).unwrap_or_default())
 }
 
 impl GenerationConfig {
@@ -58,48 +49,23 @@ impl GenerationConfig {
     }
 
     /// The configuration with what `fields` says in place of its own values; `null` says nothing.
-    pub fn overridden(self, fields: &Map<String, Value>) -> Result<Self, ModelError> {
-        let over = Self::parse(fields.clone(), Path::new("the given fields"))?;
-        let has = |name| fields.contains_key(name);
-        Ok(Self {
-            // As in vLLM, flags do not say where generations end.
-            eos_token_ids: self.eos_token_ids,
-            temperature: if has("temperature") { over.temperature } else { self.temperature },
-            top_p: if has("top_p") { over.top_p } else { self.top_p },
-            top_k: if has("top_k") { over.top_k } else { self.top_k },
-            min_p: if has("min_p") { over.min_p } else { self.min_p },
-            repetition_penalty: if has("repetition_penalty") {
-                over.repetition_penalty
-            } else {
-                self.repetition_penalty
-            },
-            presence_penalty: if has("presence_penalty") { over.presence_penalty } else { self.presence_penalty },
-            frequency_penalty: if has("frequency_penalty") { over.frequency_penalty } else { self.frequency_penalty },
-            max_new_tokens: if has("max_new_tokens") { over.max_new_tokens } else { self.max_new_tokens },
-            skip_special_tokens: if has("skip_special_tokens") {
-                over.skip_special_tokens
-            } else {
-                self.skip_special_tokens
-            },
-        })
+    pub fn overridden(&self, fields: &Map<String, Value>) -> Result<Self, ModelError> {
+        let path = Path::new("the given fields");
+        let own: Map<String, Value> = serde_json::to_value(self)
+            .and_then(serde_json::from_value)
+            .map_err(|error| ModelError::Invalid { path: path.to_owned(), reason: error.to_string() })?;
+        let mut merged = fields.clone();
+        for (name, value) in own {
+            merged.entry(name).or_insert(value);
+        }
+        // As in vLLM, flags do not say where generations end.
+        Ok(Self { eos_token_ids: self.eos_token_ids.clone(), ..Self::parse(merged, path)? })
     }
 
     /// Reads the content of `generation_config.json`; `path` is for error messages.
     pub(super) fn parse(raw: Map<String, Value>, path: &Path) -> Result<Self, ModelError> {
-        let file: File = serde_path_to_error::deserialize(Value::Object(raw))
-            .map_err(|error| ModelError::Invalid { path: path.to_owned(), reason: error.to_string() })?;
-        Ok(Self {
-            eos_token_ids: file.eos_token_id.map(Ids::into_vec).unwrap_or_default(),
-            temperature: file.temperature,
-            top_p: file.top_p,
-            top_k: file.top_k,
-            min_p: file.min_p,
-            repetition_penalty: file.repetition_penalty,
-            presence_penalty: file.presence_penalty,
-            frequency_penalty: file.frequency_penalty,
-            max_new_tokens: file.max_new_tokens,
-            skip_special_tokens: file.skip_special_tokens,
-        })
+        serde_path_to_error::deserialize(Value::Object(raw))
+            .map_err(|error| ModelError::Invalid { path: path.to_owned(), reason: error.to_string() })
     }
 }
 

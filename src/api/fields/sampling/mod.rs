@@ -3,8 +3,11 @@
 //! Names, defaults and limits are vLLM 0.32's (`entrypoints/openai/chat_completion/protocol.py`, `sampling_params.py`).
 
 mod checks;
+mod numbers;
 
 use std::sync::Arc;
+
+pub(in crate::api) use numbers::SettledNumbers;
 
 use super::truncation::TruncationFields;
 use crate::{
@@ -88,33 +91,18 @@ impl SamplingFields {
 
     /// Returns the plain numbers, with the model's defaults filled in.
     fn numbers(&self, policy: &SamplingPolicy) -> Result<SamplingParams, ApiError> {
-        let defaults = &policy.defaults;
-        let pick = |asked: Option<f64>, default: Option<f64>, neutral| asked.or(default).unwrap_or(neutral);
-        let top_k = match self.top_k.or(defaults.top_k).unwrap_or(0) {
-            -1 => 0,
-            top_k => usize::try_from(top_k).map_err(|_| {
-                let message = format!("top_k must be 0 (disable), or at least 1, got {top_k}.");
-                ApiError::invalid_request(message)
-            })?,
-        };
+        let numbers = SettledNumbers::new(self, &policy.defaults).params()?;
         let min_tokens = self.min_tokens.unwrap_or(0);
         let min_tokens = usize::try_from(min_tokens).map_err(|_| {
             let message = format!("min_tokens must be greater than or equal to 0, got {min_tokens}.");
             ApiError::invalid_request(message)
         })?;
         Ok(SamplingParams {
-            temperature: pick(self.temperature, defaults.temperature, 1.0),
-            top_p: pick(self.top_p, defaults.top_p, 1.0),
-            top_k,
-            min_p: pick(self.min_p, defaults.min_p, 0.0),
-            presence_penalty: pick(self.presence_penalty, defaults.presence_penalty, 0.0),
-            frequency_penalty: pick(self.frequency_penalty, defaults.frequency_penalty, 0.0),
-            repetition_penalty: pick(self.repetition_penalty, defaults.repetition_penalty, 1.0),
             seed: self.seed.filter(|&seed| seed != -1).map(i64::cast_unsigned),
             min_tokens,
             ignore_eos: self.ignore_eos.unwrap_or(false),
             logprobs_mode: policy.logprobs_mode,
-            ..SamplingParams::default()
+            ..numbers
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Script, at_most_one, known_prompt, limits, plain_sampling, shown_model, usage};
+use super::{Script, decoded, event, known_prompt, limits, plain_sampling, shown_model, usage};
 use crate::{
     TokenId,
     api::{
@@ -63,13 +63,11 @@ async fn derender_chat_completion(
         return Err(ApiError::invalid_request(message));
     }
     let how = Derendering::new(request.chat_request.take(), &api).await?;
-    // Decoding a long answer takes a while, so it has a thread of its own.
-    tokio::task::spawn_blocking(move || match request.stream {
-        Some(true) => piece(&api, &how, request).map(|chunk| Json(DerenderedChat::Event(Box::new(chunk)))),
-        _ => whole_answer(&api, &how, request).map(|answer| Json(DerenderedChat::Whole(Box::new(answer)))),
+    decoded(move || match request.stream {
+        Some(true) => piece(&api, &how, request).map(|chunk| DerenderedChat::Event(Box::new(chunk))),
+        _ => whole_answer(&api, &how, request).map(|answer| DerenderedChat::Whole(Box::new(answer))),
     })
     .await
-    .map_err(ApiError::internal)?
 }
 
 /// The request's choices of how the ids become an answer.
@@ -135,11 +133,7 @@ fn whole_answer(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest)
 }
 
 fn piece(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Result<DerenderedChatChunk, ApiError> {
-    let Some(chunk) = request.generate_chunk else {
-        return Err(missing_of("generate_chunk", 1));
-    };
-    chunk.check()?;
-    at_most_one(&chunk.choices, "derender_chat_stream")?;
+    let chunk = event(request.generate_chunk, "derender_chat_stream")?;
     if api.turns.policies.tools.parser.is_some() && request.prompt_token_ids.is_none() {
         let message = "prompt_token_ids is required when a tool or reasoning parser is configured. Without it \
                        parse_delta cannot tell whether the prompt left reasoning open (e.g. a chat template that \
@@ -178,7 +172,6 @@ fn whole_choice(
     envelope: &ChatEnvelope,
 ) -> Result<WholeChatChoice, ApiError> {
     let completion = state.script(&how.sampling).play_on(api, state, given)?;
-    state.add(&completion.tokens)?;
     let mut tool_calls = Vec::new();
     for call in completion.tool_calls.iter().cloned() {
         tool_calls.push(ChunkToolCall::whole(state.last_tool_call_ids.len(), &call));

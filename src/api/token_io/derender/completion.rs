@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Script, at_most_one, known_prompt, limits, plain_sampling, shown_model, usage};
+use super::{Script, decoded, event, known_prompt, limits, plain_sampling, shown_model, usage};
 use crate::{
     TokenId,
     api::{
@@ -59,13 +59,11 @@ async fn derender_completion(
 ) -> Result<Json<DerenderedCompletion>, ApiError> {
     api.models.find(request.model.as_deref()).await?;
     let turn = turn(request.completion_request.take(), &api).await?;
-    // Decoding a long answer takes a while, so it has a thread of its own.
-    tokio::task::spawn_blocking(move || match request.stream {
-        Some(true) => piece(&api, turn, request).map(|chunk| Json(DerenderedCompletion::Event(Box::new(chunk)))),
-        _ => whole_answer(&api, turn, request).map(|answer| Json(DerenderedCompletion::Whole(Box::new(answer)))),
+    decoded(move || match request.stream {
+        Some(true) => piece(&api, turn, request).map(|chunk| DerenderedCompletion::Event(Box::new(chunk))),
+        _ => whole_answer(&api, turn, request).map(|answer| DerenderedCompletion::Whole(Box::new(answer))),
     })
     .await
-    .map_err(ApiError::internal)?
 }
 
 /// Resolves how ids become an answer: as the request says, or by the defaults.
@@ -191,11 +189,7 @@ fn piece(
     mut turn: CompletionTurn,
     request: DerenderCompletionRequest,
 ) -> Result<DerenderedCompletionChunk, ApiError> {
-    let Some(chunk) = request.generate_chunk else {
-        return Err(missing_of("generate_chunk", 1));
-    };
-    chunk.check()?;
-    at_most_one(&chunk.choices, "derender_completion_stream")?;
+    let chunk = event(request.generate_chunk, "derender_completion_stream")?;
     let asked = match request.prompt_token_ids {
         None => None,
         Some(PromptIds::One(ids)) => Some(ids),
@@ -217,8 +211,7 @@ fn piece(
     let envelope = CompletionEnvelope::new(Arc::clone(api), turn);
     let mut choices = Vec::new();
     for given in &chunk.choices {
-        let completion = script.play_on(api, &state, given)?;
-        state.add(&completion.tokens)?;
+        let completion = script.play_on(api, &mut state, given)?;
         let (finish_reason, stop_reason) = completion.finish.as_ref().map(finish_fields).unzip();
         let (logprobs, offset) = envelope.logprobs(&completion.tokens, state.logprob_text_offset as usize)?;
         state.set_logprob_text_offset(offset)?;

@@ -10,6 +10,8 @@ pub(super) mod completion;
 
 use std::sync::Arc;
 
+use axum::Json;
+
 use crate::{
     TokenId,
     api::Api,
@@ -18,11 +20,11 @@ use crate::{
     turn::Sampling,
     wire::{
         answer::output::{DetailedUsage, Usage},
-        error::ApiError,
+        error::{ApiError, validation::missing_of},
         fields::sampling::SamplingFields,
         token_io::{
             derender::StreamState,
-            derender_input::{GivenChoice, GivenUsage, Limits, ToldCount},
+            derender_input::{GivenChoice, GivenChunk, GivenUsage, Limits, ToldCount},
         },
     },
 };
@@ -100,8 +102,8 @@ impl Script {
         self.replay(api, tokens, Some(finish), 0)
     }
 
-    /// Puts the tokens that one event adds to a choice into text, after the tokens of `state`.
-    fn play_on(&self, api: &Api, state: &StreamState, choice: &GivenChoice) -> Result<Completion, ApiError> {
+    /// Puts the tokens that one event adds to a choice into text, after the tokens of `state`, and adds them there.
+    fn play_on(&self, api: &Api, state: &mut StreamState, choice: &GivenChoice) -> Result<Completion, ApiError> {
         let before = &state.output_token_ids;
         let bare =
             |&id: &TokenId| SampledToken { id, logprob: 0.0, rank: 0, top_logprobs: Vec::new(), sampling_mask: None };
@@ -114,7 +116,9 @@ impl Script {
         if before.iter().any(|&id| id as usize >= api.turns.vocab_size()) {
             return Err(ApiError::invalid("stream_state", "invalid stream_state: a token id is out of vocabulary"));
         }
-        self.replay(api, tokens, choice.finish()?, before.len())
+        let completion = self.replay(api, tokens, choice.finish()?, before.len())?;
+        state.add(&completion.tokens)?;
+        Ok(completion)
     }
 
     fn replay(
@@ -152,6 +156,13 @@ impl Script {
         completion.finish = finish;
         Ok(completion)
     }
+}
+
+/// Decodes on a thread of its own, because a long answer takes a while.
+async fn decoded<T: Send + 'static>(
+    decode: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<Json<T>, ApiError> {
+    tokio::task::spawn_blocking(decode).await.map_err(ApiError::internal)?.map(Json)
 }
 
 /// Returns how ids become an answer where the request that was rendered is not given.
@@ -194,10 +205,12 @@ fn usage(given: Option<GivenUsage>, prompt_tokens: Option<ToldCount>) -> Option<
     Some(DetailedUsage::new(Usage::new(prompt_tokens, completion_tokens), None))
 }
 
-/// Refuses an event about more than one choice, because the state is that of one choice.
-fn at_most_one(choices: &[GivenChoice], endpoint: &str) -> Result<(), ApiError> {
-    match choices.len() {
-        0 | 1 => Ok(()),
+/// Returns the event of a stream. Refuses one about more than one choice, because the state is that of one choice.
+fn event(chunk: Option<GivenChunk>, endpoint: &str) -> Result<GivenChunk, ApiError> {
+    let chunk = chunk.ok_or_else(|| missing_of("generate_chunk", 1))?;
+    chunk.check()?;
+    match chunk.choices.len() {
+        0 | 1 => Ok(chunk),
         count => {
             let message = format!("{endpoint} expects at most one choice per chunk (got {count}).");
             Err(ApiError::invalid_request(message))

@@ -29,7 +29,7 @@ use crate::{
         http::{caller::Caller, json_body::JsonBody, sse},
     },
     generation::collect,
-    turn::Asker,
+    turn::{Asker, NamedPrompt},
     wire::{
         error::ApiError,
         token_io::generate::{GenerateAnswer, GenerateChunk, GenerateRequest},
@@ -63,16 +63,14 @@ async fn generate(
     JsonBody(request): JsonBody<GenerateRequest>,
 ) -> Result<Response, ApiError> {
     let mut turn = GenerateTurn::new(request, &caller, &api).await?;
-    if turn.delivery == AnswerDelivery::Json {
-        api.turns.check_answer_size(&turn.sampling, [turn.prompt_token_ids.len()])?;
-    }
     let asker = Asker { client: caller.client, session: turn.session.as_deref() };
-    let names = vec![turn.id.as_str().into()];
-    let prepared = api.turns.prepare_ids(asker, &turn.prompt_token_ids, &mut turn.sampling, names).await?;
+    let token_ids = Arc::clone(&turn.prompt_token_ids);
+    let prompts = vec![NamedPrompt { token_ids, names: vec![turn.id.as_str().into()] }];
+    let prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, turn.delivery.into()).await?;
     let (n, delivery) = (turn.sampling.n, turn.delivery);
     // The envelope is made before the first token is sampled; see `GenerateEnvelope::weight_versions`.
     let envelope = GenerateEnvelope::new(Arc::clone(&api), turn);
-    let events = api.turns.start([prepared]).map_err(ApiError::from);
+    let events = api.turns.start(prepared).map_err(ApiError::from);
     Ok(match delivery {
         AnswerDelivery::Json => Json(envelope.answer(&collect(events, n).await?)?).into_response(),
         AnswerDelivery::Stream { include_usage, continuous_usage } => {

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::derender::MessageReading;
 use crate::{
     TokenId,
@@ -27,6 +25,7 @@ use crate::{
         fields::{
             cache_salt::cache_salt,
             sampling::{known_id, rules::NO_PROMPT_LOGPROBS},
+            unserved::{has_items, refuse_unserved},
         },
         routed_experts,
         token_io::generate::{GenerateRequest, OutputMode, ReasoningParserKwargs},
@@ -140,14 +139,5 @@ fn prompt(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
 
 /// Refuses images, audio and video, which this server cannot read.
 fn refuse_media(request: &GenerateRequest) -> Result<(), ApiError> {
-    let sent = |value: &Option<Value>| match value {
-        None | Some(Value::Null) => false,
-        Some(Value::Array(items)) => !items.is_empty(),
-        Some(_) => true,
-    };
-    let fields = [("features", &request.features), ("content_parts", &request.content_parts)];
-    match fields.into_iter().find(|(_, value)| sent(value)) {
-        Some((name, _)) => Err(ApiError::unsupported(name)),
-        None => Ok(()),
-    }
+    refuse_unserved([("features", &request.features), ("content_parts", &request.content_parts)], has_items)
 }

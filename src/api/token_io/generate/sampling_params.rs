@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    api::Api,
+    api::{Api, fields::sampling::SettledNumbers},
     model::GenerationConfig,
     parser::SpecialTokens,
     sampling::Logprobs,
@@ -18,7 +18,10 @@ use crate::{
     wire::{
         answer::output::ShownAlternatives,
         error::ApiError,
-        fields::sampling::{SamplingFields, Stop},
+        fields::{
+            sampling::{SamplingFields, Stop},
+            unserved::{is_given, refuse_unserved},
+        },
         token_io::{
             candidates::Prompt,
             generate::{MaxTokens, SamplingParamsFields},
@@ -42,7 +45,7 @@ impl SamplingParamsFields {
 
     /// Checks the parameters.
     pub(super) fn resolve(mut self, prompt_len: usize, api: &Api) -> Result<ResolvedParams, ApiError> {
-        self.refuse_unserved()?;
+        refuse_unserved([("trace_decode_token_ids", &self.trace_decode_token_ids)], is_given)?;
         let policy = &api.turns.policies.sampling;
         let prompt = Prompt { len: prompt_len, vocab_size: api.turns.vocab_size(), most: policy.max_logprobs };
         let candidates = self.candidates(&prompt)?;
@@ -74,15 +77,6 @@ impl SamplingParamsFields {
         Arc::make_mut(&mut sampling.text).stop = stops;
         sampling.candidates = candidates.map(Arc::new);
         Ok(ResolvedParams { sampling, shown })
-    }
-
-    fn refuse_unserved(&self) -> Result<(), ApiError> {
-        const NAME: &str = "trace_decode_token_ids";
-
-        match self.trace_decode_token_ids.as_ref().filter(|value| !value.is_null()) {
-            Some(_) => Err(ApiError::unsupported(NAME)),
-            None => Ok(()),
-        }
     }
 
     /// Reads `logprobs`. If k alternatives are asked for, k are shown with the sampled token first, and that one is
@@ -143,30 +137,15 @@ impl Rendered<'_> {
     }
 
     fn add_distribution(&self, policy: &SamplingPolicy, params: &mut Map<String, Value>) {
-        let (fields, defaults) = (self.fields, &policy.defaults);
+        let mut put = |name: &str, value| params.insert(name.to_owned(), value);
         if self.sampling.n != 1 {
-            params.insert("n".to_owned(), json!(self.sampling.n));
+            put("n", json!(self.sampling.n));
         }
-        let number = |asked: Option<f64>, default: Option<f64>, neutral| json!(asked.or(default).unwrap_or(neutral));
-        let penalties = [
-            ("presence_penalty", fields.presence_penalty, defaults.presence_penalty, 0.0),
-            ("frequency_penalty", fields.frequency_penalty, defaults.frequency_penalty, 0.0),
-            ("repetition_penalty", fields.repetition_penalty, defaults.repetition_penalty, 1.0),
-        ];
-        for (name, asked, default, neutral) in penalties {
-            params.insert(name.to_owned(), number(asked, default, neutral));
+        for (name, value) in SettledNumbers::new(self.fields, &policy.defaults).written(self.sampling.is_greedy()) {
+            put(name, value);
         }
-        params.insert("temperature".to_owned(), number(fields.temperature, defaults.temperature, 1.0));
-        // Greedy sampling does not use these limits.
-        if !self.sampling.is_greedy() {
-            params.insert("top_p".to_owned(), number(fields.top_p, defaults.top_p, 1.0));
-            if let Some(top_k) = fields.top_k.or(defaults.top_k).filter(|&top_k| top_k != 0) {
-                params.insert("top_k".to_owned(), json!(top_k));
-            }
-            params.insert("min_p".to_owned(), number(fields.min_p, defaults.min_p, 0.0));
-        }
-        if let Some(seed) = fields.seed.filter(|&seed| seed != -1) {
-            params.insert("seed".to_owned(), json!(seed));
+        if let Some(seed) = self.fields.seed.filter(|&seed| seed != -1) {
+            put("seed", json!(seed));
         }
     }
 

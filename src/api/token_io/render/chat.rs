@@ -6,7 +6,7 @@ use axum::{extract::State, response::Response};
 use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{RenderFields, Rendering};
+use super::{RenderFields, Rendering, both};
 use crate::{
     api::{
         Api,
@@ -16,7 +16,6 @@ use crate::{
     chat::{FunctionTool, Message},
     json::{Object, Value},
     wire::{
-        body::parse,
         chat_completions::types::ChatCompletionRequest,
         error::ApiError,
         token_io::generate::{ParseContext, RenderedRequest},
@@ -44,8 +43,7 @@ async fn render_chat_completion(
     caller: Caller,
     JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<Response, ApiError> {
-    let request: ChatCompletionRequest = parse(body.get().as_bytes())?;
-    let own: RenderFields = parse(body.get().as_bytes())?;
+    let (request, own) = both::<ChatCompletionRequest>(&body)?;
     own.check()?;
     let history_tool_call_cnt = calls(&request.messages);
     let rendering = Rendering {

@@ -6,7 +6,7 @@ use axum::{Json, extract::State};
 use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{RenderFields, Rendering};
+use super::{Rendering, both};
 use crate::{
     TokenId,
     api::{
@@ -16,7 +16,6 @@ use crate::{
     },
     turn::WholePrompt,
     wire::{
-        body::parse,
         completions::types::{CompletionRequest, PromptInput},
         error::ApiError,
         token_io::generate::RenderedRequest,
@@ -44,8 +43,7 @@ async fn render_completion(
     caller: Caller,
     JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<Json<Vec<RenderedRequest>>, ApiError> {
-    let request: CompletionRequest = parse(body.get().as_bytes())?;
-    let own: RenderFields = parse(body.get().as_bytes())?;
+    let (request, own) = both::<CompletionRequest>(&body)?;
     own.check()?;
     let mut fields = request.sampling.clone();
     let logprobs = request.logprobs;

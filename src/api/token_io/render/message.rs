@@ -6,7 +6,7 @@ use axum::{extract::State, response::Response};
 use serde_json::{json, value::RawValue};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{RenderFields, Rendering, chat};
+use super::{RenderFields, Rendering, both, chat};
 use crate::{
     api::{
         Api,
@@ -16,7 +16,7 @@ use crate::{
             request::MessagesTurn,
         },
     },
-    wire::{body::parse, error::ApiError, messages::types::MessagesRequest, token_io::generate::RenderedRequest},
+    wire::{error::ApiError, messages::types::MessagesRequest, token_io::generate::RenderedRequest},
 };
 
 pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -46,8 +46,8 @@ async fn render_message(
 }
 
 async fn render(api: &Arc<Api>, caller: Caller, body: &RawValue) -> Result<Response, ApiError> {
-    let request: MessagesRequest = parse(body.get().as_bytes())?;
-    let own = as_of_a_chat(parse(body.get().as_bytes())?, &request);
+    let (request, own) = both(body)?;
+    let own = as_of_a_chat(own, &request);
     own.check()?;
     let mut rendering = Rendering {
         caller,

@@ -7,7 +7,7 @@ pub(super) mod response;
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value, json, value::RawValue};
 
 use axum::{
     Json,
@@ -22,6 +22,7 @@ use crate::{
     turn::{Asker, Sampling, Turn, WholePrompt},
     wire::{
         answer::token_continuity::TokenContinuity,
+        body::{Body, parse},
         error::ApiError,
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
         token_io::{
@@ -43,6 +44,12 @@ const CONSTRAINTS: [&str; 9] = [
     "whitespace_pattern",
     "structural_tag",
 ];
+
+/// Reads a body as the request that is rendered, and as the fields that only a render reads.
+fn both<T: Body>(body: &RawValue) -> Result<(T, RenderFields), ApiError> {
+    let bytes = body.get().as_bytes();
+    Ok((parse(bytes)?, parse(bytes)?))
+}
 
 impl RenderFields {
     /// Refuses fields that cannot be written down as parameters.

@@ -6,7 +6,7 @@ use axum::{extract::State, response::Response};
 use serde_json::{Value, json, value::RawValue};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{RenderFields, Rendering};
+use super::{RenderFields, Rendering, both};
 use crate::{
     api::{
         Api,
@@ -14,7 +14,6 @@ use crate::{
         responses::request::ResponseTurn,
     },
     wire::{
-        body::parse,
         error::ApiError,
         responses::types::{ResponsesRequest, TextFormat},
         token_io::generate::RenderedRequest,
@@ -43,8 +42,8 @@ async fn render_response(
     caller: Caller,
     JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<Response, ApiError> {
-    let request: ResponsesRequest = parse(body.get().as_bytes())?;
-    let own = as_of_a_chat(parse(body.get().as_bytes())?, &request)?;
+    let (request, own) = both(&body)?;
+    let own = as_of_a_chat(own, &request)?;
     own.check()?;
     let included = request.include.iter().flatten().any(|included| included == "message.output_text.logprobs");
     let rendering = Rendering {

@@ -11,7 +11,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{repetition::RepetitionFields, structured::StructuredFields};
+use super::{
+    repetition::RepetitionFields,
+    structured::StructuredFields,
+    unserved::{is_on, refuse_unserved},
+};
 use crate::{TokenId, wire::error::ApiError};
 
 /// A request may have at most this many sequences (vLLM: `VLLM_MAX_N_SEQUENCES`).
@@ -115,11 +119,7 @@ impl RefusedFields {
     /// Refuses the fields that are set.
     pub fn check(&self) -> Result<(), ApiError> {
         let fields = [("use_beam_search", &self.use_beam_search), ("logits_processors", &self.logits_processors)];
-        let set = |value: &Option<Value>| !matches!(value, None | Some(Value::Null | Value::Bool(false)));
-        match fields.into_iter().find(|(_, value)| set(value)) {
-            Some((name, _)) => Err(ApiError::unsupported(name)),
-            None => Ok(()),
-        }
+        refuse_unserved(fields, is_on)
     }
 }
 
