@@ -67,9 +67,9 @@ impl LogprobLists<'_> {
         let Some(scores) = self.scores()? else { return Ok(OfPrompt::default()) };
         let Some(&first) = self.prompt.get(from) else { return Ok(OfPrompt::default()) };
         // The engine has no score for the first token of all.
-        let scored = scores.logprobs.get(from..).unwrap_or_default();
+        let following = scores.logprobs.get(from..).unwrap_or_default();
         let mut of_prompt = OfPrompt { tokens: vec![self.entry(first, None)?], alternatives: vec![None] };
-        for (index, token) in scored.iter().enumerate() {
+        for (index, token) in following.iter().enumerate() {
             of_prompt.tokens.push(self.entry(token.id, Some(token.logprob))?);
             of_prompt.alternatives.push(match shown {
                 Alternatives::OfIds => Some(self.candidates(&scores.candidates, index)?),
