@@ -18,22 +18,29 @@ impl Turns {
         sampling: &Sampling,
         prompts: impl IntoIterator<Item = usize>,
     ) -> Result<(), TurnError> {
+        self.check_answer_sizes(prompts.into_iter().map(|prompt| (sampling, prompt)))
+    }
+
+    /// Does the same where each prompt has a sampling of its own.
+    pub fn check_answer_sizes<'a>(
+        &self,
+        prompts: impl IntoIterator<Item = (&'a Sampling, usize)>,
+    ) -> Result<(), TurnError> {
         let vocabulary = self.vocab_size();
         let many = |alternatives: usize| Some(alternatives.min(vocabulary)).filter(|count| *count > FEW).unwrap_or(0);
-        let candidates = sampling.candidates.as_ref().map_or(0, |candidates| candidates.width());
-        let of_prompt = many(sampling.prompt_logprobs.unwrap_or(0)).max(many(candidates));
-        let of_token = many(sampling.alternatives());
-        if of_token == 0 && of_prompt == 0 {
-            return Ok(());
-        }
-        let all = prompts.into_iter().fold(0_usize, |all, prompt| {
+        let (mut all, mut of_output) = (0_usize, false);
+        for (sampling, prompt) in prompts {
+            let candidates = sampling.candidates.as_ref().map_or(0, |candidates| candidates.width());
+            let of_prompt = many(sampling.prompt_logprobs.unwrap_or(0)).max(many(candidates));
+            let of_token = many(sampling.alternatives());
             let tokens = sampling.most_tokens(self.max_model_len.saturating_sub(prompt)).saturating_mul(sampling.n);
             let sampled = tokens.saturating_mul(of_token);
-            all.saturating_add(sampled).saturating_add(prompt.saturating_mul(of_prompt))
-        });
+            all = all.saturating_add(sampled).saturating_add(prompt.saturating_mul(of_prompt));
+            of_output |= of_token > 0;
+        }
         if all <= MOST {
             return Ok(());
         }
-        Err(TurnError::AnswerTooLarge { log_probs: all, most: MOST, few: FEW, of_output: of_token > 0 })
+        Err(TurnError::AnswerTooLarge { log_probs: all, most: MOST, few: FEW, of_output })
     }
 }

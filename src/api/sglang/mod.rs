@@ -1,8 +1,10 @@
 //! SGLang's `POST /generate`, by which slime, miles and rLLM roll out.
 //!
 //! The names, defaults and answers are SGLang 0.5.23's (`srt/managers/io_struct.py`, `tokenizer_manager.py`). Log-probs are
-//! those of `--logprobs-mode`, where SGLang's are those at the temperature. Prompts are not scored.
+//! those of `--logprobs-mode`, where SGLang's are those at the temperature; those of prompts are the model's own in both.
 
+mod logprobs;
+mod plan;
 mod request;
 mod response;
 
@@ -26,7 +28,7 @@ use crate::{
         http::{caller::Caller, json_body::JsonBody, sse},
     },
     generation::collect,
-    turn::{Asker, Delivery, NamedPrompt},
+    turn::{Asker, Prepared},
     wire::{
         error::ApiError,
         sglang::generate::{SglangAnswer, SglangGenerateRequest},
@@ -56,15 +58,8 @@ async fn generate_for_sglang(
     JsonBody(request): JsonBody<SglangGenerateRequest>,
 ) -> Result<Response, ApiError> {
     let mut turn = SglangTurn::new(request, &caller, &api).await?;
-    let asker = Asker { client: caller.client, session: turn.session.as_deref() };
-    let named = |SglangPrompt { token_ids, id }: &SglangPrompt| NamedPrompt {
-        token_ids: Arc::clone(token_ids),
-        names: vec![id.as_str().into()],
-    };
-    let prompts = turn.prompts.iter().map(named).collect();
-    let delivery = if turn.streams { Delivery::Streamed } else { Delivery::Whole };
-    let prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, delivery).await?;
-    let choices = turn.prompts.len() * turn.sampling.n;
+    let prepared = prepared(&caller, &mut turn, &api).await?;
+    let choices = turn.prompts.len() * turn.n;
     let streams = turn.streams;
     let envelope = SglangEnvelope::new(Arc::clone(&api), turn);
     let events = api.turns.start(prepared).map_err(ApiError::from);
@@ -72,4 +67,15 @@ async fn generate_for_sglang(
         return Ok(sse::respond(events, SglangChunks::new(envelope, choices)));
     }
     Ok(Json(envelope.answer(&collect(events, choices).await?)?).into_response())
+}
+
+async fn prepared(caller: &Caller, turn: &mut SglangTurn, api: &Api) -> Result<Vec<Prepared>, ApiError> {
+    let asker = Asker { client: caller.client, session: turn.session.as_deref() };
+    let mut prepared = Vec::with_capacity(turn.prompts.len());
+    let last = turn.plans.len() - 1;
+    for (index, SglangPrompt { token_ids, id }) in turn.prompts.iter().enumerate() {
+        let sampling = &mut turn.plans[index.min(last)].sampling;
+        prepared.push(api.turns.prepare_ids(asker, token_ids, sampling, vec![id.as_str().into()]).await?);
+    }
+    Ok(prepared)
 }

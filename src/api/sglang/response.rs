@@ -2,22 +2,15 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::request::{SglangTurn, ShownLogprobs};
+use super::{logprobs::LogprobLists, plan::SglangPlan, request::SglangTurn};
 use crate::{
     api::{Api, http::sse},
     engine::SampledToken,
     generation::{Completion, Event, Finish},
-    sampling::TopLogprob,
     wire::{
-        answer::{
-            output::{StopReason, TokenSpelling},
-            sampling_mask::sampling_mask,
-            weight_versions::weight_versions,
-        },
+        answer::{output::StopReason, sampling_mask::sampling_mask, weight_versions::weight_versions},
         error::ApiError,
-        sglang::generate::{
-            SglangAnswer, SglangFinish, SglangLogprob, SglangLogprobs, SglangMetaInfo, SglangOutput, SglangSamplingMask,
-        },
+        sglang::generate::{SglangAnswer, SglangFinish, SglangMetaInfo, SglangOutput, SglangSamplingMask},
     },
 };
 
@@ -35,7 +28,7 @@ impl SglangEnvelope {
 
     /// Whether there are several continuations.
     fn is_list(&self) -> bool {
-        self.turn.is_batch || self.turn.sampling.n > 1
+        self.turn.is_batch || self.turn.n > 1
     }
 
     /// Makes the JSON answer.
@@ -53,24 +46,38 @@ impl SglangEnvelope {
 
     /// All that there is of a continuation.
     fn output(&self, index: usize, completion: &Completion) -> Result<SglangOutput, ApiError> {
-        let prompt = &self.turn.prompts[index / self.turn.sampling.n];
+        let index = index / self.turn.n;
+        let (prompt, plan) = (&self.turn.prompts[index], self.turn.plan(index));
         let current = || Arc::clone(&self.api.turns.generator.engine().current_weights().label);
+        // The token after a prompt that is only scored is nobody's.
+        let tokens: &[SampledToken] = if plan.scores_only { &[] } else { &completion.tokens };
+        let lists = LogprobLists {
+            plan,
+            prompt: &prompt.token_ids,
+            completion,
+            tokenizer: self.api.turns.tokenizer(),
+            shows_texts: self.turn.shows_texts,
+        };
         Ok(SglangOutput {
-            text: completion.text.clone(),
-            output_ids: completion.token_ids(),
+            text: if plan.scores_only { String::new() } else { completion.text.clone() },
+            output_ids: tokens.iter().map(|token| token.id).collect(),
             prompt_token_ids: self.turn.shows_prompts.then(|| prompt.token_ids.to_vec()),
             meta_info: SglangMetaInfo {
                 id: prompt.id.clone(),
-                finish_reason: completion.finish.as_ref().map(|finish| ended(finish, &completion.tokens)),
+                finish_reason: completion.finish.as_ref().map(|finish| match finish {
+                    Finish::Abort => ended(finish, tokens),
+                    _ if plan.scores_only => SglangFinish::Length { length: 0 },
+                    _ => ended(finish, tokens),
+                }),
                 prompt_tokens: prompt.token_ids.len(),
-                completion_tokens: completion.tokens.len(),
+                completion_tokens: tokens.len(),
                 cached_tokens: completion.prompt.as_ref().map(|prompt| prompt.cached_tokens),
                 weight_version: completion.weights.latest().unwrap_or_else(current).to_string(),
-                weight_versions: weight_versions(&completion.weights),
+                weight_versions: if tokens.is_empty() { Vec::new() } else { weight_versions(&completion.weights) },
                 e2e_latency: self.began.elapsed().as_secs_f64(),
                 routed_experts: self.experts(completion),
-                logprobs: self.turn.logprobs.map(|shown| self.logprobs(shown, &completion.tokens)).transpose()?,
-                mask: self.mask(&completion.tokens)?,
+                logprobs: plan.logprobs.map(|shown| lists.lists(shown)).transpose()?,
+                mask: mask(plan, tokens)?,
             },
             index: None,
         })
@@ -81,37 +88,15 @@ impl SglangEnvelope {
         let is_shown = self.turn.shows_experts && completion.finish.is_some();
         self.api.routed_experts_of_meta_info(completion.routes.as_ref().filter(|_| is_shown))
     }
+}
 
-    fn logprobs(&self, shown: ShownLogprobs, tokens: &[SampledToken]) -> Result<SglangLogprobs, ApiError> {
-        let entry = |id, logprob| Ok(SglangLogprob(logprob, id, self.text(id)?));
-        let others = |token: &SampledToken| -> Result<Vec<SglangLogprob>, ApiError> {
-            token.top_logprobs.iter().map(|&TopLogprob { id, logprob, .. }| entry(id, logprob)).collect()
-        };
-        let sampled =
-            tokens.iter().map(|token| entry(token.id, token.logprob)).collect::<Result<Vec<_>, ApiError>>()?;
-        let alternatives = || tokens.iter().map(others).collect::<Result<Vec<_>, _>>();
-        Ok(SglangLogprobs {
-            input_token_logprobs: Vec::new(),
-            output_token_logprobs_length: sampled.len(),
-            output_token_logprobs: sampled,
-            output_top_logprobs: (shown == ShownLogprobs::Top).then(alternatives).transpose()?,
-            output_token_ids_logprobs: (shown == ShownLogprobs::OfIds).then(alternatives).transpose()?,
-        })
-    }
-
-    fn text(&self, id: crate::TokenId) -> Result<Option<String>, ApiError> {
-        let spelling = TokenSpelling { tokenizer: self.api.turns.tokenizer(), as_ids: false };
-        self.turn.shows_texts.then(|| spelling.text(id)).transpose()
-    }
-
-    fn mask(&self, tokens: &[SampledToken]) -> Result<Option<SglangSamplingMask>, ApiError> {
-        let mask = sampling_mask(self.turn.sampling.wants_mask(), tokens)?;
-        Ok(mask.map(|mask| SglangSamplingMask {
-            output_token_sampling_mask_length: mask.len(),
-            output_token_sampling_mask: mask,
-            output_token_sampling_logprobs: tokens.iter().map(|token| token.logprob).collect(),
-        }))
-    }
+fn mask(plan: &SglangPlan, tokens: &[SampledToken]) -> Result<Option<SglangSamplingMask>, ApiError> {
+    let mask = sampling_mask(plan.sampling.wants_mask(), tokens)?;
+    Ok(mask.map(|mask| SglangSamplingMask {
+        output_token_sampling_mask_length: mask.len(),
+        output_token_sampling_mask: mask,
+        output_token_sampling_logprobs: tokens.iter().map(|token| token.logprob).collect(),
+    }))
 }
 
 /// What ended a continuation, in SGLang's words.

@@ -4,7 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::sampling::SglangSamplingParams;
+use super::{
+    prompts::{OneOrMany, params_of_prompts},
+    sampling::SglangSamplingParams,
+};
 use crate::{
     TokenId,
     wire::{
@@ -15,16 +18,6 @@ use crate::{
     },
 };
 
-/// One of something, or several.
-#[derive(Debug, Clone, PartialEq, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected a value of the field's type, or a list of them")]
-pub(crate) enum OneOrMany<T> {
-    /// One; the answer is one too.
-    One(T),
-    /// Several; the answer is a list.
-    Many(Vec<T>),
-}
-
 /// Prompts as texts or ids, and how to continue them. Unknown fields are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct SglangGenerateRequest {
@@ -32,20 +25,23 @@ pub(crate) struct SglangGenerateRequest {
     pub text: Option<OneOrMany<String>>,
     /// The prompt in ids, taken verbatim, or several.
     pub input_ids: Option<OneOrMany<Vec<i64>>>,
-    /// How to sample.
-    pub sampling_params: Option<SglangSamplingParams>,
+    /// How to sample; or how to sample each of several prompts, all with the same `n`.
+    #[serde(default, deserialize_with = "params_of_prompts")]
+    pub sampling_params: Option<OneOrMany<SglangSamplingParams>>,
     /// What the request is called, to abort it by; or what those of several prompts are called.
     pub rid: Option<OneOrMany<String>>,
     /// Answer with server-sent events, each with all that has been sampled so far.
     pub stream: Option<bool>,
-    /// Report the log-prob of every sampled token.
-    pub return_logprob: Option<bool>,
-    /// Only -1 (the default): log-probs of the prompt are not reported.
-    pub logprob_start_len: Option<i64>,
-    /// Report this many alternatives of every sampled token.
-    pub top_logprobs_num: Option<i64>,
+    /// Report the log-prob of every sampled token; or whether to, for each of several prompts. The next three are lists
+    /// too where prompts differ.
+    pub return_logprob: Option<OneOrMany<bool>>,
+    /// With `return_logprob`, also report the log-probs of the prompt's tokens from this position on, the first of which is
+    /// null. -1 (the default) reports none of them.
+    pub logprob_start_len: Option<OneOrMany<i64>>,
+    /// Report this many alternatives of every token whose log-prob is reported.
+    pub top_logprobs_num: Option<OneOrMany<i64>>,
     /// Report the log-probs of exactly these tokens.
-    pub token_ids_logprob: Option<Vec<i64>>,
+    pub token_ids_logprob: Option<OneOrMany<Vec<i64>>>,
     /// Report the texts of tokens with their log-probs.
     pub return_text_in_logprobs: Option<bool>,
     /// Report the prompt's ids.
@@ -163,28 +159,39 @@ pub(crate) struct SglangMetaInfo {
     pub mask: Option<SglangSamplingMask>,
 }
 
-/// A log-prob, its token, and the token's text where that was asked for.
+/// A log-prob, which the first token of a prompt lacks, its token, and the token's text where that was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub(crate) struct SglangLogprob(pub f32, pub TokenId, pub Option<String>);
+pub(crate) struct SglangLogprob(pub Option<f32>, pub TokenId, pub Option<String>);
+
+/// Tokens at each position; null at the first one of a prompt's.
+pub(crate) type SglangAlternatives = Vec<Option<Vec<SglangLogprob>>>;
 
 /// With `return_logprob`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SglangLogprobs {
-    /// Always empty: those of the prompt are not reported.
+    /// One entry for each token of the prompt from `logprob_start_len` on, the first of which has no log-prob.
     #[schema(value_type = Vec<Vec<Object>>)]
     pub input_token_logprobs: Vec<SglangLogprob>,
     /// One entry for each sampled token.
     #[schema(value_type = Vec<Vec<Object>>)]
     pub output_token_logprobs: Vec<SglangLogprob>,
     pub output_token_logprobs_length: usize,
-    /// With `top_logprobs_num`: the most probable tokens at each position.
+    /// With `top_logprobs_num`: the most probable tokens at each position of the prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Option<Vec<Vec<Object>>>>>)]
+    pub input_top_logprobs: Option<SglangAlternatives>,
+    /// The same at each sampled position; with a `max_new_tokens` of 0, at the one after the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Vec<Vec<Object>>>>)]
-    pub output_top_logprobs: Option<Vec<Vec<SglangLogprob>>>,
-    /// With `token_ids_logprob`: these tokens at each position.
+    pub output_top_logprobs: Option<SglangAlternatives>,
+    /// With `token_ids_logprob`: these tokens at each position of the prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Option<Vec<Vec<Object>>>>>)]
+    pub input_token_ids_logprobs: Option<SglangAlternatives>,
+    /// The same at each sampled position; with a `max_new_tokens` of 0, at the one after the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Vec<Vec<Object>>>>)]
-    pub output_token_ids_logprobs: Option<Vec<Vec<SglangLogprob>>>,
+    pub output_token_ids_logprobs: Option<SglangAlternatives>,
 }
 
 /// With `return_sampling_mask`.

@@ -21,7 +21,8 @@ const MAX_NEW_TOKENS: i64 = 128;
 /// How to sample. The defaults are SGLang's, and none of the model's.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 pub(crate) struct SglangSamplingParams {
-    /// Tokens to generate (default 128); null is the room that the prompt leaves.
+    /// Tokens to generate (default 128); null is the room that the prompt leaves. 0 only scores the prompt, see
+    /// `logprob_start_len`.
     #[serde(default = "max_new_tokens")]
     pub max_new_tokens: Option<i64>,
     /// Sample at least this many tokens before one ends the generation.
@@ -89,12 +90,9 @@ impl SglangSamplingParams {
     /// Returns the same fields under the names that they have elsewhere.
     pub(crate) fn into_fields(self) -> Result<SamplingFields, ApiError> {
         refuse_unserved([("stop_regex", &self.stop_regex), ("custom_params", &self.custom_params)], is_filled)?;
-        if self.max_new_tokens == Some(0) {
-            return Err(ApiError::invalid(
-                "max_new_tokens",
-                "`max_new_tokens` 0, which scores a prompt, is not served here; ask /v1/completions with `echo`, \
-                 `max_tokens` 0 and `logprobs`",
-            ));
+        if self.max_new_tokens == Some(0) && self.min_new_tokens.is_some_and(|least| least > 0) {
+            let message = "`min_new_tokens` must not be over `max_new_tokens`, which is 0";
+            return Err(ApiError::invalid("min_new_tokens", message));
         }
         let structured = self.structured()?;
         Ok(SamplingFields {

@@ -34,6 +34,7 @@ mod sampling_masks;
 mod server_load;
 mod sessions;
 mod sglang_generate;
+mod sglang_scoring;
 mod structured;
 mod taken_back;
 mod thinking_budget;
