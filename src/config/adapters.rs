@@ -35,7 +35,8 @@ pub struct AdapterArgs {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
     pub max_lora_rank: usize,
 
-    /// Adapters to load at the start: NAME=DIR, or a JSON object with `name`, `path` and `base_model_name`.
+    /// Adapters to load at the start: NAME=DIR, where a hub id may take the place of a directory, or a JSON object with
+    /// `name`, `path` and `base_model_name`.
     #[arg(long, value_name = "NAME=DIR", num_args = 1.., value_parser = module)]
     pub lora_modules: Vec<LoraModule>,
 
@@ -67,7 +68,7 @@ impl AdapterArgs {
 pub struct LoraModule {
     /// The name under which requests ask for it.
     pub name: String,
-    /// Its directory.
+    /// Its directory, or its hub id.
     pub path: String,
     /// The name of the base model.
     #[serde(default)]

@@ -34,7 +34,7 @@ pub use adapters::AdapterArgs;
 pub use admin::{AdminArgs, Undo, WeightsChange};
 pub use device::DeviceArg;
 pub use http::HttpArgs;
-pub use parsers::Choice;
+pub use parsers::{Choice, ToolStrictLevelArg};
 pub use serve::{Dtype, EngineKind, GgufWeights, ModelLength, QuantizedWeights, ServeArgs};
 pub use speculative::SpeculativeConfig;
 

@@ -1,6 +1,9 @@
 //! Which formats answers are read in: by name, or as the chat template says.
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{
+    ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
 use crate::parser::{ReasoningParser, ToolParser};
 
@@ -14,6 +17,18 @@ pub enum Choice<P> {
     Auto,
     /// This one.
     Named(P),
+}
+
+/// How far calls are held that the model makes by itself, under vLLM's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ToolStrictLevelArg {
+    /// As the tools of a request say by `strict`.
+    #[default]
+    Auto,
+    /// At least to the form of calls, and to the tools' names.
+    Function,
+    /// To the schema of every tool, as if all were `strict`.
+    Parameter,
 }
 
 /// vLLM's names of formats.

@@ -14,7 +14,7 @@ use super::{
     harmony::HarmonyArgs,
     http::{HttpArgs, LogArgs},
     number::{human_readable_count, human_readable_int, human_readable_size, positive, share, store_size},
-    parsers::{self, Choice},
+    parsers::{self, Choice, ToolStrictLevelArg},
     speculative::{self, SpeculativeConfig},
     structured_outputs::{self, StructuredOutputsConfig},
 };
@@ -135,6 +135,11 @@ pub struct ServeArgs {
     /// Format in which the model writes tool calls; `auto` looks at its chat template.
     #[arg(long, help_heading = ANSWERS, value_name = "NAME", value_parser = parsers::tool_parser())]
     pub tool_call_parser: Option<Choice<ToolParser>>,
+
+    /// How far calls that the model makes by itself are held: as tools say by `strict`, to the form of calls, or to the
+    /// schemas of all tools.
+    #[arg(long, value_enum, default_value_t, value_name = "LEVEL", help_heading = ANSWERS)]
+    pub tool_strict_level: ToolStrictLevelArg,
 
     /// Format in which the model writes what it thinks; `auto` looks at its chat template.
     #[arg(long, value_name = "NAME", value_parser = parsers::reasoning_parser(), help_heading = ANSWERS)]

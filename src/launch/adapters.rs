@@ -5,12 +5,16 @@ use std::{path::Path, sync::Arc};
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Map, Value};
 
-use super::{progress::Progress, settings::AdapterSettings};
+use super::{
+    progress::Progress,
+    settings::{AdapterSettings, ModelSettings},
+};
 use crate::{
-    adapters::{AdapterPolicy, Adapters},
+    adapters::{AdapterPolicy, AdapterSource, Adapters, Load},
     api::ServedModels,
     engine::{Engine, native},
     files, json,
+    model::{self, HubOptions},
     weights::peft::{self, PeftAdapter},
 };
 
@@ -57,10 +61,32 @@ pub(super) fn check(settings: &AdapterSettings, progress: &Progress) -> anyhow::
     }
 }
 
+/// Finds the directories of the adapters that flags name; those of the hub are fetched as the model is.
+pub(super) async fn find(
+    settings: &AdapterSettings,
+    model: &ModelSettings,
+    progress: &Progress,
+) -> anyhow::Result<Vec<Load>> {
+    // The revision is the model's.
+    let hub = HubOptions { revision: None, ..model.hub(progress.downloads()) };
+    let mut modules = settings.modules.clone();
+    for Load { name, source, .. } in &mut modules {
+        if let AdapterSource::Directory(path) = source {
+            let found = model::adapter_directory(path, &hub).await;
+            let found = found.with_context(|| format!("the adapter {name} cannot be served"))?;
+            if let Ok(found) = found.into_os_string().into_string() {
+                *path = found;
+            }
+        }
+    }
+    Ok(modules)
+}
+
 /// Loads the adapters that flags name.
 pub(super) async fn load(
     engine: &Arc<dyn Engine>,
-    AdapterSettings { is_on, policy, modules, .. }: &AdapterSettings,
+    AdapterSettings { is_on, policy, .. }: &AdapterSettings,
+    modules: Vec<Load>,
     models: &ServedModels,
     progress: &Progress,
 ) -> anyhow::Result<Arc<Adapters>> {
@@ -75,7 +101,7 @@ pub(super) async fn load(
     let step = progress.step("reading adapters");
     for module in modules {
         let name = module.name.clone();
-        adapters.load(module.clone()).await.with_context(|| format!("the adapter {name} cannot be served"))?;
+        adapters.load(module).await.with_context(|| format!("the adapter {name} cannot be served"))?;
     }
     step.done();
     Ok(adapters)

@@ -128,6 +128,7 @@ async fn of_engine(load_plan: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<
 fn of_native(native: &NativeSettings, load_plan: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()> {
     let why = match (load_plan.settings.dtype, native.dtype) {
         (Dtype::Auto, NativeDtype::Bf16) => "that of the weights",
+        (Dtype::Float16, _) => "which holds every number of float16, in which this engine does not compute",
         (Dtype::Auto, NativeDtype::F32) => "which holds what weights of other types than bfloat16 say",
         _ => "by --dtype",
     };

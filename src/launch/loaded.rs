@@ -41,6 +41,7 @@ impl Loaded {
         let device = engine::device(&settings.engine, progress)?;
         let mut files = model::files(&settings.model, progress).await?;
         settings.sampling.take_over(&mut files)?;
+        let modules = adapters::find(&settings.adapters, &settings.model, progress).await?;
         let responses = store::open(&settings.store, progress)?;
         let trajectories = store::capture(settings.capture.as_ref(), progress)?;
         let text = TextSide::read(settings, &files, progress)?;
@@ -49,7 +50,7 @@ impl Loaded {
         // Before the engine, which makes its handles while it loads.
         let metrics = Metrics::install(models.name(), max_model_len)?;
         let engine = engine::load(text.load_plan(settings, device, &files, max_model_len), progress).await?;
-        let adapters = adapters::load(&engine, &settings.adapters, &models, progress).await?;
+        let adapters = adapters::load(&engine, &settings.adapters, modules, &models, progress).await?;
         let models = models.with_adapters(Arc::clone(&adapters));
         Ok(Self { files, text, max_model_len, models, metrics, engine, adapters, responses, trajectories })
     }

@@ -8,7 +8,7 @@ use crate::{
     config::Choice,
     parser::{NoFormat, ReasoningParser, ToolParser, reasoning_marks, reasoning_parser_of, tool_marks, tool_parser_of},
     tokenizer::Tokenizer,
-    turn::ToolPolicy,
+    turn::{ToolPolicy, ToolStrictLevel},
 };
 
 /// A flag that may leave the choice to the chat template.
@@ -45,11 +45,30 @@ pub(super) fn chosen(
     (with_tools, without): (Option<&str>, Option<&str>),
     progress: &Progress,
 ) -> anyhow::Result<ToolPolicy> {
-    Ok(ToolPolicy {
+    let policy = ToolPolicy {
         parser: CALLS.chosen(settings.calls, with_tools, progress)?,
         auto: settings.auto_tool_choice,
         reasoning: REASONING.chosen(settings.reasoning, without, progress)?,
-    })
+        strict_level: settings.strict_level,
+    };
+    check_strict_level(policy)?;
+    Ok(policy)
+}
+
+/// An error where calls are to be held that the model makes by itself, and the format's grammar cannot hold them.
+fn check_strict_level(policy: ToolPolicy) -> anyhow::Result<()> {
+    let level = match policy.strict_level {
+        ToolStrictLevel::Auto => return Ok(()),
+        ToolStrictLevel::Function => "function",
+        ToolStrictLevel::Parameter => "parameter",
+    };
+    let Some(parser) = policy.parser.filter(|parser| policy.auto && !parser.holds_any()) else { return Ok(()) };
+    bail!(
+        "--tool-strict-level {level} cannot be kept with {} {}: no grammar of this format holds calls that the model \
+         makes by itself; leave the level out, and such calls are free",
+        CALLS.spelling,
+        parser.name()
+    );
 }
 
 /// What `auto` would choose for calls and for reasoning by the chat templates, or why it would not or could not.
@@ -137,6 +156,7 @@ mod tests {
             calls: Some(Choice::Auto),
             auto_tool_choice: false,
             reasoning: Some(Choice::Named(ReasoningParser::named("qwen3").unwrap())),
+            strict_level: ToolStrictLevel::Auto,
         };
         let tools = chosen(settings, (template, None), &Progress::new()).map_err(|error| error.to_string())?;
         Ok((tools.parser.map(ToolParser::name), tools.reasoning.map(ReasoningParser::name)))
@@ -145,6 +165,24 @@ mod tests {
     #[test]
     fn auto_is_what_the_template_says_and_a_name_what_it_names() {
         assert_eq!(of(Some("[TOOL_CALLS]")), Ok((Some("mistral"), Some("qwen3"))));
+    }
+
+    #[test]
+    fn a_level_that_the_format_cannot_keep_is_refused() {
+        let of = |name: &str, auto: bool, strict_level| {
+            let parser = ToolParser::named(name);
+            check_strict_level(ToolPolicy { parser, auto, reasoning: None, strict_level })
+        };
+        for level in [ToolStrictLevel::Function, ToolStrictLevel::Parameter] {
+            assert!(of("hermes", true, level).is_ok());
+            // Forced calls are held in any case.
+            assert!(of("pythonic", false, level).is_ok());
+            for name in ["pythonic", "gemma4", "openai"] {
+                let error = of(name, true, level).unwrap_err().to_string();
+                assert!(error.contains("--tool-strict-level") && error.contains(name), "{error}");
+            }
+        }
+        assert!(of("pythonic", true, ToolStrictLevel::Auto).is_ok());
     }
 
     #[test]

@@ -73,6 +73,7 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
     let device = engine::device(&settings.engine, progress)?;
     let asked = settings.model;
     let files = model::files(&asked, progress).await?;
+    let modules = adapters::find(&settings.adapters, &asked, progress).await?;
     let tokenizer = Arc::new(model::tokenizer(&asked, &files)?);
     let eos = files.eos(&tokenizer)?;
     let max_model_len = model::max_model_len(&asked, &files)?;
@@ -80,7 +81,7 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
     let load_plan =
         LoadPlan { settings: &settings.engine, device, files: &files, tokenizer: &tokenizer, eos: &eos, max_model_len };
     let engine = engine::load(load_plan, progress).await?;
-    let loaded = adapters::load(&engine, &settings.adapters, &models, progress).await?;
+    let loaded = adapters::load(&engine, &settings.adapters, modules, &models, progress).await?;
     let by_name = loaded.all().into_iter().filter_map(|(name, _)| Some((name.clone(), loaded.get(&name)?)));
     let adapters = by_name.collect();
     let step = progress.step("taking the checksum of the weights");

@@ -41,7 +41,7 @@ pub use compiler::StructuredOutputCompiler;
 pub use error::TurnError;
 pub use inspection::{Drift, Inspection, Origin, OriginSpan};
 pub use offsets::WholePrompt;
-pub use policy::{Policies, RequestPolicy, SamplingMaskPolicy, SamplingPolicy, ToolPolicy};
+pub use policy::{Policies, RequestPolicy, SamplingMaskPolicy, SamplingPolicy, ToolPolicy, ToolStrictLevel};
 pub use prompt::{PromptRequest, Prompted};
 pub use record::TextForm;
 pub use routing::RouteWishes;

@@ -92,6 +92,20 @@ pub struct ToolPolicy {
     pub auto: bool,
     /// The format that the model writes its reasoning in (`--reasoning-parser`).
     pub reasoning: Option<ReasoningParser>,
+    /// How far calls that the model makes by itself are held, whatever a request says (`--tool-strict-level`).
+    pub strict_level: ToolStrictLevel,
+}
+
+/// How far calls that the model makes by itself are held; forced calls are held to their schemas in any case.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ToolStrictLevel {
+    /// As the tools of the request say by `strict`.
+    #[default]
+    Auto,
+    /// At least to the format of calls, and to the tools' names.
+    Function,
+    /// To the schema of every tool, as if all were `strict`.
+    Parameter,
 }
 
 impl ToolPolicy {

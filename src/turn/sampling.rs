@@ -8,7 +8,9 @@ use crate::{
     engine::Adapter,
     generation::TextOptions,
     parser::{OutputFormat, ReasoningFormat},
-    sampling::{Candidates, Logprobs, SamplingError, SamplingParams, SharedConstraint, ValidSamplingParams},
+    sampling::{
+        Candidates, FinishReason, Logprobs, SamplingError, SamplingParams, SharedConstraint, ValidSamplingParams,
+    },
     structured::{Constraint, Demand, ReasoningEnd, ThinkingBudget},
 };
 
@@ -136,6 +138,11 @@ impl Sampling {
     /// Returns the stop tokens of the request, which may also close a message.
     pub fn stop_token_ids(&self) -> &[TokenId] {
         &self.params.stop_token_ids
+    }
+
+    /// Whether an output ends with this token, its `sampled`-th one.
+    pub fn ends_with(&self, id: TokenId, sampled: usize) -> bool {
+        matches!(self.params.finish_after(id, sampled), Some(FinishReason::Eos | FinishReason::StopToken(_)))
     }
 
     /// Whether each token comes with the tokens that it was drawn from.

@@ -1,4 +1,4 @@
-//! Adapters that requests find by their names, as with vLLM's filesystem resolver.
+//! Adapters that requests find by their names, as with vLLM's filesystem resolver, and adapters of the hub.
 
 use std::{fs, path::Path};
 
@@ -32,6 +32,30 @@ fn refused(server: &Server, model: &str, status: &str) -> Value {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{model}: {answer}");
     serde_json::from_str::<Value>(body).unwrap()["error"].clone()
+}
+
+#[test]
+fn an_adapter_of_the_hub_is_found_where_its_models_are() {
+    let (model, home) = (model("fp8_blocks", true), tempfile::tempdir().unwrap());
+    let repository = home.path().join("hub/models--org--policy");
+    write(model.path(), &repository.join("snapshots/0123abcd"), "org/base");
+    fs::create_dir(repository.join("refs")).unwrap();
+    fs::write(repository.join("refs/main"), "0123abcd").unwrap();
+    let variables = [("HF_HOME", home.path().to_str().unwrap())];
+    let json = r#"{"name": "second", "path": "org/policy", "base_model_name": "org/base"}"#;
+    let named = [&LORA[..], &["--lora-modules", "first=org/policy", json]].concat();
+    let server = serve_with(model.path(), &named, &variables);
+    for name in ["first", "second"] {
+        let answer = server.post("/v1/completions", &sample(name));
+        assert_eq!(answer["choices"][0]["weight_versions"][0]["version"], format!("{name}@1"), "{answer}");
+    }
+    server.stop("-TERM");
+    // What is not there is told before any weights are read.
+    let arguments = ["serve", model.path().to_str().unwrap(), "--enable-lora", "--lora-modules", "a=org/other"];
+    let said = failure_with(&arguments, &variables);
+    let beginning =
+        "error: the adapter a cannot be served: org/other is neither a directory here nor in the local Hugging Face";
+    assert!(said.starts_with(beginning) && said.contains("to download the adapter"), "{said}");
 }
 
 #[test]

@@ -82,6 +82,23 @@ fn a_quantised_directory_answers_as_its_widened_one_and_takes_weights_of_either(
 }
 
 #[test]
+fn float16_is_computed_in_float32_and_said_so() {
+    let model = model("fp8_blocks", true);
+    let expected = serve(model.path(), &["--dtype", "float32"]);
+    for name in ["half", "float16"] {
+        let server = serve(model.path(), &["--dtype", name]);
+        assert_eq!(sampled(&server), sampled(&expected), "{name}");
+        assert!(
+            server.said.contains("--dtype float16: the native engine has no arithmetic in float16"),
+            "{}",
+            server.said
+        );
+        server.stop("-TERM");
+    }
+    expected.stop("-TERM");
+}
+
+#[test]
 fn kept_weights_answer_as_widened_ones_and_are_not_replaced() {
     for name in ["fp8_blocks", "gpt_oss"] {
         let (packed, wide) = (model(name, false), model(name, true));

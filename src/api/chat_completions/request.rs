@@ -110,9 +110,7 @@ fn sampling(
 ) -> Result<Sampling, ApiError> {
     let tokenizer = api.turns.tokenizer();
     let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.turns.policies.sampling, tokenizer)?;
-    if let Some(format) = &tools.format
-        && let Some(constraint) = format.constraint(&|token| tokenizer.id_of(token).is_some())?
-    {
+    if let Some(constraint) = tools.constraint(&sampling, tokenizer)? {
         sampling.demand(constraint);
     }
     sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);

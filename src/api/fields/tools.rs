@@ -5,8 +5,9 @@ use crate::{
     chat::FunctionTool,
     json::Value,
     parser::{ForcedCall, ToolFormat},
-    structured::Forceable,
-    turn::ToolPolicy,
+    structured::{Constraint, Forceable},
+    tokenizer::Tokenizer,
+    turn::{Sampling, ToolPolicy, ToolStrictLevel},
     wire::{
         error::{ApiError, wording::Sentence},
         fields::tools as rules,
@@ -49,6 +50,25 @@ pub(in crate::api) struct ToolUse {
     pub(in crate::api) format: Option<ToolFormat>,
     /// What arguments of calls are not held to, though the request asks for it: tools, and keywords of their schemas.
     pub(in crate::api) unforced: Vec<String>,
+    /// Whether only the server's `--tool-strict-level` asks for a constraint, and nothing in the request.
+    held_by_server: bool,
+}
+
+impl ToolUse {
+    /// What calls demand of an answer that is sampled in this way; `None` where they demand nothing.
+    ///
+    /// A form of the answer that the request asks for comes before what only the server asks for: no call has that form.
+    pub(in crate::api) fn constraint(
+        &self,
+        sampling: &Sampling,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<Constraint>, ApiError> {
+        match &self.format {
+            Some(_) if self.held_by_server && sampling.demands() => Ok(None),
+            Some(format) => Ok(format.constraint(&|token| tokenizer.id_of(token).is_some())?),
+            None => Ok(None),
+        }
+    }
 }
 
 fn invalid<T>(message: impl Into<Sentence>) -> Result<T, ApiError> {
@@ -66,7 +86,9 @@ impl ToolFields<'_> {
         let choice = self.choice()?;
         let may = policy.auto || choice.is_forced();
         let parser = match (&choice, policy.parser.filter(|_| may)) {
-            (ToolChoice::None, _) => return Ok(ToolUse { choice, format: None, unforced: Vec::new() }),
+            (ToolChoice::None, _) => {
+                return Ok(ToolUse { choice, format: None, unforced: Vec::new(), held_by_server: false });
+            }
             (_, Some(parser)) => parser,
             (ToolChoice::Auto, None) => {
                 return unserved(
@@ -86,13 +108,22 @@ impl ToolFields<'_> {
             ToolChoice::None | ToolChoice::Auto => None,
         };
         let mut unforced = Vec::new();
-        let tools = self.tools.unwrap_or_default().iter().map(|tool| constrained_tool(tool, &choice, &mut unforced));
-        let format =
-            ToolFormat { parser, tools: tools.collect(), forced, first_only: self.parallel_tool_calls == Some(false) };
+        let level = policy.strict_level;
+        let tools = self.tools.unwrap_or_default();
+        let held_by_server =
+            level > ToolStrictLevel::Auto && forced.is_none() && tools.iter().all(|tool| tool.strict != Some(true));
+        let tools = tools.iter().map(|tool| constrained_tool(tool, is_held(tool, &choice, level), &mut unforced));
+        let format = ToolFormat {
+            parser,
+            tools: tools.collect(),
+            forced,
+            first_only: self.parallel_tool_calls == Some(false),
+            held: level > ToolStrictLevel::Auto,
+        };
         if !unforced.is_empty() {
             tracing::debug!(?unforced, "the arguments of calls are not held to all of their schemas");
         }
-        Ok(ToolUse { choice, format: Some(format), unforced })
+        Ok(ToolUse { choice, format: Some(format), unforced, held_by_server })
     }
 
     fn choice(&self) -> Result<ToolChoice, ApiError> {
@@ -117,17 +148,22 @@ impl ToolFields<'_> {
     }
 }
 
-/// Returns a tool with the schema that its calls are held to. Where a call is forced, that is the tool's own, whether or
-/// not it is `strict`; what of it cannot be forced is left out and named.
-fn constrained_tool(tool: &FunctionTool, choice: &ToolChoice, unforced: &mut Vec<String>) -> FunctionTool {
-    let is_strict = tool.strict == Some(true);
-    let is_forced = match choice {
+/// Whether calls of a tool are held to its schema, whether or not it is `strict`: where they are forced, or the server
+/// holds all.
+fn is_held(tool: &FunctionTool, choice: &ToolChoice, level: ToolStrictLevel) -> bool {
+    match choice {
         ToolChoice::Required => true,
         ToolChoice::Named(name) => tool.name == *name,
-        ToolChoice::None | ToolChoice::Auto => false,
-    };
+        ToolChoice::Auto => level == ToolStrictLevel::Parameter,
+        ToolChoice::None => false,
+    }
+}
+
+/// Returns a tool with the schema that its calls are held to. What of it cannot be forced is left out and named.
+fn constrained_tool(tool: &FunctionTool, is_held: bool, unforced: &mut Vec<String>) -> FunctionTool {
+    let is_strict = tool.strict == Some(true);
     let parameters = tool.parameters.as_ref().filter(|parameters| !parameters.is_null());
-    let (Some(parameters), true) = (parameters, is_strict || is_forced) else { return tool.clone() };
+    let (Some(parameters), true) = (parameters, is_strict || is_held) else { return tool.clone() };
     // JSON that is none is refused where the calls are demanded.
     let Ok(schema) = serde_json::from_str(&parameters.to_json_string()) else { return tool.clone() };
     if let Ok(forceable) = Forceable::of(&schema) {

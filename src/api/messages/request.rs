@@ -49,13 +49,13 @@ impl MessagesTurn {
         refuse_unshown_choice(&request, &notices)?;
         let mut sampling = sampling(&mut request, api)?;
         sampling.adapter = adapter;
-        let ToolUse { choice, format, unforced } = tool_use(&request, tools.as_deref(), api)?;
+        let used = tool_use(&request, tools.as_deref(), api)?;
+        let constraint = used.constraint(&sampling, api.turns.tokenizer())?;
+        let ToolUse { choice, format, unforced, .. } = used;
         for what in unforced {
             notices.leave_unforced(what);
         }
-        if let Some(format) = &format
-            && let Some(constraint) = format.constraint(&|token| api.turns.tokenizer().id_of(token).is_some())?
-        {
+        if let Some(constraint) = constraint {
             refuse_two_forms(&mut sampling, &choice)?;
             sampling.demand(constraint);
         }

@@ -252,12 +252,8 @@ fn sampling(request: &mut ResponsesRequest, tools: &mut Tools, api: &Api) -> Res
         sampling.demand(constraint);
     }
     let used = tools.resolve(request.tool_choice.as_ref(), request.parallel_tool_calls, api.turns.policies.tools)?;
-    used.unforced.into_iter().for_each(|what| tools.notices.leave_unforced(what));
-    let calls = match &used.format {
-        Some(format) => format.constraint(&|token| tokenizer.id_of(token).is_some())?,
-        None => None,
-    };
-    match calls {
+    used.unforced.iter().for_each(|what| tools.notices.leave_unforced(what.clone()));
+    match used.constraint(&sampling, tokenizer)? {
         Some(_) if sampling.demands() && used.choice.is_forced() => {
             let message = "an answer cannot be both the call that `tool_choice` demands and what `text.format` or \
                            `structured_outputs` demands";

@@ -101,6 +101,7 @@ impl EngineSettings {
         match self.dtype {
             Asked::Auto => Dtype::stored(config),
             Asked::Bfloat16 => Dtype::Bf16,
+            // There is no arithmetic in float16, and float32 holds all of its numbers.
             Asked::Float16 | Asked::Float32 => Dtype::F32,
         }
     }

@@ -6,14 +6,14 @@ use anyhow::Context;
 use serde_json::{Map, Value};
 
 use crate::{
-    config::{Choice, ServeArgs},
+    config::{Choice, ServeArgs, ToolStrictLevelArg},
     continuity::{ContinuityPolicy, MemoryBounds},
     generation::RequestLog,
     model::{EosTokens, GenerationConfig, ModelFiles},
     parser::{ReasoningParser, ToolParser},
     sampling::LogprobsMode,
     structured::JsonOptions,
-    turn::{RequestPolicy, SamplingMaskPolicy, SamplingPolicy},
+    turn::{RequestPolicy, SamplingMaskPolicy, SamplingPolicy, ToolStrictLevel},
 };
 
 /// Room for responses, and for trajectories, in memory, unless the flags say otherwise.
@@ -51,6 +51,8 @@ pub(in crate::launch) struct ParserSettings {
     pub(in crate::launch) auto_tool_choice: bool,
     /// The format of reasoning.
     pub(in crate::launch) reasoning: Option<Choice<ReasoningParser>>,
+    /// How far calls that the model makes by itself are held.
+    pub(in crate::launch) strict_level: ToolStrictLevel,
 }
 
 /// How answers are read.
@@ -59,6 +61,15 @@ pub(super) fn parsers(args: &ServeArgs) -> ParserSettings {
         calls: args.tool_call_parser,
         auto_tool_choice: args.enable_auto_tool_choice,
         reasoning: args.reasoning_parser,
+        strict_level: strict_level(args.tool_strict_level),
+    }
+}
+
+fn strict_level(asked: ToolStrictLevelArg) -> ToolStrictLevel {
+    match asked {
+        ToolStrictLevelArg::Auto => ToolStrictLevel::Auto,
+        ToolStrictLevelArg::Function => ToolStrictLevel::Function,
+        ToolStrictLevelArg::Parameter => ToolStrictLevel::Parameter,
     }
 }
 

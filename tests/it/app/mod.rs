@@ -264,7 +264,12 @@ impl TestApp {
 
     /// `--enable-auto-tool-choice --tool-call-parser hermes`.
     pub(crate) fn reads_tool_calls(self) -> Self {
-        self.tools(ToolPolicy { parser: ToolParser::named("hermes"), auto: true, reasoning: None })
+        self.tools(ToolPolicy {
+            parser: ToolParser::named("hermes"),
+            auto: true,
+            reasoning: None,
+            ..ToolPolicy::default()
+        })
     }
 
     /// What the server decides about tool calls.

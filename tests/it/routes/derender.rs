@@ -1,8 +1,12 @@
 //! `POST /v1/chat/completions/derender` and `/v1/completions/derender`: what was generated says what it would have said.
 
 use serde_json::{Value, json};
+use tito::{
+    parser::{ReasoningParser, ToolParser},
+    turn::ToolPolicy,
+};
 
-use crate::it::app::{ENDOFTEXT, TestApp, redacted, shape};
+use crate::it::app::{ENDOFTEXT, IM_END, TestApp, redacted, shape};
 
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
@@ -250,6 +254,74 @@ async fn streams_repeat_the_prompts_ids_where_generate_told_them() {
             assert_eq!(told, if asks { vec![ids] } else { Vec::new() }, "{path}");
         }
     }
+}
+
+/// Sends tokens on in events of these lengths, and the end in an event of its own.
+async fn in_events(app: &TestApp, ids: &[u32], cuts: &[usize], end: Value, body: &Value) -> [String; 3] {
+    let mut events = Vec::new();
+    let mut rest = ids;
+    for &cut in cuts {
+        let (event, later) = rest.split_at(cut);
+        events.push(json!({ "index": 0, "token_ids": event }));
+        rest = later;
+    }
+    events.push(end);
+    let (mut state, mut said) = (Value::Null, [const { String::new() }; 3]);
+    for choice in events {
+        let body = json!({ "stream": true, "stream_state": state, "generate_chunk": { "choices": [choice] },
+            "chat_request": body, "prompt_token_ids": app.ids("hello") });
+        let mut answer = app.post(&format!("{CHAT}/derender"), body).await.ok();
+        state = answer["stream_state"].take();
+        let choice = answer["chunk"]["choices"][0].take();
+        for (said, key) in said.iter_mut().zip(["reasoning", "content"]) {
+            said.push_str(choice["delta"][key].as_str().unwrap_or_default());
+        }
+        for call in choice["delta"]["tool_calls"].as_array().into_iter().flatten() {
+            said[2].push_str(call["function"]["name"].as_str().unwrap());
+        }
+    }
+    assert_eq!(state["output_token_ids"].as_array().unwrap().len(), ids.len());
+    said
+}
+
+#[tokio::test]
+async fn an_end_that_comes_after_its_token_has_no_text_and_gives_what_was_held_back() {
+    let policy = ToolPolicy {
+        parser: ToolParser::named("hermes"),
+        auto: true,
+        reasoning: ReasoningParser::named("deepseek_r1"),
+        ..ToolPolicy::default()
+    };
+    let app = TestApp::new().tools(policy);
+    let tools = json!([{ "type": "function", "function": { "name": "f" } }]);
+    let body = json!({ "messages": messages(), "tools": tools });
+    let stop = json!({ "index": 0, "token_ids": [], "finish_reason": "stop" });
+    let length = json!({ "index": 0, "token_ids": [], "finish_reason": "length" });
+    let by_id = json!({ "index": 0, "token_ids": [], "finish_reason": "stop", "stop_reason": ENDOFTEXT });
+    for (text, last, end, reasoning, content, calls) in [
+        ("hello world", Some(IM_END), &stop, "hello world", "", ""),
+        ("hello</think>you", Some(IM_END), &stop, "hello", "you", ""),
+        ("hello</think>you", Some(ENDOFTEXT), &by_id, "hello", "you", ""),
+        // What may be the beginning of a mark is held back until the end.
+        ("hello</thi", Some(IM_END), &stop, "hello</thi", "", ""),
+        ("a</think>b<tool_", None, &length, "a", "b<tool_", ""),
+        ("a</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", Some(IM_END), &stop, "a", "", "f"),
+    ] {
+        let ids: Vec<u32> = app.ids(text).into_iter().chain(last).collect();
+        let one_by_one = vec![1; ids.len()];
+        for cuts in [&[ids.len()][..], &[ids.len() - 1, 1], &one_by_one] {
+            let said = in_events(&app, &ids, cuts, end.clone(), &body).await;
+            assert_eq!(said, [reasoning, content, calls], "{text} {last:?} {cuts:?}");
+        }
+    }
+    // Where it ends nothing, it has its text, whatever follows.
+    let ids: Vec<u32> = app.ids("a</think>b").into_iter().chain([IM_END]).chain(app.ids("you")).collect();
+    let ignores = json!({ "messages": messages(), "tools": tools, "ignore_eos": true });
+    let one_by_one = vec![1; ids.len()];
+    let split = in_events(&app, &ids, &one_by_one, length.clone(), &ignores).await;
+    assert_eq!(split, in_events(&app, &ids, &[ids.len()], length.clone(), &ignores).await);
+    assert!(split[1].contains("<|im_end|>"), "{split:?}");
+    assert_eq!(in_events(&app, &ids, &one_by_one, length, &body).await, split);
 }
 
 #[tokio::test]

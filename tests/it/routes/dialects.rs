@@ -105,6 +105,7 @@ fn spelling(answers: &[&str]) -> TestApp {
         parser: ToolParser::named("hermes"),
         auto: true,
         reasoning: ReasoningParser::named("deepseek_r1"),
+        ..ToolPolicy::default()
     };
     answers.iter().fold(TestApp::new().tools(parsers), |app, answer| {
         let letters = answer.chars().flat_map(|letter| app.ids(&letter.to_string()));

@@ -15,7 +15,12 @@ const CALL: &str = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n<
 
 fn reading() -> TestApp {
     let parser = ToolParser::named("hermes");
-    TestApp::new().tools(ToolPolicy { parser, auto: true, reasoning: ReasoningParser::named("deepseek_r1") })
+    TestApp::new().tools(ToolPolicy {
+        parser,
+        auto: true,
+        reasoning: ReasoningParser::named("deepseek_r1"),
+        ..ToolPolicy::default()
+    })
 }
 
 fn tools() -> Value {

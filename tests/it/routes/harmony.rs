@@ -22,6 +22,7 @@ fn on_day(date: &str, system_instructions: bool) -> TestApp {
         parser: ToolParser::named("openai"),
         auto: true,
         reasoning: ReasoningParser::named("openai_gptoss"),
+        ..ToolPolicy::default()
     };
     TestApp::new().tools(parsers).harmony(HarmonySettings { start_date: Some(date.to_owned()), system_instructions })
 }

@@ -109,7 +109,8 @@ async fn a_broken_call_comes_back_as_it_was() {
 async fn text_on_both_sides_of_a_call_is_continued_exactly() {
     let text = "<|channel|>commentary<|message|>one<|end|><|start|>assistant<|channel|>commentary to=functions.weather\
                 <|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>two";
-    let policy = ToolPolicy { parser: ToolParser::named("openai"), auto: true, reasoning: None };
+    let policy =
+        ToolPolicy { parser: ToolParser::named("openai"), auto: true, reasoning: None, ..ToolPolicy::default() };
     let mut harness = Harness::new(TestApp::new().tools(policy).says(text), json!({}));
     let (_, first) = harness.turn(json!("hello")).await;
     let kinds: Vec<_> = first["content"].as_array().unwrap().iter().map(|block| block["type"].clone()).collect();

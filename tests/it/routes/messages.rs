@@ -47,6 +47,7 @@ fn spelled(texts: &[&str]) -> TestApp {
         parser: ToolParser::named("hermes"),
         auto: true,
         reasoning: ReasoningParser::named("qwen3"),
+        ..ToolPolicy::default()
     });
     texts.iter().fold(app, |app, text| {
         let ids = app.spelled(text);

@@ -35,6 +35,7 @@ fn spelled(reasoning: Option<&str>, tools: Option<&str>, text: &str) -> TestApp 
         parser: tools.map(|name| ToolParser::named(name).unwrap()),
         auto: tools.is_some(),
         reasoning: reasoning.map(|name| ReasoningParser::named(name).unwrap()),
+        ..ToolPolicy::default()
     };
     let app = TestApp::new().tools(policy);
     let ids = app.spelled(text);

@@ -15,7 +15,12 @@ const GENERATE: &str = "/inference/v1/generate";
 /// A server whose model says a text letter by letter, which is not how the text encodes.
 fn spelling(text: &str) -> TestApp {
     let parser = ToolParser::named("hermes");
-    let app = TestApp::new().tools(ToolPolicy { parser, auto: true, reasoning: ReasoningParser::named("qwen3") });
+    let app = TestApp::new().tools(ToolPolicy {
+        parser,
+        auto: true,
+        reasoning: ReasoningParser::named("qwen3"),
+        ..ToolPolicy::default()
+    });
     let ids = app.spelled(text);
     app.script(ids.into_iter().chain([IM_END]))
 }

@@ -105,7 +105,12 @@ pub(super) fn tools() -> Value {
 
 pub(super) fn reading() -> TestApp {
     let parser = ToolParser::named("hermes");
-    TestApp::new().tools(ToolPolicy { parser, auto: true, reasoning: ReasoningParser::named("deepseek_r1") })
+    TestApp::new().tools(ToolPolicy {
+        parser,
+        auto: true,
+        reasoning: ReasoningParser::named("deepseek_r1"),
+        ..ToolPolicy::default()
+    })
 }
 
 #[tokio::test]

@@ -40,9 +40,9 @@ async fn a_prompt_has_the_log_probs_that_completions_repeat_with_it_to_the_bit()
         assert!(ids_of.len() > 3 && expected.len() == ids_of.len());
         for from in 0..=ids_of.len() {
             let answer = app.post(PATH, scoring(&ids, i64::try_from(from).unwrap())).await.ok();
-            let entry = |index| match index == from {
-                true => json!([null, ids_of[index], null]),
-                false => json!([expected[index], ids_of[index], null]),
+            let entry = |index| {
+                let logprob = if index == from { &Value::Null } else { &expected[index] };
+                json!([logprob, ids_of[index], null])
             };
             let entries: Vec<_> = (from..ids_of.len()).map(entry).collect();
             let meta = &answer["meta_info"];

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tito::{
     parser::{ReasoningParser, ToolParser},
-    turn::ToolPolicy,
+    turn::{ToolPolicy, ToolStrictLevel},
 };
 
 use crate::it::app::{MODEL, TestApp};
@@ -165,7 +165,12 @@ fn forced_calls(name: &str, choice: &Value) -> Option<Vec<String>> {
 async fn every_format_can_be_forced_to_call_and_is_read_back() {
     let named = json!({ "type": "function", "function": { "name": "forecast" } });
     for name in ToolParser::names() {
-        let app = TestApp::new().tools(ToolPolicy { parser: ToolParser::named(name), auto: true, reasoning: None });
+        let app = TestApp::new().tools(ToolPolicy {
+            parser: ToolParser::named(name),
+            auto: true,
+            reasoning: None,
+            ..ToolPolicy::default()
+        });
         if UNKNOWN.contains(&name) {
             let body = json!({ "messages": [{ "role": "user", "content": "hello" }], "tools": tools(true),
                 "tool_choice": "required" });
@@ -194,7 +199,12 @@ async fn every_format_can_be_forced_to_call_and_is_read_back() {
 async fn arguments_of_forced_calls_follow_their_schema_whether_or_not_the_tool_is_strict() {
     let named = json!({ "type": "function", "function": { "name": "forecast" } });
     for name in ToolParser::names().filter(|name| !UNKNOWN.contains(name)) {
-        let app = TestApp::new().tools(ToolPolicy { parser: ToolParser::named(name), auto: true, reasoning: None });
+        let app = TestApp::new().tools(ToolPolicy {
+            parser: ToolParser::named(name),
+            auto: true,
+            reasoning: None,
+            ..ToolPolicy::default()
+        });
         for choice in [json!("required"), named.clone()] {
             let forced = json!({ "tools": tools(false), "tool_choice": choice });
             forced_calls(name, &chat(&app, 3, &forced).await);
@@ -267,7 +277,12 @@ async fn what_cannot_be_forced_of_a_real_tool_is_named_and_the_rest_is_forced() 
 async fn a_model_that_wants_nothing_but_blanks_finishes_its_call_in_every_format() {
     let named = json!({ "type": "function", "function": { "name": "forecast" } });
     for name in ToolParser::names().filter(|name| !UNKNOWN.contains(name)) {
-        let app = TestApp::new().tools(ToolPolicy { parser: ToolParser::named(name), auto: true, reasoning: None });
+        let app = TestApp::new().tools(ToolPolicy {
+            parser: ToolParser::named(name),
+            auto: true,
+            reasoning: None,
+            ..ToolPolicy::default()
+        });
         let mut bias = serde_json::Map::new();
         for blank in [" ", "\n", "\t"] {
             let body = json!({ "prompt": blank, "add_special_tokens": false });
@@ -313,7 +328,8 @@ async fn a_reference_to_all_of_a_schema_is_refused_where_calls_have_only_parts_o
         "next": { "anyOf": [{ "$ref": "#" }, { "type": "null" }] } }, "required": ["next"] });
     let tool = json!({ "type": "function", "function": { "name": "f", "parameters": tree, "strict": true } });
     for (parser, status) in [("hermes", 200), ("qwen3_coder", 400), ("glm45", 400), ("pythonic", 400)] {
-        let policy = ToolPolicy { parser: ToolParser::named(parser), auto: true, reasoning: None };
+        let policy =
+            ToolPolicy { parser: ToolParser::named(parser), auto: true, reasoning: None, ..ToolPolicy::default() };
         let body = json!({ "messages": [{ "role": "user", "content": "hello" }], "tools": [tool], "max_tokens": 200,
             "tool_choice": "required" });
         let answer = TestApp::new().tools(policy).post(CHAT, body).await;
@@ -368,8 +384,71 @@ async fn a_strict_tool_holds_a_call_that_the_model_begins_by_itself() {
 }
 
 #[tokio::test]
+async fn a_servers_strict_level_holds_the_calls_of_tools_that_do_not_say_so() {
+    let call = |name: &str| {
+        format!("Well. <tool_call>\n{{\"name\": \"{name}\", \"arguments\": {{\"unit\": \"K\"}}}}\n</tool_call>")
+    };
+    let app = |strict_level, name| {
+        let parser = ToolParser::named("hermes");
+        let policy = ToolPolicy { parser, auto: true, reasoning: None, strict_level };
+        TestApp::new().tools(policy).says(&call(name))
+    };
+    let body = json!({ "tools": tools(false), "temperature": 0, "max_tokens": 400 });
+    // The level, what the script calls, whether its name may be said, and whether its argument may.
+    for (level, name, names, argues) in [
+        (ToolStrictLevel::Auto, "other", true, true),
+        (ToolStrictLevel::Function, "other", false, false),
+        (ToolStrictLevel::Function, "weather", true, true),
+        (ToolStrictLevel::Parameter, "weather", true, false),
+    ] {
+        let choice = chat(&app(level, name), 1, &body).await;
+        let shown = choice.to_string();
+        assert!(shown.contains("Well."), "{choice}");
+        assert_eq!(shown.contains(name), names, "{level:?} {name}: {choice}");
+        assert_eq!(shown.contains("K\\\""), argues, "{level:?} {name}: {choice}");
+    }
+}
+
+#[tokio::test]
+async fn a_servers_strict_level_is_named_where_it_cannot_hold_and_gives_way_to_a_form_of_the_answer() {
+    let policy = ToolPolicy {
+        parser: ToolParser::named("hermes"),
+        auto: true,
+        strict_level: ToolStrictLevel::Parameter,
+        ..ToolPolicy::default()
+    };
+    let app = TestApp::new().tools(policy);
+    let more = |more: Value| {
+        let mut body = json!({ "model": MODEL, "messages": [{ "role": "user", "content": "hello" }], "seed": 1,
+            "max_tokens": 3000, "tools": real_tool(false) });
+        body.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        body
+    };
+    let answer = app.post(CHAT, more(json!({}))).await;
+    assert_eq!(answer.headers["x-unforced-tools"], "f: format \"password\", f: uniqueItems", "{}", answer.text);
+    // A call has no such form, so no call is free.
+    let form = json!({ "structured_outputs": { "choice": ["a", "b"] } });
+    let choice = app.post(CHAT, more(form.clone())).await.ok()["choices"][0].take();
+    assert!(["a", "b"].contains(&said(&choice)), "{choice}");
+    let mut body = more(form.clone());
+    body["tools"] = json!([{ "name": "f", "input_schema": person() }]);
+    let message = app.post("/v1/messages", body).await.ok();
+    assert!(["a", "b"].map(Value::from).contains(&message["content"][0]["text"]), "{message}");
+    // What only this server would keep is not passed on as if any would.
+    let refused = app.post("/v1/chat/completions/render", more(json!({}))).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+    assert!(refused.error()["message"].as_str().unwrap().contains("--tool-strict-level"), "{}", refused.text);
+    let context = json!({ "tools": tools(false), "tool_choice": "auto" });
+    let body = json!({ "token_ids": app.ids("hello"), "sampling_params": {}, "output_mode": "derender",
+        "parse_context": context });
+    let refused = app.post("/inference/v1/generate", body).await;
+    assert!(refused.error()["message"].as_str().unwrap().contains("--tool-strict-level"), "{}", refused.text);
+}
+
+#[tokio::test]
 async fn reasoning_is_free_and_the_answer_behind_it_is_constrained() {
-    let policy = ToolPolicy { parser: None, auto: false, reasoning: ReasoningParser::named("qwen3") };
+    let policy =
+        ToolPolicy { parser: None, auto: false, reasoning: ReasoningParser::named("qwen3"), ..ToolPolicy::default() };
     let app = TestApp::new().tools(policy).says("hello world</think>zzzzzz");
     let choice = chat(&app, 1, &json!({ "structured_outputs": { "choice": ["a", "b"] } })).await;
     assert_eq!(choice["message"]["reasoning"], "hello world", "{choice}");

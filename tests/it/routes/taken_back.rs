@@ -59,7 +59,9 @@ fn arguments() -> Vec<String> {
 /// A server that reads the calls of a format, and whose model says each of `texts` letter by letter.
 fn saying(format: &str, texts: &[String]) -> TestApp {
     let parser = ToolParser::named(format);
-    let app = TestApp::new().tools(ToolPolicy { parser, auto: true, reasoning: None }).max_model_len(16_384);
+    let app = TestApp::new()
+        .tools(ToolPolicy { parser, auto: true, reasoning: None, ..ToolPolicy::default() })
+        .max_model_len(16_384);
     let script = |text: &String| {
         let letters = text.chars().flat_map(|letter| app.ids(&letter.to_string()));
         letters.chain([IM_END]).collect()

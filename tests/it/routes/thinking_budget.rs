@@ -161,8 +161,12 @@ async fn a_forced_call_follows_the_forced_end() {
     use tito::parser::ToolParser;
 
     let app = writing("qwen3", &format!("<think>abc{}", "z".repeat(200)));
-    let policy =
-        ToolPolicy { parser: ToolParser::named("hermes"), auto: true, reasoning: ReasoningParser::named("qwen3") };
+    let policy = ToolPolicy {
+        parser: ToolParser::named("hermes"),
+        auto: true,
+        reasoning: ReasoningParser::named("qwen3"),
+        ..ToolPolicy::default()
+    };
     let parameters = json!({ "type": "object", "properties": { "a": { "enum": ["b"] } }, "required": ["a"] });
     let tool = json!({ "type": "function", "function": { "name": "f", "parameters": parameters, "strict": true } });
     let more = json!({ "tools": [tool], "tool_choice": "required", "parallel_tool_calls": false, "temperature": 0 });

@@ -270,7 +270,7 @@ async fn calls_are_read_where_the_request_leaves_them_to_the_model() {
         assert_eq!(message["content"] == CALL, !reads, "{more}");
     }
     let named = |name: &str| json!({ "type": "function", "function": { "name": name } });
-    let both = ToolPolicy { parser: ToolParser::named("hermes"), auto: true, reasoning: None };
+    let both = ToolPolicy { parser: ToolParser::named("hermes"), auto: true, reasoning: None, ..ToolPolicy::default() };
     let parser = ToolPolicy { auto: false, ..both };
     let auto = "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set";
     let at = |place: &str| json!(place);

@@ -11,12 +11,17 @@ pub enum ModelError {
     /// The path is a file, but not a GGUF file.
     #[error("{} is neither a .gguf file nor a model directory", .0.display())]
     NotAModel(PathBuf),
-    /// The hub's cache lacks the model, and the network may not be used.
+    /// The hub's cache lacks it, and the network may not be used.
     #[error(
-        "{0} is neither a directory here nor in the local Hugging Face cache, and HF_HUB_OFFLINE is set: unset it to download the \
-         model, or pass a directory"
+        "{name} is neither a directory here nor in the local Hugging Face cache, and HF_HUB_OFFLINE is set: unset it to download \
+         the {what}, or pass a directory"
     )]
-    NotCached(String),
+    NotCached {
+        /// The hub id.
+        name: String,
+        /// What it should be: a model or an adapter.
+        what: &'static str,
+    },
     /// The hub refused or could not be reached.
     #[error("cannot download {model}: {reason}")]
     Hub {

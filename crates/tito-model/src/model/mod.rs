@@ -242,5 +242,19 @@ async fn locate(model: &str, hub: &HubOptions) -> Result<PathBuf, ModelError> {
     hub::directory(model, hub).await
 }
 
+/// Finds the directory of an adapter: a path that exists, or else a hub id, fetched as a model would be. A path that is
+/// neither stays as it is, for its reader to refuse.
+///
+/// # Errors
+///
+/// If the hub does not give it.
+pub async fn adapter_directory(adapter: &str, hub: &HubOptions) -> Result<PathBuf, ModelError> {
+    let path = Path::new(adapter);
+    if path.exists() || !hub::is_id(adapter) {
+        return Ok(path.to_owned());
+    }
+    hub::adapter_directory(adapter, hub).await
+}
+
 #[cfg(test)]
 mod tests;

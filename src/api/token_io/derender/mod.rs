@@ -81,14 +81,13 @@ impl StreamState {
 struct Script {
     /// The prompt, or its end, as far as the client sent it.
     prompt_token_ids: Arc<[TokenId]>,
-    text: TextOptions,
-    min_tokens: usize,
+    sampling: Sampling,
 }
 
 impl Script {
     /// Makes the script that `sampling` describes.
     fn new(prompt_token_ids: Arc<[TokenId]>, sampling: &Sampling) -> Self {
-        Self { prompt_token_ids, text: TextOptions::clone(&sampling.text), min_tokens: sampling.min_tokens() }
+        Self { prompt_token_ids, sampling: sampling.clone() }
     }
 
     /// Puts a whole choice into text.
@@ -104,6 +103,13 @@ impl Script {
 
     /// Puts the tokens that one event adds to a choice into text, after the tokens of `state`, and adds them there.
     fn play_on(&self, api: &Api, state: &mut StreamState, choice: &GivenChoice) -> Result<Completion, ApiError> {
+        let completion = self.continuation(api, state, choice)?;
+        state.add(&completion.tokens)?;
+        Ok(completion)
+    }
+
+    /// The text and the tokens that one event adds to a choice.
+    fn continuation(&self, api: &Api, state: &StreamState, choice: &GivenChoice) -> Result<Completion, ApiError> {
         let before = &state.output_token_ids;
         let bare =
             |&id: &TokenId| SampledToken { id, logprob: 0.0, rank: 0, top_logprobs: Vec::new(), sampling_mask: None };
@@ -116,9 +122,28 @@ impl Script {
         if before.iter().any(|&id| id as usize >= api.turns.vocab_size()) {
             return Err(ApiError::invalid("stream_state", "invalid stream_state: a token id is out of vocabulary"));
         }
-        let completion = self.replay(api, tokens, choice.finish()?, before.len())?;
-        state.add(&completion.tokens)?;
-        Ok(completion)
+        let (finish, from) = (choice.finish()?, before.len());
+        let shown = self.count_with_text(&tokens[..from]);
+        let all = if finish.is_some() { tokens.len() } else { self.count_with_text(&tokens) };
+        if shown == from && from < all {
+            let held_back = tokens.split_off(all);
+            let mut completion = self.replay(api, tokens, finish, from)?;
+            completion.tokens.extend(held_back);
+            return Ok(completion);
+        }
+        // The end comes after its token, or was none: what was held back is shown now.
+        let earlier = self.replay(api, tokens[..shown].to_vec(), None, 0)?;
+        let whole = self.replay(api, tokens[..all].to_vec(), finish, 0)?;
+        let rest = rest(whole, &earlier).ok_or_else(|| {
+            ApiError::invalid("stream_state", "invalid stream_state: the text so far is no beginning of the answer")
+        })?;
+        Ok(Completion { tokens: tokens.split_off(from), ..rest })
+    }
+
+    /// How many tokens of a choice that goes on have their text shown: one that ends an answer has none, if it is the last.
+    fn count_with_text(&self, tokens: &[SampledToken]) -> usize {
+        let is_end = tokens.last().is_some_and(|last| self.sampling.ends_with(last.id, tokens.len()));
+        tokens.len() - usize::from(is_end)
     }
 
     fn replay(
@@ -129,7 +154,7 @@ impl Script {
         from: usize,
     ) -> Result<Completion, ApiError> {
         let last = tokens.last().map(|token| token.id);
-        let mut text = self.text.clone();
+        let mut text = TextOptions::clone(&self.sampling.text);
         // A stop token has no text. If the choice is said to end with a stop token but its last token is another one,
         // that token has its text.
         let played = match &finish {
@@ -146,7 +171,7 @@ impl Script {
         let recording = Recording {
             prompt_token_ids: Arc::clone(&self.prompt_token_ids),
             text: Arc::new(text),
-            min_tokens: self.min_tokens,
+            min_tokens: self.sampling.min_tokens(),
             tokens,
             finish: played,
         };
@@ -163,6 +188,19 @@ async fn decoded<T: Send + 'static>(
     decode: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<Json<T>, ApiError> {
     tokio::task::spawn_blocking(decode).await.map_err(ApiError::internal)?.map(Json)
+}
+
+/// Returns what of `whole` is not in `earlier`, its beginning; `None` if that is no beginning of it.
+fn rest(whole: Completion, earlier: &Completion) -> Option<Completion> {
+    let text = whole.text.strip_prefix(&earlier.text)?.to_owned();
+    let reasoning = match (&whole.reasoning, &earlier.reasoning) {
+        (Some(whole), Some(earlier)) => Some(whole.strip_prefix(earlier.as_str())?.to_owned()),
+        (None, Some(_)) => return None,
+        (reasoning, None) => reasoning.clone(),
+    };
+    let tool_calls = whole.tool_calls.get(earlier.tool_calls.len()..)?.to_vec();
+    let reasoning_tokens = whole.reasoning_tokens.saturating_sub(earlier.reasoning_tokens);
+    Some(Completion { text, reasoning, reasoning_tokens, tool_calls, ..whole })
 }
 
 /// Returns how ids become an answer where the request that was rendered is not given.

@@ -60,8 +60,8 @@ impl MessageReading {
             None => false,
         };
         if used.choice.is_forced() || holds {
-            let message = "a `tool_choice` that forces a call, and tools that are `strict`, cannot be derendered: ask \
-                           for the chat completion itself";
+            let message = "a `tool_choice` that forces a call, and tools that are `strict` or held by \
+                           --tool-strict-level, cannot be derendered: ask for the chat completion itself";
             return Err(ApiError::invalid(place("tool_choice"), message));
         }
         let format = policy.format_with(used.format, &context.chat_template_kwargs);

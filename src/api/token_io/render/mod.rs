@@ -145,7 +145,8 @@ impl Rendering {
         let prepared = api.turns.prepare_ids(asker, token_ids, sampling, Vec::new()).await?;
         let structured_outputs = self.own.structured_outputs();
         if sampling.is_constrained() && structured_outputs.is_none() {
-            let message = "tools that are `strict` cannot be rendered: ask for the answer itself";
+            let message = "tools that are `strict`, or held by --tool-strict-level, cannot be rendered: ask for the answer \
+                           itself";
             return Err(ApiError::invalid("tools", message));
         }
         let params = Rendered {

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use hf_hub::api::tokio::ApiError;
 
-use super::has_extension;
+use super::{ADAPTER, has_extension};
 
 /// Why `hub` did not give `model`, and what to do about it.
 pub(super) fn in_words(error: &ApiError, model: &str, hub: &str) -> String {
@@ -53,6 +53,16 @@ pub(super) fn check_files(files: &[&str]) -> Result<(), String> {
     })
 }
 
+/// Refuses a repository that is no adapter, before any of its files is fetched.
+pub(super) fn check_adapter(files: &[&str]) -> Result<(), String> {
+    match ADAPTER.iter().find(|file| !files.contains(file)) {
+        None => Ok(()),
+        Some(file) => {
+            Err(format!("it has no {file}, so it is no adapter as PEFT's save_pretrained writes it; pass another"))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,5 +76,11 @@ mod tests {
                 .contains("download one of them, such as a.Q4_0.gguf, and pass its path")
         );
         assert!(refused(&["README.md"]).starts_with("it has no config.json"));
+        assert_eq!(check_adapter(&["adapter_config.json", "adapter_model.safetensors", "README.md"]), Ok(()));
+        let refused = |files: &[&str]| check_adapter(files).unwrap_err();
+        assert!(refused(&["config.json"]).starts_with("it has no adapter_config.json"));
+        assert!(
+            refused(&["adapter_config.json", "adapter_model.bin"]).starts_with("it has no adapter_model.safetensors")
+        );
     }
 }

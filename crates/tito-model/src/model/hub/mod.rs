@@ -1,4 +1,4 @@
-//! Models of the Hugging Face hub, in the cache that all its clients share.
+//! Models of the Hugging Face hub and their adapters, in the cache that all its clients share.
 
 mod fault;
 
@@ -83,13 +83,67 @@ pub(super) fn is_id(model: &str) -> bool {
     !gguf && model.split_once('/').is_some_and(|(organisation, name)| valid(organisation) && valid(name))
 }
 
+/// What is fetched of a repository.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Contents {
+    /// A model.
+    Model,
+    /// A model without its weights; a tokenizer may lie alone.
+    WithoutWeights,
+    /// An adapter as PEFT writes it.
+    Adapter,
+}
+
+impl Contents {
+    /// The file without which a repository is none of these.
+    fn mark(self) -> &'static str {
+        match self {
+            Self::Model | Self::WithoutWeights => "config.json",
+            Self::Adapter => ADAPTER[0],
+        }
+    }
+
+    /// Refuses a repository that has something else, before any of its files is fetched.
+    fn check(self, files: &[&str]) -> Result<(), String> {
+        match self {
+            Self::WithoutWeights if files.contains(&"tokenizer.json") => Ok(()),
+            Self::Model | Self::WithoutWeights => fault::check_files(files),
+            Self::Adapter => fault::check_adapter(files),
+        }
+    }
+
+    fn has(self, file: &str) -> bool {
+        match self {
+            Self::Model => is_wanted(file),
+            Self::WithoutWeights => is_wanted(file) && !has_extension(file, &["safetensors"]),
+            Self::Adapter => ADAPTER.contains(&file),
+        }
+    }
+}
+
+/// The files of an adapter.
+const ADAPTER: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
+
 /// Returns the directory of a model in the cache, after fetching what is missing.
 pub(super) async fn directory(model: &str, options: &HubOptions) -> Result<PathBuf, ModelError> {
+    let contents = if options.without_weights { Contents::WithoutWeights } else { Contents::Model };
+    directory_with(contents, model, options).await
+}
+
+/// Returns the directory of an adapter in the cache, after fetching what is missing.
+pub(super) async fn adapter_directory(adapter: &str, options: &HubOptions) -> Result<PathBuf, ModelError> {
+    directory_with(Contents::Adapter, adapter, options).await
+}
+
+async fn directory_with(contents: Contents, name: &str, options: &HubOptions) -> Result<PathBuf, ModelError> {
     let revision = options.revision.as_deref().unwrap_or("main");
     if options.offline {
-        return cached(model, revision, options).ok_or_else(|| ModelError::NotCached(model.to_owned()));
+        let what = if contents == Contents::Adapter { "adapter" } else { "model" };
+        let missing = || ModelError::NotCached { name: name.to_owned(), what };
+        return cached(contents, name, revision, options).ok_or_else(missing);
     }
-    download(model, revision, options).await.map_err(|reason| ModelError::Hub { model: model.to_owned(), reason })
+    let fetched = download(contents, name, revision, options).await;
+    fetched.map_err(|reason| ModelError::Hub { model: name.to_owned(), reason })
 }
 
 fn repo(model: &str, revision: &str) -> Repo {
@@ -100,30 +154,24 @@ fn snapshot(model: &str, commit: &str, options: &HubOptions) -> PathBuf {
     options.cache_dir.join(repo(model, commit).folder_name()).join("snapshots").join(commit)
 }
 
-fn cached(model: &str, revision: &str, options: &HubOptions) -> Option<PathBuf> {
-    let by_name = Cache::new(options.cache_dir.clone()).repo(repo(model, revision)).get("config.json");
-    let by_commit = snapshot(model, revision, options).join("config.json");
+fn cached(contents: Contents, model: &str, revision: &str, options: &HubOptions) -> Option<PathBuf> {
+    let by_name = Cache::new(options.cache_dir.clone()).repo(repo(model, revision)).get(contents.mark());
+    let by_commit = snapshot(model, revision, options).join(contents.mark());
     let config = by_name.or_else(|| if by_commit.exists() { Some(by_commit) } else { None })?;
     config.parent().map(Path::to_owned)
 }
 
-async fn download(model: &str, revision: &str, options: &HubOptions) -> Result<PathBuf, String> {
+async fn download(contents: Contents, model: &str, revision: &str, options: &HubOptions) -> Result<PathBuf, String> {
     let hub = options.endpoint.as_deref().unwrap_or("https://huggingface.co");
     let told = |error: ApiError| fault::in_words(&error, model, hub);
     let api = api(options).map_err(told)?;
     let info = api.repo(repo(model, revision)).info().await.map_err(told)?;
     let files: Vec<&str> = info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).collect();
-    // A tokenizer may lie alone.
-    if !(options.without_weights && files.contains(&"tokenizer.json")) {
-        fault::check_files(&files)?;
-    }
+    contents.check(&files)?;
     // Pinned to the commit, the files fit together even if the branch moves on meanwhile.
     let pinned = api.repo(repo(model, &info.sha));
     let directory = snapshot(model, &info.sha, options);
-    for file in files.into_iter().filter(|file| is_wanted(file)) {
-        if options.without_weights && has_extension(file, &["safetensors"]) {
-            continue;
-        }
+    for file in files.into_iter().filter(|file| contents.has(file)) {
         if directory.join(file).exists() {
             continue;
         }
@@ -134,7 +182,7 @@ async fn download(model: &str, revision: &str, options: &HubOptions) -> Result<P
             return Err(format!("{file}: the hub answered with another commit than {}; try again", info.sha));
         }
     }
-    if options.without_weights {
+    if contents == Contents::WithoutWeights {
         return Ok(directory);
     }
     // Only now does the revision count as cached.

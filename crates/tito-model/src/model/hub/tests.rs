@@ -14,7 +14,10 @@ const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// A hub with one small repository, at an address of its own.
 async fn serve() -> String {
-    let files = [".gitattributes", "config.json", "model.safetensors", "onnx/model.json", "../evil.json"];
+    serve_files(&[".gitattributes", "config.json", "model.safetensors", "onnx/model.json", "../evil.json"]).await
+}
+
+async fn serve_files(files: &[&str]) -> String {
     let siblings: Vec<_> = files.iter().map(|file| json!({"rfilename": file})).collect();
     let router = Router::new()
         .route(
@@ -98,7 +101,30 @@ async fn a_model_is_downloaded_once_and_then_found_offline() {
     options.revision = Some(COMMIT.to_owned());
     assert_eq!(directory("org/name", &options).await.unwrap(), online);
     options.revision = Some("other".to_owned());
-    assert!(matches!(directory("org/name", &options).await, Err(ModelError::NotCached(_))));
+    assert!(matches!(directory("org/name", &options).await, Err(ModelError::NotCached { .. })));
+}
+
+#[tokio::test]
+async fn an_adapter_is_found_as_a_model_is_with_nothing_but_its_two_files() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut found =
+        options(cache.path(), &serve_files(&["config.json", ADAPTER[0], "model.safetensors", ADAPTER[1]]).await);
+    let online = adapter_directory("org/name", &found).await.unwrap();
+    let mut files: Vec<_> = online.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    files.sort();
+    assert_eq!(files, ADAPTER);
+    found.offline = true;
+    assert_eq!(adapter_directory("org/name", &found).await.unwrap(), online);
+    let missing = adapter_directory("org/other", &found).await.unwrap_err().to_string();
+    assert!(missing.contains("unset it to download the adapter, or pass a directory"), "{missing}");
+    // It is no model, and a model is no adapter.
+    assert!(matches!(directory("org/name", &found).await, Err(ModelError::NotCached { .. })));
+    let other = tempfile::tempdir().unwrap();
+    let error = adapter_directory("org/name", &options(other.path(), &serve().await)).await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "cannot download org/name: it has no adapter_config.json, so it is no adapter as PEFT's save_pretrained writes it; pass another"
+    );
 }
 
 #[tokio::test]

@@ -121,7 +121,7 @@ fn formats() -> Vec<OutputFormat> {
     let reasoning = |name| Some(ReasoningParser::named(name).unwrap().format(thinking));
     let tools = |name, first_only| {
         let parser = ToolParser::named(name).unwrap();
-        Some(ToolFormat { parser, tools: Arc::new([tool()]), forced: None, first_only })
+        Some(ToolFormat { parser, tools: Arc::new([tool()]), forced: None, first_only, held: false })
     };
     let mut pairs: Vec<_> = ReasoningParser::names().map(|name| (reasoning(name), None)).collect();
     pairs.push((Some(ReasoningParser::named("nemotron_v3").unwrap().format(&Object::new())), None));
@@ -274,7 +274,7 @@ fn one_call_is_kept_where_one_is_wanted() {
         r#"<tool_call>{"name": "f", "arguments": {}}</tool_call><tool_call>{"name": "g", "arguments": {}}</tool_call>"#;
     for (first_only, calls) in [(true, 1), (false, 2)] {
         let parser = ToolParser::named("hermes").unwrap();
-        let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only };
+        let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only, held: false };
         let format = OutputFormat::new(None, Some(tools), None);
         assert_eq!(read(&format, PromptReasoning::Unmarked, [text]).2.len(), calls);
     }
@@ -284,7 +284,7 @@ fn one_call_is_kept_where_one_is_wanted() {
 fn reasoning_is_read_first_and_calls_out_of_what_it_leaves() {
     let call = r#"<tool_call>{"name": "f", "arguments": {}}</tool_call>"#;
     let parser = ToolParser::named("hermes").unwrap();
-    let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only: false };
+    let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only: false, held: false };
     let format = |name: &str| {
         let reasoning = ReasoningParser::named(name).unwrap().format(&Object::new());
         OutputFormat::new(Some(reasoning), Some(tools.clone()), None)
@@ -305,7 +305,7 @@ fn reasoning_is_read_first_and_calls_out_of_what_it_leaves() {
 #[test]
 fn content_and_reasoning_go_out_as_soon_as_they_are_certain() {
     let parser = ToolParser::named("hermes").unwrap();
-    let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only: false };
+    let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only: false, held: false };
     let reasoning = ReasoningParser::named("qwen3").unwrap().format(&Object::new());
     let mut parser =
         OutputParser::new(&OutputFormat::new(Some(reasoning), Some(tools), None), PromptReasoning::Unmarked);

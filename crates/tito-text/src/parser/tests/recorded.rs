@@ -22,7 +22,8 @@ fn format(case: &Value) -> OutputFormat {
     let reasoning = text(case, "reasoning_parser");
     let reasoning = reasoning.map(|name| ReasoningParser::named(&name).unwrap().format(variables));
     let parser = text(case, "tool_parser").map(|name| ToolParser::named(&name).unwrap());
-    let tools = parser.map(|parser| ToolFormat { parser, tools: Arc::new([]), forced: None, first_only: false });
+    let tools =
+        parser.map(|parser| ToolFormat { parser, tools: Arc::new([]), forced: None, first_only: false, held: false });
     OutputFormat::new(reasoning, tools, parser)
 }
 

@@ -45,6 +45,7 @@ fn read(server: &Server, text: &str) -> String {
         tools: Arc::new([function("f"), function("g")]),
         forced: None,
         first_only: false,
+        held: false,
     });
     let mut parser = OutputParser::new(&OutputFormat::new(reasoning, tools, parser), server.prompt);
     let mut pieces = parser.push(text);

@@ -2,7 +2,7 @@
 //! with `VLLM_ENFORCE_STRICT_TOOL_CALLING` as it is by default).
 //!
 //! `required` and a named function force calls in the model's own format; so does `auto` from where a call begins, if a
-//! tool is `strict`. Arguments keep to the schema of a `strict` tool, and are any JSON else; requests take the tools of
+//! tool is `strict` or the server holds all calls. Arguments keep to the schema of a `strict` tool, and are any JSON else; requests take the tools of
 //! forced calls for strict ones. How a format writes its calls stands in the format's own file, beside its reader.
 
 use std::fmt;

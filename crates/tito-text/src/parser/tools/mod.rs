@@ -109,6 +109,9 @@ pub struct ToolFormat {
     pub forced: Option<ForcedCall>,
     /// Whether only the first call is kept. All of them must be readable nevertheless.
     pub first_only: bool,
+    /// Whether calls that the model begins by itself keep to the format and to the tools' names, even if no tool is
+    /// `strict`.
+    pub held: bool,
 }
 
 impl ToolFormat {
@@ -133,7 +136,8 @@ impl ToolFormat {
     pub fn constraint(&self, has_token: &dyn Fn(&str) -> bool) -> Result<Option<Constraint>, ForcingError> {
         let CallFormat { name, forcing, .. } = self.parser.0;
         let any_is_strict = self.tools.iter().any(|tool| tool.strict == Some(true));
-        if self.forced.is_none() && (!any_is_strict || matches!(forcing, Forcing::BareJson)) {
+        let holds = self.held || any_is_strict;
+        if self.forced.is_none() && (!holds || matches!(forcing, Forcing::BareJson)) {
             return Ok(None);
         }
         let demand = Demand::new(name, &self.tools, self.forced.as_ref(), has_token)?;
@@ -182,6 +186,11 @@ impl ToolParser {
             Forcing::BareJson => ForcedBy::BareJson,
             Forcing::Unknown => ForcedBy::Nothing,
         }
+    }
+
+    /// Whether calls that the model begins by itself can be held to the format, and to schemas.
+    pub fn holds_any(self) -> bool {
+        matches!(&self.0.forcing, Forcing::Native(grammar) if grammar.holds_any)
     }
 
     /// The markers that may be special tokens; none where they are not known.

@@ -34,7 +34,7 @@ pub(super) fn calls(calls: &[(&str, &str)]) -> Vec<(String, String)> {
 /// All pieces that a format reads.
 pub(super) fn pieces<'t>(format: &str, tools: &[FunctionTool], texts: impl IntoIterator<Item = &'t str>) -> Vec<Piece> {
     let parser = ToolParser::named(format).unwrap();
-    let tools = ToolFormat { parser, tools: tools.into(), forced: None, first_only: false };
+    let tools = ToolFormat { parser, tools: tools.into(), forced: None, first_only: false, held: false };
     let mut parser = OutputParser::new(&OutputFormat::new(None, Some(tools), Some(parser)), PromptReasoning::Ended);
     let mut pieces: Vec<_> = texts.into_iter().flat_map(|text| parser.push(text)).collect();
     pieces.extend(parser.finish());
