@@ -82,7 +82,7 @@ class Trained:
         self.gate.hold()
         expected = self.gate.sequences() + sequences
         yield
-        self.server.poll("the engine has the requests", 60, lambda: self.gate.sequences() == expected)
+        self.server.poll("the engine has the requests", lambda: self.gate.sequences() == expected)
         self.gate.step(steps)
 
     def under_way(self, *prompts, **asked):

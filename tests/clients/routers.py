@@ -15,7 +15,7 @@ import urllib.request
 
 from conftest import free_port
 
-START_SECONDS = 60
+START_SECONDS = 600
 SESSION = "X-Session-ID"
 
 

@@ -77,7 +77,7 @@ def settled(server):
         tree = json.loads(server.get(f"/v1/trajectories/{page['data'][0]['id']}"))
         return tree["turns"][-1]["weights"][-1]["checksum"] is not None
 
-    server.poll("the checksum of the weights is kept", 60, known)
+    server.poll("the checksum of the weights is kept", known)
 
 
 def test_500_turns_come_out_the_same_to_the_bit(tmp_path):

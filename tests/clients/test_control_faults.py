@@ -96,11 +96,11 @@ def test_a_trainer_that_is_killed_while_it_streams_changes_nothing(large, tmp_pa
     file = other_weights(model / "model.safetensors", tmp_path / "model.safetensors")
     killed = trainer(large, file, 0.7)
     # What was sent was read, all but what sockets hold, so that most of it is written or about to be.
-    large.poll("tensors are overwritten", 60, lambda: updating(large))
+    large.poll("tensors are overwritten", lambda: updating(large))
     refused = requests.post(f"{large.url}/weight_checker", json={"action": "checksum"}, timeout=300)
     assert refused.status_code == 409, refused.text
     kill(killed)
-    large.poll("the old weights are back", 60, lambda: not updating(large))
+    large.poll("the old weights are back", lambda: not updating(large))
     assert checksums(large.url) == before
     assert complete(large) == ids
     # And the next trainer can go on.
@@ -125,7 +125,7 @@ def test_a_server_that_is_killed_during_an_update_starts_with_the_weights_of_its
     before, ids = checksums(server.url), complete(server)
     if way == "a stream":
         killed = trainer(server, file, 0.7)
-        server.poll("tensors are overwritten", 60, lambda: updating(server))
+        server.poll("tensors are overwritten", lambda: updating(server))
         kill(server.process)
         kill(killed)
     else:

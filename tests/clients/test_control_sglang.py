@@ -222,7 +222,7 @@ def test_slime_aborts_until_nothing_runs(trained):
         loads = requests.get(f"{trained.url}/v1/loads?include=core", timeout=300).json()
         return loads["num_running_reqs"] + loads["num_waiting_reqs"] == 0
 
-    trained.server.poll("nothing runs", 10, idle)
+    trained.server.poll("nothing runs", idle)
     trained.check(trained.complete(prompt(1)), "base")
 
 

@@ -137,4 +137,4 @@ def test_every_token_is_of_the_weights_that_its_answer_names(trained):
     mixed = sum(len(trained.check(answer)) > 1 for answer in answers)
     assert mixed > 0
     assert len(trained.names) > CHECKPOINTS
-    trained.server.poll("nothing is left", 10, trained.server.idle)
+    trained.server.poll("nothing is left", trained.server.idle)

@@ -133,10 +133,10 @@ def all_clients(server, count, first):
 
 def test_no_request_makes_the_server_fail_or_grow(nonsense):
     all_clients(nonsense, REQUESTS // 5, 1000)
-    nonsense.poll("the server is idle", 30, nonsense.idle)
+    nonsense.poll("the server is idle", nonsense.idle)
     before = resident_mib(nonsense)
     statuses = all_clients(nonsense, REQUESTS - REQUESTS // 5, 0)
-    nonsense.poll("the server is idle", 30, nonsense.idle)
+    nonsense.poll("the server is idle", nonsense.idle)
     after = resident_mib(nonsense)
     note(f"{REQUESTS} mutated requests: {dict(sorted(statuses.items()))}, {before} MiB, then {after} MiB")
     assert statuses.get(200, 0) > sum(statuses.values()) / 10, statuses

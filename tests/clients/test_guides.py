@@ -16,7 +16,7 @@ import urllib.parse
 
 import pytest
 
-from conftest import REPOSITORY, START_SECONDS, TEMPLATES, Server, note
+from conftest import REPOSITORY, TEMPLATES, Server, note
 
 README = REPOSITORY / "README.md"
 GUIDES = sorted((REPOSITORY / "docs" / "guides").glob("*.md"))
@@ -106,7 +106,7 @@ class Started(Server):
             ["bash", "-c", f"exec {command} --host 127.0.0.1 --port 0"],
             cwd=folder, env=environment, stdin=subprocess.DEVNULL, stderr=self.log,
         )
-        self.poll(f"{command} is healthy", START_SECONDS, self.healthy)
+        self.poll(f"{command} is healthy", self.healthy)
 
     def healthy(self):
         """As of any server; what shows a capture file has no /health, and is there once it says where."""

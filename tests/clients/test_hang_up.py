@@ -4,7 +4,6 @@ import json
 import subprocess
 
 CLIENTS = 100
-SECONDS = 60
 
 
 def curl(server, max_tokens):
@@ -29,7 +28,7 @@ def test_killed_clients_leave_nothing_behind(server):
         # Its generation runs once it has output.
         assert client.stdout.readline().startswith(b"data: ")
         killed(client)
-    server.poll("all generations ended", SECONDS, server.idle)
+    server.poll("all generations ended", server.idle)
     answer = server.post("/v1/chat/completions", messages=[{"role": "user", "content": "Hi"}], max_tokens=4)
     assert answer["usage"]["completion_tokens"] > 0
 
@@ -37,7 +36,7 @@ def test_killed_clients_leave_nothing_behind(server):
 def test_clients_killed_in_the_queue_leave_it(server):
     clients = [curl(server, max_tokens=2000) for _ in range(8)]
     in_engine = ["vllm:num_requests_running", "vllm:num_requests_waiting"]
-    server.poll("all clients are in", SECONDS, lambda: sum(map(server.gauge, in_engine)) == len(clients))
+    server.poll("all clients are in", lambda: sum(map(server.gauge, in_engine)) == len(clients))
     for client in clients:
         killed(client)
-    server.poll("the queue is empty", SECONDS, server.idle)
+    server.poll("the queue is empty", server.idle)

@@ -447,12 +447,12 @@ def test_metrics_and_the_server_say_which_adapters_are_asked_for(served):
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
         with served.held_with(12):
             running = [pool.submit(served.complete, prompt(n), model="one", max_tokens=LONG) for n in range(12)]
-        served.server.poll("the adapter in the metrics", 60, lambda: series in served.server.get("/metrics"))
+        served.server.poll("the adapter in the metrics", lambda: series in served.server.get("/metrics"))
         served.gate.go_on()
         for future in running:
             future.result(120)
     series = 'vllm:lora_requests_info{max_lora="4",waiting_lora_adapters="",running_lora_adapters=""}'
-    served.server.poll("no adapter in the metrics", 30, lambda: series in served.server.get("/metrics"))
+    served.server.poll("no adapter in the metrics", lambda: series in served.server.get("/metrics"))
 
 
 def test_adapters_need_the_native_engine(tmp_path):

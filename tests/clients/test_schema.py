@@ -40,7 +40,7 @@ def test_every_answer_is_one_that_the_document_declares(nonsense, tmp_path):
     said = run(command, tmp_path)
     [cases] = [line.strip() for line in said.splitlines() if " generated, " in line]
     note(f"schemathesis: {cases}")
-    nonsense.poll("the server is idle", 30, nonsense.idle)
+    nonsense.poll("the server is idle", nonsense.idle)
 
 
 def test_a_client_generated_from_the_document_can_chat(nonsense, tmp_path, monkeypatch):

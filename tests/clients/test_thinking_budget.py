@@ -93,7 +93,7 @@ def test_preempted_sequences_have_the_bits_that_they_have_alone(thinking, model)
             # All at once, so that they have no room.
             crowded.gate.hold()
             asking = [pool.submit(ask, crowded, seed) for seed in range(12)]
-            crowded.poll("the engine has all of them", 60, lambda: crowded.gate.sequences() == 12)
+            crowded.poll("the engine has all of them", lambda: crowded.gate.sequences() == 12)
             crowded.gate.go_on()
             together = [answer.result() for answer in asking]
         assert crowded.gauge("vllm:num_preemptions_total") > 0

@@ -215,9 +215,9 @@ def test_a_request_whose_client_was_cut_off_is_sampled_once(
     run = sampling.holder.run_coroutine_threadsafe
     sampled = served.gauge("vllm:generation_tokens_total")
     first = run(send()).future().result(300)
-    served.poll("it is sampled", 300, served.idle)
+    served.poll("it is sampled", served.idle)
     assert run(send()).future().result(300) == first
-    served.poll("nothing is sampled", 300, served.idle)
+    served.poll("nothing is sampled", served.idle)
     assert served.gauge("vllm:generation_tokens_total") <= sampled + 6
 
 

@@ -138,7 +138,9 @@ const LEAST_TIMEOUT: u32 = 300;
 
 /// Whether a line gives up what a busy machine would still do.
 fn gives_up_early(line: &str) -> bool {
-    line.split("timeout=").skip(1).any(|rest| name_at(rest).parse::<u32>().is_ok_and(|seconds| seconds < LEAST_TIMEOUT))
+    ["timeout=", "START_SECONDS = ", "STOP_SECONDS = ", "WAIT_SECONDS = "].into_iter().any(|before| {
+        line.split(before).skip(1).any(|rest| name_at(rest).parse::<u32>().is_ok_and(|seconds| seconds < LEAST_TIMEOUT))
+    })
 }
 
 /// Whether what follows one of these has a port that is a number other than 0.
@@ -327,6 +329,7 @@ fn luck_is_found_in_python() {
         ("assert f()\nend = time.monotonic()", vec![]),
         ("self.assertLess(time.time() - begun, 10)", vec![(1, Time)]),
         ("requests.get(url, timeout=60)", vec![(1, Time)]),
+        ("START_SECONDS = 120", vec![(1, Time)]),
         ("port = free_port()", vec![(1, Port)]),
         ("a.bind((\"\", 0))\nreturn a.getsockname()[1]", vec![(2, Port)]),
         ("a.bind((\"127.0.0.1\", 8000))", vec![(1, Port)]),
@@ -341,6 +344,7 @@ fn luck_is_found_in_python() {
         "run([\"--port\", \"0\"])",
         "assert port == 1",
         "get(url, timeout=300)",
+        "WAIT_SECONDS = 600",
     ] {
         assert_eq!(in_python(text), [], "{text}");
     }
