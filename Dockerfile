@@ -13,6 +13,7 @@ WORKDIR /tito
 FROM source AS build-cpu
 ARG FEATURES=mistralrs
 COPY Cargo.toml Cargo.lock README.md ./
+COPY .cargo .cargo
 COPY benches benches
 COPY crates crates
 COPY src src
@@ -34,6 +35,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 FROM toolchain AS build-cuda
 ARG FEATURES=mistralrs,cuda
 COPY Cargo.toml Cargo.lock README.md ./
+COPY .cargo .cargo
 COPY benches benches
 COPY crates crates
 COPY src src
