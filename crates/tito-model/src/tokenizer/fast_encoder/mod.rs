@@ -1,9 +1,8 @@
 //! Text to ids by the crate `fastokens`, many times as fast as by the library `tokenizers`.
 //!
 //! Owns which tokenizers are encoded so: those whose parts are all in the lists below, and whose ids of the trial texts are the
-//! library's. Tests compare both on every character that there is, and on
-//! random texts, for each of these parts. Everything else, and every text that `fastokens` cannot encode, goes to the
-//! library, so that ids are the library's in any case.
+//! library's. Tests compare both on random texts for each of these parts, and on every character that there is. Everything
+//! else, and every text that `fastokens` cannot encode, goes to the library, so that ids are the library's in any case.
 
 #[cfg(test)]
 mod tests;

@@ -115,18 +115,18 @@ fn texts_without_added_tokens_are_encoded_fast_where_bytes_are_the_alphabet() {
 
 /// A character beside all kinds of others.
 fn beside_others(c: char) -> String {
-    format!("ab{c}cd 12{c}3 {c}{c}! \n{c}'s日{c} \u{301}{c}")
+    format!("b{c}c 1{c}2 {c}{c}!\n{c}'s日{c}")
 }
 
 #[test]
 fn every_character_has_the_ids_of_the_library() {
-    // Those that have no class are alike: one in many of the planes that are empty.
-    let step = if cfg!(unoptimised) { 61 } else { 1 };
-    let assigned = (0..0x3_2000_u32).chain(0xe_0000..0xe_0200);
-    let empty = (0x3_2000..=0x10_ffff).step_by(4_001);
-    let characters = assigned.step_by(step).chain(empty).filter_map(char::from_u32);
-    for text in characters.map(beside_others) {
-        for (name, tokenizer) in KNOWN.iter() {
+    // Which class a character has is one table for all tokenizers: each of them takes every eighth, of which another begins
+    // with the next one. So each character is compared once or twice.
+    let step = if cfg!(unoptimised) { 487 } else { 8 };
+    let assigned = |first: usize| (0..0x3_2000_u32).chain(0xe_0000..0xe_0200).skip(first).step_by(step);
+    let empty = || (0x3_2000..=0x10_ffff).step_by(40_009);
+    for (index, (name, tokenizer)) in KNOWN.iter().enumerate() {
+        for text in assigned(index % step).chain(empty()).filter_map(char::from_u32).map(beside_others) {
             assert_eq!(tokenizer.encode(&text, false).unwrap(), library(tokenizer, &text), "{name}: {text:?}");
         }
     }
