@@ -170,11 +170,12 @@ pub(crate) type SglangAlternatives = Vec<Option<Vec<SglangLogprob>>>;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SglangLogprobs {
     /// One entry for each token of the prompt from `logprob_start_len` on, the first of which has no log-prob.
-    #[schema(value_type = Vec<Vec<Object>>)]
+    #[schema(value_type = Vec<Vec<Object>>, required = false)]
     pub input_token_logprobs: Vec<SglangLogprob>,
     /// One entry for each sampled token.
-    #[schema(value_type = Vec<Vec<Object>>)]
+    #[schema(value_type = Vec<Vec<Object>>, required = false)]
     pub output_token_logprobs: Vec<SglangLogprob>,
+    #[schema(required = false)]
     pub output_token_logprobs_length: usize,
     /// With `top_logprobs_num`: the most probable tokens at each position of the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -199,10 +200,12 @@ pub(crate) struct SglangLogprobs {
 #[expect(clippy::struct_field_names, reason = "they are SGLang's")]
 pub(crate) struct SglangSamplingMask {
     /// For each token the ids that it was drawn from, ascending.
-    #[schema(value_type = Vec<Vec<TokenId>>)]
+    #[schema(value_type = Vec<Vec<TokenId>>, required = false)]
     pub output_token_sampling_mask: SamplingMask,
     /// The log-prob of each token among those.
+    #[schema(required = false)]
     pub output_token_sampling_logprobs: Vec<f32>,
+    #[schema(required = false)]
     pub output_token_sampling_mask_length: usize,
 }
 
