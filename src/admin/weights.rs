@@ -256,7 +256,7 @@ async fn weight_checker(State(admin): State<Shared>, RequiredFields(fields): Req
         }
         "compare" => {
             let Some(Value::Object(baseline)) = fields.get("baseline") else {
-                return Err(AdminError::field("body.baseline", "action='compare' requires a 'baseline' object"));
+                return Err(AdminError::bad("action='compare' requires a 'baseline' object"));
             };
             let (checksums, _) = checksums(&admin).await?;
             let differs = |name: &&String| {

@@ -238,7 +238,9 @@ async fn every_parameter_and_field_of_the_document_is_read() {
             body[name] = wrong(schema);
             let (status, answer) = call.ask(&server, "", &body.to_string()).await;
             let refused = (status.as_u16(), &answer["error"]["param"]);
-            assert_eq!(refused, (400, &json!(format!("body.{name}"))), "{} {body}: {answer}", call.path);
+            // vLLM names no field for this one, but in its sentence.
+            let param = if name == "baseline" { Value::Null } else { json!(format!("body.{name}")) };
+            assert_eq!(refused, (400, &param), "{} {body}: {answer}", call.path);
         }
     }
 }
