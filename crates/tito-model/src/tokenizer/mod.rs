@@ -18,6 +18,7 @@ mod normal;
 mod parts;
 mod pattern;
 mod sentence_piece_bpe;
+pub(crate) mod words;
 
 use std::{
     collections::{HashMap, HashSet},

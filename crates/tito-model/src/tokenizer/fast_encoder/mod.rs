@@ -10,7 +10,10 @@ mod tests;
 use serde_json::Value;
 use tokenizers::{Model, NormalizedString, Normalizer, OffsetType, PreTokenizedString, PreTokenizer};
 
-use super::{AddedToken, byte_level};
+use super::{
+    AddedToken, byte_level,
+    words::{GPT_4O, LLAMA3, QWEN2, QWEN3_5, TEKKEN},
+};
 use crate::{TokenId, files};
 
 /// From here on, `fastokens` encodes on threads of its own, beside those that compute.
@@ -18,17 +21,6 @@ const MOST_BYTES: usize = 1 << 16;
 
 /// GPT-2's words, which its own pre-tokenizer has built in.
 const BYTE_LEVEL: &str = "ByteLevel";
-/// Llama 3's and GPT-4's.
-const CL100K: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Qwen 2's and Qwen 3's.
-const QWEN2: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Qwen 3.5's.
-const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// GPT-4o's and gpt-oss'.
-const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Mistral's since Nemo.
-const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// The three of DeepSeek V3, one after the other.
 const DEEPSEEK_V3: [&str; 3] = [
     r"\p{N}{1,3}",
@@ -40,7 +32,7 @@ const DIGITS: &str = "Digits";
 
 /// How texts are cut into words, step by step, by those byte-level tokenizers that are known.
 const BYTE_LEVEL_WORDS: [&[&str]; 8] =
-    [&[BYTE_LEVEL], &[DIGITS, BYTE_LEVEL], &[CL100K], &[QWEN2], &[QWEN35], &[O200K], &[TEKKEN], &DEEPSEEK_V3];
+    [&[BYTE_LEVEL], &[DIGITS, BYTE_LEVEL], &[LLAMA3], &[QWEN2], &[QWEN3_5], &[GPT_4O], &[TEKKEN], &DEEPSEEK_V3];
 
 /// Texts whose ids are compared when a tokenizer is loaded.
 const TRIALS: [&str; 6] = [

@@ -24,7 +24,7 @@ static KNOWN: LazyLock<Vec<(String, Tokenizer)>> = LazyLock::new(|| {
     };
     let known = BYTE_LEVEL_WORDS.iter().map(definition);
     let composed = with(split_by(&[QWEN2]), "normalizer", json!({"type": "NFC"}));
-    let mut whole_words = split_by(&[CL100K]);
+    let mut whole_words = split_by(&[LLAMA3]);
     whole_words["model"]["ignore_merges"] = json!(true);
     let known = known.chain([composed, whole_words, incomplete(), gemma()]);
     known.enumerate().map(|(index, definition)| (format!("tokenizer {index}"), load(&definition))).collect()
@@ -71,7 +71,7 @@ fn tokenizers_with_other_parts_are_left_to_the_library() {
         suffixed,
         without_bytes,
         split_by(&[r"\w+|\s+|[^\w\s]+"]),
-        split_by(&[QWEN2, CL100K]),
+        split_by(&[QWEN2, LLAMA3]),
         with(tiny(), "pre_tokenizer", prefixed),
         with(tiny(), "normalizer", json!({"type": "NFD"})),
         with(tiny(), "normalizer", json!({"type": "Lowercase"})),
