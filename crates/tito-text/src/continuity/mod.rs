@@ -9,11 +9,13 @@
 //! has both lists, as NVIDIA Dynamo's wrapper has it (NeMo-RL cuts at the last assistant message and loses the turns in
 //! between); ids on other roles are not ids of a generation and are ignored; one list without the other is an error.
 
+mod answered;
 mod carriers;
 mod fingerprint;
 mod memory;
 mod recall;
 mod record;
+mod texts;
 mod verdict;
 
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use std::sync::Arc;
 pub use carriers::{Carriers, known_prefix};
 pub use memory::MemoryBounds;
 pub use record::Recorder;
+pub use texts::{TextRecorder, TextScope};
 pub use verdict::{Gap, MatchedBy, Outcome, Source, Verdict, Warning};
 
 use crate::{
