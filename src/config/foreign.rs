@@ -136,6 +136,8 @@ mod tests {
         for line in [
             "serve --tensor-parallel-size 1 --quantization-config {} --kv-cache-dtype auto --lora-dtype auto --task generate",
             "serve --scheduling-policy fcfs --load-format auto --hf-overrides {} --worker-extension-cls=",
+            "serve --mamba-cache-dtype auto --mamba-ssm-cache-dtype float32 --no-enable-mamba-cache-stochastic-rounding",
+            "serve --no-guided-decoding-disable-any-whitespace",
             "serve --device-ids 0 --max-num-queued-tokens None --per-request-spec-decode-metrics none --no-enable-fault-tolerance",
         ] {
             assert_eq!(judged(line), Ok(None), "{line}");
@@ -150,6 +152,20 @@ mod tests {
             ("serve --weight-transfer-config {\"backend\":\"nccl\"}", "--enable-lora"),
             ("serve --kv-events-config {\"enable_kv_cache_events\":true}", "no events of the cache are published"),
             ("serve --kv-transfer-config {\"kv_connector\":\"a\"}", "keys and values stay in the process"),
+            (
+                "serve --mamba-cache-dtype float16",
+                "kept in float32, and nothing of them is rounded; leave it out, or say float32",
+            ),
+            ("serve --mamba-ssm-cache-dtype bfloat16", "recurrent states are kept in float32"),
+            ("serve --enable-mamba-cache-stochastic-rounding", "recurrent states are kept in float32"),
+            (
+                "serve --guided-decoding-disable-any-whitespace",
+                "say --structured-outputs-config.disable_any_whitespace=true",
+            ),
+            (
+                "serve --guided-decoding-disable-additional-properties",
+                "say --structured-outputs-config.disable_additional_properties=true",
+            ),
             ("serve --otlp-traces-endpoint http://a:4317", "no traces are sent"),
             ("serve --collect-detailed-traces all", "no traces are sent"),
             ("serve --max-num-queued-tokens 1000", "say --max-num-queued-reqs"),

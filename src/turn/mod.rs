@@ -38,6 +38,7 @@ use time::UtcOffset;
 pub use capture::Capture;
 pub use client::{Client, Identity};
 pub use compiler::StructuredOutputCompiler;
+pub use encode::{EncodedPrompt, PromptText};
 pub use error::TurnError;
 pub use inspection::{Drift, Inspection, Origin, OriginSpan};
 pub use offsets::WholePrompt;

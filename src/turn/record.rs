@@ -7,7 +7,7 @@ use futures::{Stream, TryStreamExt};
 use crate::{
     TokenId,
     chat::{self, Content, ContentPart, Message},
-    continuity::Recorder,
+    continuity::{Recorder, TextRecorder},
     generation::{Delta, Event, WeightSpans},
     json::Object,
     parser::ToolCall,
@@ -81,22 +81,42 @@ impl Answer {
     }
 }
 
+/// What remembers the answers to a prompt.
+#[derive(Debug, Clone)]
+pub(super) enum Remembering {
+    /// As a message of a conversation, in the form in which the client has its text.
+    Message(Arc<Recorder>, TextForm),
+    /// As the text that goes on from the prompt's.
+    Text(Arc<TextRecorder>),
+}
+
+impl Remembering {
+    fn remember(&self, answer: Answer) {
+        match self {
+            Self::Message(recorder, form) => {
+                let weights = answer.weights.latest();
+                let (message, token_ids) = answer.into_message(*form);
+                recorder.remember(message, &token_ids, weights);
+            }
+            Self::Text(recorder) => recorder.remember(&answer.text, &answer.token_ids),
+        }
+    }
+}
+
 /// Passes on the events of several answers, each of which is remembered before its last event goes out. `recorders` has
 /// one entry for each answer, `None` where it is not to be remembered.
 pub(super) fn recorded<E>(
     events: impl Stream<Item = Result<(usize, Event), E>>,
-    recorders: Vec<(Option<Arc<Recorder>>, TextForm)>,
+    recorders: Vec<Option<Remembering>>,
 ) -> impl Stream<Item = Result<(usize, Event), E>> {
     let mut answers: Vec<Answer> = std::iter::repeat_with(Answer::default).take(recorders.len()).collect();
     events.inspect_ok(move |(index, event)| {
-        let (Some(recorder), form) = &recorders[*index] else { return };
+        let Some(recorder) = &recorders[*index] else { return };
         let Event::Delta(delta) = event else { return };
         let answer = &mut answers[*index];
         answer.push(delta);
         if delta.finish.is_some() {
-            let weights = answer.weights.latest();
-            let (message, token_ids) = std::mem::take(answer).into_message(*form);
-            recorder.remember(message, &token_ids, weights);
+            recorder.remember(std::mem::take(answer));
         }
     })
 }

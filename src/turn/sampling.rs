@@ -20,6 +20,8 @@ pub struct Sampling {
     params: ValidSamplingParams,
     /// The constraint on the output, which is not compiled yet.
     constraint: Option<Constraint>,
+    /// Who put the constraint on the output.
+    demanded_by: DemandedBy,
     /// The constraint that was compiled, and after which tokens it begins.
     compiled: Option<(Arc<Constraint>, Option<ReasoningEnd>)>,
     /// The number of sequences to generate.
@@ -50,12 +52,22 @@ pub struct Sampling {
     pub routes: RouteWishes,
 }
 
+/// Who puts a constraint on an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DemandedBy {
+    /// The form that a request demands, alone.
+    Form,
+    /// Calls, and beside them perhaps a form.
+    Calls,
+}
+
 impl Sampling {
     /// Makes the sampling of one sequence with these parameters, the settings of `policy` and no constraint.
     pub fn new(params: ValidSamplingParams, policy: &SamplingPolicy) -> Self {
         Self {
             params,
             constraint: None,
+            demanded_by: DemandedBy::Form,
             compiled: None,
             n: 1,
             max_tokens: None,
@@ -93,9 +105,20 @@ impl Sampling {
         self.constraint = Some(constraint);
     }
 
-    /// Whether there is a constraint on the output already.
-    pub fn demands(&self) -> bool {
-        self.constraint.is_some()
+    /// Sets the constraint that calls put on the output, instead of any earlier one.
+    pub fn demand_calls(&mut self, constraint: Constraint) {
+        self.demand(constraint);
+        self.demanded_by = DemandedBy::Calls;
+    }
+
+    /// Whether calls put a constraint on the output.
+    pub fn holds_calls(&self) -> bool {
+        self.demanded_by == DemandedBy::Calls
+    }
+
+    /// The constraint on the output, before it is compiled.
+    pub fn constraint(&self) -> Option<&Constraint> {
+        self.constraint.as_ref()
     }
 
     /// Takes the constraint on the output, to be compiled.

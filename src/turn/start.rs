@@ -5,12 +5,15 @@ use std::sync::Arc;
 use futures::stream::BoxStream;
 
 use super::{
-    Client, PromptRequest, Prompted, Sampling, TextForm, TurnError, Turns, capture::captured, client::party, in_flight,
-    record::recorded,
+    Client, PromptRequest, Prompted, Sampling, TextForm, TurnError, Turns,
+    capture::captured,
+    client::party,
+    in_flight,
+    record::{Remembering, recorded},
 };
 use crate::{
     TokenId,
-    continuity::Recorder,
+    continuity::TextRecorder,
     engine::{EngineError, ValidSamplingParams},
     generation::{Event, GenerationRequest},
     trajectory::Generation,
@@ -51,6 +54,8 @@ pub struct NamedPrompt {
     pub token_ids: Arc<[TokenId]>,
     /// The ids by which its sequences can be aborted.
     pub names: Vec<Arc<str>>,
+    /// Remembers the answers, if the prompt came as a text.
+    pub recorder: Option<Arc<TextRecorder>>,
 }
 
 /// The client and the session that ask for sequences.
@@ -65,8 +70,7 @@ pub struct Asker<'a> {
 /// A turn that can be served: nothing is sampled yet, and nothing more is checked.
 pub struct Prepared {
     request: GenerationRequest,
-    recorder: Option<Recorder>,
-    form: TextForm,
+    recorder: Option<Remembering>,
     /// The turn to be captured, where that is asked for.
     turn: Option<Box<Generation>>,
 }
@@ -112,12 +116,12 @@ impl Turns {
         if let (Some(turn), Some(said)) = (&mut prepared.turn, prompt.said.take()) {
             said.tell(turn, &prompt.verdict);
         }
-        let prepared = Prepared { recorder: prompt.recorder.take(), form, ..prepared };
+        let recorder = prompt.recorder.take().map(|recorder| Remembering::Message(Arc::new(recorder), form));
+        let prepared = Prepared { recorder, ..prepared };
         Ok(PreparedTurn { prepared, prompt, sampling })
     }
 
-    /// Does the same for a prompt in ids. Its answers are not remembered, because nobody could continue them without
-    /// ids. The size of the answer is not checked.
+    /// Does the same for a prompt in ids. Its answers are not remembered here, because they end no conversation. The size of the answer is not checked.
     ///
     /// # Errors
     ///
@@ -158,7 +162,7 @@ impl Turns {
         };
         let demand = || sampling.demand_with(budget);
         let turn = self.capture.as_ref().map(|capture| Box::new(capture.begun(&request, asker.session, demand)));
-        Ok(Prepared { request, recorder: None, form: TextForm::Whole, turn })
+        Ok(Prepared { request, recorder: None, turn })
     }
 
     /// Does the same for all prompts of one answer, and checks its size before.
@@ -177,8 +181,9 @@ impl Turns {
             self.check_answer_size(sampling, prompts.iter().map(|prompt| prompt.token_ids.len()))?;
         }
         let mut prepared = Vec::with_capacity(prompts.len());
-        for NamedPrompt { token_ids, names } in prompts {
-            prepared.push(self.prepare_ids(asker, &token_ids, sampling, names).await?);
+        for NamedPrompt { token_ids, names, recorder } in prompts {
+            let ready = self.prepare_ids(asker, &token_ids, sampling, names).await?;
+            prepared.push(Prepared { recorder: recorder.map(Remembering::Text), ..ready });
         }
         Ok(prepared)
     }
@@ -188,13 +193,12 @@ impl Turns {
     /// where that is asked for captured, before its last event goes out.
     pub fn start(&self, prepared: impl IntoIterator<Item = Prepared>) -> Events {
         let (mut requests, mut recorders, mut turns) = (Vec::new(), Vec::new(), Vec::new());
-        for Prepared { mut request, recorder, form, turn } in prepared {
+        for Prepared { mut request, recorder, turn } in prepared {
             self.generator.seed(&mut request);
             if let (Some(capture), Some(turn)) = (&self.capture, turn) {
                 turns.extend(capture.turns(&turn, &request));
             }
-            let recorder = recorder.map(Arc::new);
-            recorders.extend(std::iter::repeat_n((recorder, form), request.sequences));
+            recorders.extend(std::iter::repeat_n(recorder, request.sequences));
             requests.push(request);
         }
         let events = recorded(self.generator.generate_all(requests), recorders);

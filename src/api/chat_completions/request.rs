@@ -110,9 +110,7 @@ fn sampling(
 ) -> Result<Sampling, ApiError> {
     let tokenizer = api.turns.tokenizer();
     let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.turns.policies.sampling, tokenizer)?;
-    if let Some(constraint) = tools.constraint(&sampling, tokenizer)? {
-        sampling.demand(constraint);
-    }
+    tools.constrain(&mut sampling, tokenizer)?;
     sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);
     Ok(sampling)
 }

@@ -63,14 +63,19 @@ pub(super) async fn complete(api: Arc<Api>, caller: Caller, request: CompletionR
     let (choices, delivery, stream_interval) =
         (turn.prompts.len() * turn.sampling.n, turn.delivery, turn.stream_interval);
     let events = api.turns.start(prepared).map_err(ApiError::from);
+    let continuity = turn.continuity();
     let envelope = CompletionEnvelope::new(Arc::clone(&api), turn);
-    match delivery {
-        AnswerDelivery::Json => Ok(Json(envelope.answer(&collect(events, choices).await?)?).into_response()),
+    let response = match delivery {
+        AnswerDelivery::Json => Json(envelope.answer(&collect(events, choices).await?)?).into_response(),
         AnswerDelivery::Stream { include_usage, continuous_usage } => {
             let events = batched(events, stream_interval, choices);
-            Ok(sse::respond(events, CompletionChunks::new(envelope, include_usage, continuous_usage)))
+            sse::respond(events, CompletionChunks::new(envelope, include_usage, continuous_usage))
         }
-    }
+    };
+    Ok(match continuity {
+        Some(continuity) => continuity.announce(response),
+        None => response,
+    })
 }
 
 /// Each prompt has an id of its own, as in vLLM.
@@ -78,6 +83,7 @@ fn named_prompts(turn: &CompletionTurn) -> Vec<NamedPrompt> {
     let named = |(index, prompt): (usize, &Prompt)| NamedPrompt {
         token_ids: Arc::clone(&prompt.token_ids),
         names: vec![turn.id.as_str().into(), format!("{}-{index}", turn.id).into()],
+        recorder: prompt.recorder.clone(),
     };
     turn.prompts.iter().enumerate().map(named).collect()
 }

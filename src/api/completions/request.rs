@@ -13,11 +13,11 @@ use crate::{
         },
         http::caller::Caller,
     },
+    continuity::{TextRecorder, TextScope, Verdict},
     sampling::Logprobs,
-    tokenizer::Extent,
-    turn::{Sampling, Truncation},
+    turn::{EncodedPrompt, PromptText, Sampling, Truncation},
     wire::{
-        answer::output::ShownAlternatives,
+        answer::{output::ShownAlternatives, token_continuity::TokenContinuity},
         completions::{
             rules::no_prompt,
             types::{CompletionRequest, PromptInput},
@@ -37,6 +37,10 @@ pub(in crate::api) struct Prompt {
     pub(in crate::api) token_ids: Arc<[TokenId]>,
     /// The text that is repeated, with `echo`.
     pub(in crate::api) text: Option<String>,
+    /// What became of the ids of the answer that it goes on from; `None` if it is not to be continued.
+    pub(in crate::api) verdict: Option<Verdict>,
+    /// Remembers the answers to a text.
+    pub(in crate::api) recorder: Option<Arc<TextRecorder>>,
 }
 
 /// A valid request.
@@ -104,13 +108,26 @@ impl CompletionTurn {
         sampling.adapter = adapter;
         sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);
         let truncation = wanted.truncation;
-        let prompts = prompts(request.prompt, wanted, api).await?;
+        let scope = TextScope {
+            salt: caller.client.salt(sampling.cache_salt.as_ref()),
+            adapter: sampling.adapter.as_ref().map(|adapter| Arc::clone(adapter.name())),
+            session: session.clone(),
+        };
+        let prompts = prompts(request.prompt, wanted, &scope, api).await?;
         if sampling.routes.given.is_some() && prompts.len() > 1 {
             let message = format!("`routed_experts` is for a single prompt, got {}", prompts.len());
             return Err(ApiError::refused(routed_experts::FIELD, message, None));
         }
         let logprobs = shown;
         Ok(Self { id, session, prompts, truncation, sampling, logprobs, delivery, stream_interval, echo, prompt_only })
+    }
+}
+
+impl CompletionTurn {
+    /// Returns what became of the ids of earlier answers: the worst of the verdicts on its prompts.
+    pub(in crate::api) fn continuity(&self) -> Option<TokenContinuity> {
+        let verdicts = self.prompts.iter().filter_map(|prompt| prompt.verdict.as_ref());
+        verdicts.max_by_key(|verdict| verdict.badness()).map(TokenContinuity::from)
     }
 }
 
@@ -163,25 +180,30 @@ struct PromptForms {
     truncation: Option<Truncation>,
 }
 
-async fn prompts(input: Option<PromptInput>, wanted: PromptForms, api: &Arc<Api>) -> Result<Vec<Prompt>, ApiError> {
+async fn prompts(
+    input: Option<PromptInput>,
+    wanted: PromptForms,
+    scope: &TextScope,
+    api: &Arc<Api>,
+) -> Result<Vec<Prompt>, ApiError> {
     let empty = no_prompt;
     let mut prompts = Vec::new();
     match input {
         None => return Err(empty()),
         Some(PromptInput::Text(text)) if text.is_empty() => return Err(empty()),
-        Some(PromptInput::Text(text)) => prompts.push(of_text(text, wanted, api).await?),
+        Some(PromptInput::Text(text)) => prompts.push(of_text(text, wanted, scope, api).await?),
         Some(PromptInput::Texts(texts)) => {
             for text in texts {
-                prompts.push(of_text(text, wanted, api).await?);
+                prompts.push(of_text(text, wanted, scope, api).await?);
             }
         }
         Some(PromptInput::Ids(ids)) if ids.is_empty() => {
             return Err(ApiError::invalid_request("You must pass at least one prompt"));
         }
-        Some(PromptInput::Ids(ids)) => prompts.push(of_ids(ids, wanted, api)?),
+        Some(PromptInput::Ids(ids)) => prompts.push(of_ids(ids, wanted, scope, api)?),
         Some(PromptInput::IdLists(lists)) => {
             for ids in lists {
-                prompts.push(of_ids(ids, wanted, api)?);
+                prompts.push(of_ids(ids, wanted, scope, api)?);
             }
         }
     }
@@ -201,18 +223,15 @@ fn count(input: Option<&PromptInput>) -> usize {
     }
 }
 
-async fn of_text(text: String, wanted: PromptForms, api: &Arc<Api>) -> Result<Prompt, ApiError> {
-    let kept = wanted.text.then(|| text.clone());
-    let extent = wanted.truncation.map_or(Extent::AtMost(api.turns.max_model_len), Truncation::extent);
-    let mut token_ids = api.turns.encode(text, wanted.add_special_tokens, extent).await?;
-    if let Some(truncation) = wanted.truncation {
-        token_ids = truncation.of_encoded(token_ids, wanted.add_special_tokens, api.turns.tokenizer())?;
-    }
+async fn of_text(text: String, wanted: PromptForms, scope: &TextScope, api: &Arc<Api>) -> Result<Prompt, ApiError> {
+    let PromptForms { add_special_tokens, truncation, .. } = wanted;
+    let prompt = PromptText { text, add_special_tokens, truncation, scope: scope.clone() };
+    let EncodedPrompt { text, token_ids, verdict, recorder } = api.turns.prompt_text_into_ids(prompt).await?;
     // As in vLLM, the whole text is repeated, however much of it was cut off.
-    Ok(Prompt { token_ids: token_ids.into(), text: kept })
+    Ok(Prompt { token_ids, text: wanted.text.then_some(text), verdict: Some(verdict), recorder })
 }
 
-fn of_ids(mut ids: Vec<TokenId>, wanted: PromptForms, api: &Api) -> Result<Prompt, ApiError> {
+fn of_ids(mut ids: Vec<TokenId>, wanted: PromptForms, scope: &TextScope, api: &Api) -> Result<Prompt, ApiError> {
     if let Some(truncation) = wanted.truncation {
         ids = truncation.of_ids(ids);
     }
@@ -221,5 +240,6 @@ fn of_ids(mut ids: Vec<TokenId>, wanted: PromptForms, api: &Api) -> Result<Promp
     }
     api.turns.check_given(&ids)?;
     let text = if wanted.text { Some(api.turns.tokenizer().decode(&ids, false)?) } else { None };
-    Ok(Prompt { token_ids: ids.into(), text })
+    let verdict = Verdict::of_given(ids.len(), scope.adapter.clone());
+    Ok(Prompt { token_ids: ids.into(), text, verdict: Some(verdict), recorder: None })
 }

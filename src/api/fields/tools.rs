@@ -5,7 +5,7 @@ use crate::{
     chat::FunctionTool,
     json::Value,
     parser::{ForcedCall, ToolFormat},
-    structured::{Constraint, Forceable},
+    structured::Forceable,
     tokenizer::Tokenizer,
     turn::{Sampling, ToolPolicy, ToolStrictLevel},
     wire::{
@@ -50,26 +50,41 @@ pub(in crate::api) struct ToolUse {
     pub(in crate::api) format: Option<ToolFormat>,
     /// What arguments of calls are not held to, though the request asks for it: tools, and keywords of their schemas.
     pub(in crate::api) unforced: Vec<String>,
-    /// Whether only the server's `--tool-strict-level` asks for a constraint, and nothing in the request.
-    held_by_server: bool,
+    /// Whether a tool of the request is `strict`, so that not only the server's `--tool-strict-level` holds calls.
+    asks_strict: bool,
 }
 
 impl ToolUse {
-    /// What calls demand of an answer that is sampled in this way; `None` where they demand nothing.
+    /// Has the answer keep to what calls demand of it.
     ///
-    /// A form of the answer that the request asks for comes before what only the server asks for: no call has that form.
-    pub(in crate::api) fn constraint(
-        &self,
-        sampling: &Sampling,
-        tokenizer: &Tokenizer,
-    ) -> Result<Option<Constraint>, ApiError> {
-        match &self.format {
-            Some(_) if self.held_by_server && sampling.demands() => Ok(None),
-            Some(format) => Ok(format.constraint(&|token| tokenizer.id_of(token).is_some())?),
-            None => Ok(None),
+    /// A form that the request demands is one of the text, and a call is no text: an answer that has to call has no text,
+    /// and one that may call is either calls or text of this form. That is vLLM's rule, in every dialect. A form beside
+    /// which no strict call can be told is refused.
+    pub(in crate::api) fn constrain(&self, sampling: &mut Sampling, tokenizer: &Tokenizer) -> Result<(), ApiError> {
+        let Some(format) = &self.format else { return Ok(()) };
+        let has_token = |token: &str| tokenizer.id_of(token).is_some();
+        let form = if self.choice.is_forced() { None } else { sampling.constraint() };
+        let Some(form) = form else {
+            if let Some(calls) = format.constraint(&has_token)? {
+                sampling.demand_calls(calls);
+            }
+            return Ok(());
+        };
+        match format.constraint_or(form, &has_token)? {
+            Some(either) if either == *form => {}
+            Some(either) => sampling.demand_calls(either),
+            // The request gets what it asked for before what only the server asks for: no call is free.
+            None if !self.asks_strict => {}
+            None => return Err(ApiError::invalid("tools", TWO_FORMS)),
         }
+        Ok(())
     }
 }
+
+/// Why a strict call cannot stand beside a form of the answer.
+const TWO_FORMS: &str = "a tool in `tools` is `strict`, and the answer has a form (`response_format`, \
+                         `structured_outputs`, `text.format` or `output_config.format`) that no grammar can tell from its \
+                         calls: leave out one of them, or demand the form by a JSON schema";
 
 fn invalid<T>(message: impl Into<Sentence>) -> Result<T, ApiError> {
     Err(ApiError::refused("tool_choice", message, None))
@@ -87,7 +102,7 @@ impl ToolFields<'_> {
         let may = policy.auto || choice.is_forced();
         let parser = match (&choice, policy.parser.filter(|_| may)) {
             (ToolChoice::None, _) => {
-                return Ok(ToolUse { choice, format: None, unforced: Vec::new(), held_by_server: false });
+                return Ok(ToolUse { choice, format: None, unforced: Vec::new(), asks_strict: false });
             }
             (_, Some(parser)) => parser,
             (ToolChoice::Auto, None) => {
@@ -110,8 +125,7 @@ impl ToolFields<'_> {
         let mut unforced = Vec::new();
         let level = policy.strict_level;
         let tools = self.tools.unwrap_or_default();
-        let held_by_server =
-            level > ToolStrictLevel::Auto && forced.is_none() && tools.iter().all(|tool| tool.strict != Some(true));
+        let asks_strict = tools.iter().any(|tool| tool.strict == Some(true));
         let tools = tools.iter().map(|tool| constrained_tool(tool, is_held(tool, &choice, level), &mut unforced));
         let format = ToolFormat {
             parser,
@@ -123,7 +137,7 @@ impl ToolFields<'_> {
         if !unforced.is_empty() {
             tracing::debug!(?unforced, "the arguments of calls are not held to all of their schemas");
         }
-        Ok(ToolUse { choice, format: Some(format), unforced, held_by_server })
+        Ok(ToolUse { choice, format: Some(format), unforced, asks_strict })
     }
 
     fn choice(&self) -> Result<ToolChoice, ApiError> {

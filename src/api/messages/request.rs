@@ -50,14 +50,10 @@ impl MessagesTurn {
         let mut sampling = sampling(&mut request, api)?;
         sampling.adapter = adapter;
         let used = tool_use(&request, tools.as_deref(), api)?;
-        let constraint = used.constraint(&sampling, api.turns.tokenizer())?;
+        used.constrain(&mut sampling, api.turns.tokenizer())?;
         let ToolUse { choice, format, unforced, .. } = used;
         for what in unforced {
             notices.leave_unforced(what);
-        }
-        if let Some(constraint) = constraint {
-            refuse_two_forms(&mut sampling, &choice)?;
-            sampling.demand(constraint);
         }
         let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
         let truncation = request.sampling.truncation(api.turns.max_model_len, request.max_tokens)?;
@@ -90,23 +86,6 @@ pub(super) async fn counted_turn(
     // The prompt has to leave room for an answer of one token.
     request.max_tokens.get_or_insert(1);
     MessagesTurn::new(request, caller, api).await
-}
-
-/// Refuses a constraint on an answer whose calls are constrained already.
-fn refuse_two_forms(sampling: &mut Sampling, choice: &ToolChoice) -> Result<(), ApiError> {
-    if sampling.take_constraint().is_none() {
-        return Ok(());
-    }
-    let (param, cause) = if choice.is_forced() {
-        ("tool_choice", "`tool_choice` demands a call")
-    } else {
-        ("tools", "a tool in `tools` is `strict`")
-    };
-    let message = format!(
-        "{cause}, and `output_config.format` (or `output_format`, `structured_outputs`, `response_format`) demands \
-         another form of the answer: both cannot hold"
-    );
-    Err(ApiError::invalid(param, message))
 }
 
 /// Collects the fields that decide the prompt.
@@ -201,8 +180,7 @@ fn sampling(request: &mut MessagesRequest, api: &Api) -> Result<Sampling, ApiErr
         return Err(ApiError::invalid("prompt_logprobs", "`prompt_logprobs` have no place in a message"));
     }
     if let Some(schema) = output_schema(request)? {
-        if let Some(other) = sampling.take_constraint() {
-            drop(other);
+        if sampling.constraint().is_some() {
             let message = "`output_config.format` is the form of the answer: send no other";
             return Err(ApiError::invalid("output_config.format", message));
         }

@@ -245,7 +245,7 @@ fn sampling(request: &mut ResponsesRequest, tools: &mut Tools, api: &Api) -> Res
     if let Some(format) = request.text.as_ref().and_then(|text| text.format.as_ref())
         && let Some(constraint) = text_constraint(format)?
     {
-        if sampling.demands() {
+        if sampling.constraint().is_some() {
             let message = "Cannot specify both structured_outputs and text.format";
             return Err(ApiError::invalid_request(message));
         }
@@ -253,17 +253,7 @@ fn sampling(request: &mut ResponsesRequest, tools: &mut Tools, api: &Api) -> Res
     }
     let used = tools.resolve(request.tool_choice.as_ref(), request.parallel_tool_calls, api.turns.policies.tools)?;
     used.unforced.iter().for_each(|what| tools.notices.leave_unforced(what.clone()));
-    match used.constraint(&sampling, tokenizer)? {
-        Some(_) if sampling.demands() && used.choice.is_forced() => {
-            let message = "an answer cannot be both the call that `tool_choice` demands and what `text.format` or \
-                           `structured_outputs` demands";
-            return Err(ApiError::invalid("tool_choice", message));
-        }
-        // As in vLLM, an answer with another constraint has no calls.
-        Some(_) if sampling.demands() => {}
-        Some(calls) => sampling.demand(calls),
-        None => {}
-    }
+    used.constrain(&mut sampling, tokenizer)?;
     Ok((sampling, used.format))
 }
 

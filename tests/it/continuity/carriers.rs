@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tito::TokenId;
 
 use super::ids;
-use crate::it::app::{IM_END, TestApp};
+use crate::it::app::{Answer, IM_END, TestApp};
 
 const CHAT: &str = "/v1/chat/completions";
 const TOKENS: &str = "/v1/chat/completions/tokens";
@@ -209,4 +209,56 @@ async fn ids_that_are_remembered_need_no_index() {
     let tokens = ids(&answer["tokens"]);
     assert!(tokens.starts_with(&known));
     assert_eq!(tokens.iter().filter(|&&id| id == IM_END).count(), 5);
+}
+
+/// The header's warnings of an answer; `None` if it was refused.
+fn warned(answer: &Answer) -> Option<String> {
+    if answer.status == 400 {
+        return None;
+    }
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let header = answer.headers["x-token-continuity"].to_str().unwrap();
+    assert!(header.starts_with("required_prefix; "), "{header}");
+    Some(header.split("warnings=").nth(1).unwrap_or_default().to_owned())
+}
+
+/// Ids that end within an answer are what an answer has that was cut off. Whether this one was, only its text or the
+/// server's memory can tell.
+#[tokio::test]
+async fn a_required_prefix_that_ends_within_an_answer_is_told_or_refused() {
+    // How many of the last ids are missing, and what is told of the only answer, with and without memory; then whether
+    // the ids of the second of two answers are refused.
+    let cases = [
+        (0, "", "", false),
+        // Only the end of the turn, which the template writes.
+        (1, "cache_conflict", "", false),
+        (5, "cache_conflict,message_edited", "message_edited", true),
+    ];
+    for remembers in [true, false] {
+        for strict in [false, true] {
+            let app = TestApp::new().says("a long answer").continuity(|policy| {
+                policy.strict = strict;
+                policy.memory = policy.memory.filter(|_| remembers);
+            });
+            let tracked = conversation(&app).await;
+            for (cut, remembered, otherwise, is_refused) in cases {
+                for end in [1, 3] {
+                    let strip = |message: &Value| json!({"role": message["role"], "content": message["content"]});
+                    let mut messages: Vec<Value> = tracked[..=end].iter().map(strip).collect();
+                    messages.push(user("so?"));
+                    let known = known(&tracked[end]);
+                    let known = &known[..known.len() - cut];
+                    let told = if remembers { remembered } else { otherwise };
+                    let refused = (strict && !told.is_empty()) || (end == 3 && is_refused);
+                    let expected = (!refused).then(|| told.to_owned());
+                    for (path, list) in [(CHAT, "messages"), ("/v1/responses", "input"), ("/tokenize", "messages")] {
+                        let body = json!({list: messages, "required_prefix_token_ids": known});
+                        let answer = app.post(path, body).await;
+                        let case = format!("{path}, -{cut}, turn {end}, remembers: {remembers}, strict: {strict}");
+                        assert_eq!(warned(&answer), expected, "{case}: {}", answer.text);
+                    }
+                }
+            }
+        }
+    }
 }

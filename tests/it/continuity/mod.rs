@@ -30,6 +30,8 @@ mod required;
 mod shapes;
 /// The proof on a short conversation, and what it must not prove.
 mod short;
+/// Prompts that are texts.
+mod texts;
 /// What becomes of one conversation, here and elsewhere.
 mod verdicts;
 

@@ -270,7 +270,6 @@ async fn what_was_cached_is_left_out_where_it_is_not_known_or_not_to_be_told() {
 #[tokio::test]
 async fn what_is_refused_for_an_answer_is_refused_for_its_count_in_the_same_words() {
     let app = spelled(&["</think>hello"]);
-    let forced = json!({ "tools": tools(), "tool_choice": { "type": "any" } });
     let format = |schema: Value| json!({ "type": "json_schema", "schema": schema });
     let refused = [
         json!({ "output_config": { "effort": "none" } }),
@@ -280,7 +279,6 @@ async fn what_is_refused_for_an_answer_is_refused_for_its_count_in_the_same_word
         json!({ "output_config": { "format": format(json!({ "type": "wrong" })) } }),
         json!({ "output_config": { "format": format(json!({})) }, "output_format": format(json!({})) }),
         json!({ "output_format": { "type": "json_schema" } }),
-        with(forced, &json!({ "output_config": { "format": format(json!({ "type": "object" })) } })),
         json!({ "thinking": { "type": "enabled" } }),
         json!({ "thinking": { "type": "enabled", "budget_tokens": 400 } }),
         json!({ "tool_choice": { "type": "tool" }, "tools": tools() }),

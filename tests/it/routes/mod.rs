@@ -13,6 +13,7 @@ mod coding_agents;
 mod completions;
 mod derender;
 mod dialects;
+mod forms_beside_calls;
 mod generate;
 mod generated_messages;
 mod harmony;

@@ -426,8 +426,8 @@ async fn a_servers_strict_level_is_named_where_it_cannot_hold_and_gives_way_to_a
     };
     let answer = app.post(CHAT, more(json!({}))).await;
     assert_eq!(answer.headers["x-unforced-tools"], "f: format \"password\", f: uniqueItems", "{}", answer.text);
-    // A call has no such form, so no call is free.
-    let form = json!({ "structured_outputs": { "choice": ["a", "b"] } });
+    // A grammar cannot be told from a call, so no call is free.
+    let form = json!({ "structured_outputs": { "grammar": "root ::= \"a\" | \"b\"" } });
     let choice = app.post(CHAT, more(form.clone())).await.ok()["choices"][0].take();
     assert!(["a", "b"].contains(&said(&choice)), "{choice}");
     let mut body = more(form.clone());

@@ -53,6 +53,30 @@ impl Fingerprint {
     }
 }
 
+/// The hash of a text as it grows.
+#[derive(Debug, Clone)]
+pub(super) struct TextDigest(blake3::Hasher);
+
+impl TextDigest {
+    /// The hash of no text yet; the same text under another salt, or in another session, has another one.
+    pub(super) fn new(salt: Fingerprint, session: Option<&str>) -> Self {
+        let mut digest = Digest::new(b"prompt as text");
+        digest.fingerprint(salt);
+        digest.some(session, Digest::text);
+        Self(digest.0)
+    }
+
+    /// The hash once these bytes are added to the text.
+    pub(super) fn with(mut self, bytes: &[u8]) -> Self {
+        self.0.update(bytes);
+        self
+    }
+
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        Fingerprint(*self.0.finalize().as_bytes())
+    }
+}
+
 /// The fingerprints of one request's conversation.
 #[derive(Debug, Clone)]
 pub(super) struct Fingerprints {

@@ -9,7 +9,10 @@ use std::{sync::Arc, time::Duration};
 use metrics::{Counter, counter, gauge};
 use moka::{notification::RemovalCause, policy::EvictionPolicy, sync::Cache};
 
-use super::fingerprint::Fingerprint;
+use super::{
+    answered::{Answered, Texts},
+    fingerprint::Fingerprint,
+};
 use crate::TokenId;
 
 /// The bounds of the cache.
@@ -89,6 +92,8 @@ pub(super) struct Memory {
     turns: Cache<Fingerprint, Arc<Turn>>,
     answers: Cache<Fingerprint, Answers>,
     origins: Cache<Fingerprint, Option<Origin>>,
+    /// What was answered to prompts that are texts.
+    pub(super) texts: Texts,
     ambiguous: Counter,
 }
 
@@ -201,8 +206,9 @@ impl Memory {
             .build();
         Self {
             turns,
-            answers: small(bytes / 8 * 3, lifetimes.answers),
+            answers: small(bytes / 16 * 5, lifetimes.answers),
             origins: small(bytes / 8, lifetimes.answers),
+            texts: texts(bytes / 16, lifetimes.answers),
             ambiguous: counter!("tito:continuity_cache_ambiguous_keys_total"),
         }
     }
@@ -287,6 +293,17 @@ fn small<V: Clone + Send + Sync + 'static>(bytes: u64, ttl: Duration) -> Cache<F
         .eviction_policy(EvictionPolicy::lru())
         .max_capacity(bytes)
         .weigher(|_, _| ENTRY_BYTES)
+        .time_to_idle(ttl)
+        .build()
+}
+
+/// A store of texts, in lists.
+fn texts(bytes: u64, ttl: Duration) -> Texts {
+    let weight = |listed: usize| u32::try_from(listed).unwrap_or(u32::MAX).saturating_add(ENTRY_BYTES);
+    Cache::builder()
+        .eviction_policy(EvictionPolicy::lru())
+        .max_capacity(bytes)
+        .weigher(move |_, listed: &Arc<[Answered]>| weight(size_of_val(&**listed)))
         .time_to_idle(ttl)
         .build()
 }

@@ -9,11 +9,13 @@
 //! has both lists, as NVIDIA Dynamo's wrapper has it (NeMo-RL cuts at the last assistant message and loses the turns in
 //! between); ids on other roles are not ids of a generation and are ignored; one list without the other is an error.
 
+mod answered;
 mod carriers;
 mod fingerprint;
 mod memory;
 mod recall;
 mod record;
+mod texts;
 mod verdict;
 
 use std::sync::Arc;
@@ -21,12 +23,13 @@ use std::sync::Arc;
 pub use carriers::{Carriers, known_prefix};
 pub use memory::MemoryBounds;
 pub use record::Recorder;
+pub use texts::{TextRecorder, TextScope};
 pub use verdict::{Gap, MatchedBy, Outcome, Source, Verdict, Warning};
 
 use crate::{
     TokenId,
     json::Path,
-    prompt::{ChatPrompt, KnownPrefix, OnUnprovable, RenderedPrompt, UnprovableSplice},
+    prompt::{ChatPrompt, KnownPrefix, OnUnprovable, Provenance, RenderedPrompt, UnprovableSplice},
 };
 use carriers::Explicit;
 use fingerprint::{Fingerprint, Fingerprints};
@@ -166,12 +169,13 @@ impl Continuity {
     fn check(&self, found: &mut Found, prompt: &mut ChatPrompt, mut prefix: KnownPrefix, asked: bool) {
         let strict = self.policy.strict;
         found.warnings.extend(carriers::disagreement(&prompt.messages, found.source, &prefix, strict || asked));
-        let origin = found.lookup.as_mut().and_then(|lookup| lookup.compare(&mut prefix, prompt, &mut found.warnings));
-        if !origin.is_some_and(|origin| origin.own) {
+        if let (None, Some(lookup)) = (prefix.anchor, &found.lookup) {
+            prefix.anchor = lookup.place(&prefix.token_ids, prompt);
+        }
+        if !prefix.anchor.is_some_and(|anchor| found.compare(&prefix.token_ids, anchor, prompt)) {
             // The cache does not know them, or only that a client said so: the texts have to tell.
             found.disown();
-            let is_split = prefix.sampled < prefix.token_ids.len();
-            prompt.checks.message = strict || asked || is_split;
+            prompt.checks.message = true;
             prompt.checks.history = strict || asked;
         }
         prompt.known = Some(prefix);
@@ -213,9 +217,19 @@ impl Continuity {
     ) -> Result<(Verdict, Option<Recorder>), ContinuityError> {
         let latest = prompt.messages.iter().rposition(|message| message.role.is_assistant());
         let mut verdict = Verdict::of_render(rendered, latest, prompt.continue_final_message);
+        if let (Some(KnownPrefix { token_ids, anchor: None, .. }), Provenance::Spliced { anchor, .. }) =
+            (&prompt.known, rendered.provenance)
+        {
+            // Only the render showed which message the ids end with.
+            if !found.compare(token_ids, anchor, prompt) {
+                found.disown();
+            }
+        }
         let edits = rendered.edits;
-        found.warnings.extend(edits.message.then_some(Warning::MessageEdited));
-        found.warnings.extend(edits.history.then_some(Warning::HistoryEdited));
+        let told = [(edits.message, Warning::MessageEdited), (edits.history, Warning::HistoryEdited)];
+        let told = told.into_iter().filter(|(is_told, _)| *is_told).map(|(_, warning)| warning);
+        let told: Vec<_> = told.filter(|warning| !found.warnings.contains(warning)).collect();
+        found.warnings.extend(told);
         self.refuse(&found)?;
         verdict.source = found.source;
         verdict.matched_by = found.matched_by;
@@ -265,6 +279,12 @@ impl Found {
     /// Counts a request that was refused because its known ids cannot be continued.
     pub fn count_refusal(&self, reason: UnprovableSplice) {
         Verdict::count_refusal(self.source, reason.into());
+    }
+
+    /// Compares ids that the request carries with what the cache knows of them; whether it knows them as the server's own.
+    fn compare(&mut self, token_ids: &[TokenId], anchor: usize, prompt: &ChatPrompt) -> bool {
+        let Some(lookup) = &mut self.lookup else { return false };
+        lookup.compare(token_ids, anchor, prompt, &mut self.warnings).is_some_and(|origin| origin.own)
     }
 
     /// The ids may be anybody's: what follows them is remembered for nobody else.

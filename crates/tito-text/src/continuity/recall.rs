@@ -7,10 +7,7 @@ use super::{
     fingerprint::{Fingerprint, Fingerprints},
     memory::{Memory, Origin, Recall, Turn},
 };
-use crate::{
-    chat::Message,
-    prompt::{ChatPrompt, KnownPrefix},
-};
+use crate::{TokenId, chat::Message, prompt::ChatPrompt};
 
 /// Whose turns a request may be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,22 +155,26 @@ impl Lookup {
         Err(gap)
     }
 
-    /// Compares ids that a request carries with what the cache knows of them; `None` if they are not known at all.
+    /// The message that ids end with which a request carries beside its messages, if the cache knows them. It is in this
+    /// conversation.
+    pub(super) fn place(&self, token_ids: &[TokenId], prompt: &ChatPrompt) -> Option<usize> {
+        let ids = Fingerprint::of_ids([token_ids]);
+        let origin = self.memory.origin(under(self.salt, ids))?;
+        let ends = |anchor: &usize| self.origin_at(*anchor, ids).is_some();
+        let ended = |anchor: &usize| self.fingerprints.through(*anchor) == origin.through;
+        prompt.assistants().find(ends).or_else(|| prompt.assistants().find(ended))
+    }
+
+    /// Compares ids that a request carries, and that end with message `anchor`, with what the cache knows of them; `None`
+    /// if they are not known at all.
     pub(super) fn compare(
         &mut self,
-        prefix: &mut KnownPrefix,
+        token_ids: &[TokenId],
+        anchor: usize,
         prompt: &ChatPrompt,
         warnings: &mut Vec<Warning>,
     ) -> Option<Origin> {
-        let ids = Fingerprint::of_ids([prefix.token_ids.as_slice()]);
-        let last = self.memory.origin(under(self.salt, ids));
-        if let Some(origin) = last {
-            let ends = |anchor: &usize| self.origin_at(*anchor, ids).is_some();
-            let ended = |anchor: &usize| self.fingerprints.through(*anchor) == origin.through;
-            let find = || prompt.assistants().find(ends).or_else(|| prompt.assistants().find(ended));
-            prefix.anchor = prefix.anchor.or_else(find);
-        }
-        let anchor = prefix.anchor?;
+        let ids = Fingerprint::of_ids([token_ids]);
         let (before, through) = (self.fingerprints.before(anchor), self.fingerprints.through(anchor));
         let origin = self.origin_at(anchor, ids);
         match self.recall_through(anchor, prompt) {
@@ -181,7 +182,7 @@ impl Lookup {
             Recall::Known(_) if origin.is_none() => warnings.push(Warning::CacheConflict),
             Recall::Known(_) | Recall::Ambiguous | Recall::Forgotten | Recall::Unknown => {}
         }
-        let origin = origin.or(last)?;
+        let origin = origin.or_else(|| self.memory.origin(under(self.salt, ids)))?;
         if origin.before != before {
             warnings.push(Warning::HistoryEdited);
         } else if origin.through != through {

@@ -22,8 +22,8 @@ pub enum Source {
     PromptOverride,
 }
 
-/// How much of the prompt is known to be what the model saw and sampled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr)]
+/// How much of the prompt is known to be what the model saw and sampled, from all of it to nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Outcome {
     /// No assistant message stands in the conversation, so nothing was sampled for it yet.
@@ -82,6 +82,8 @@ pub enum Gap {
     Ambiguous,
     /// The client said that no ids are known.
     Declined,
+    /// The prompt is a text that starts with an answer, and tokenizing it gave other ids than were sampled.
+    Drifted,
 }
 
 /// What speaks against the ids that were used.
@@ -187,6 +189,24 @@ impl Verdict {
         let source = <&str>::from(source);
         metrics::counter!("tito:prefix_repair_total", "outcome" => "refused", "reason" => reason, "source" => source)
             .increment(1);
+    }
+
+    /// The verdict on a prompt in ids that the client gave.
+    pub fn of_given(len: usize, adapter: Option<Arc<str>>) -> Self {
+        let rendered = RenderedPrompt::from_ids(Vec::new());
+        let verdict = Self::of_render(&rendered, None, false);
+        Self { source: Source::PromptOverride, reused: len, adapter, ..verdict }.counted()
+    }
+
+    /// The same, once it is counted.
+    pub(super) fn counted(self) -> Self {
+        self.count();
+        self
+    }
+
+    /// How bad it is, of several verdicts on one request.
+    pub fn badness(&self) -> (Outcome, bool) {
+        (self.outcome, self.source == Source::Cache)
     }
 
     /// Counts the verdict in the process's metrics.

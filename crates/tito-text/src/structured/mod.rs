@@ -10,6 +10,7 @@ mod compile;
 mod cost;
 mod demand;
 mod ebnf;
+mod either;
 mod error;
 mod follower;
 mod following;

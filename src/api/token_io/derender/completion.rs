@@ -131,7 +131,8 @@ fn whole_answer(
             let weights = given.weight_versions.clone().filter(|_| tells_weights);
             completions.push((completion, given.has_logprobs(), prompt.is_some(), weights));
             let text = echoed.get(index).and_then(|prompt| prompt.text.clone()).filter(|_| turn.echo);
-            turn.prompts.push(Prompt { token_ids: Arc::clone(&script.prompt_token_ids), text });
+            let token_ids = Arc::clone(&script.prompt_token_ids);
+            turn.prompts.push(Prompt { token_ids, text, verdict: None, recorder: None });
         }
     }
     // Each choice has its own prompt in the list, and says itself which weights sampled it.

@@ -65,7 +65,7 @@ async fn generate(
     let mut turn = GenerateTurn::new(request, &caller, &api).await?;
     let asker = Asker { client: caller.client, session: turn.session.as_deref() };
     let token_ids = Arc::clone(&turn.prompt_token_ids);
-    let prompts = vec![NamedPrompt { token_ids, names: vec![turn.id.as_str().into()] }];
+    let prompts = vec![NamedPrompt { token_ids, names: vec![turn.id.as_str().into()], recorder: None }];
     let prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, turn.delivery.into()).await?;
     let (n, delivery) = (turn.sampling.n, turn.delivery);
     // The envelope is made before the first token is sampled; see `GenerateEnvelope::weight_versions`.

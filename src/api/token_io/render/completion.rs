@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State};
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
 use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -42,7 +46,7 @@ async fn render_completion(
     State(api): State<Arc<Api>>,
     caller: Caller,
     JsonBody(body): JsonBody<Box<RawValue>>,
-) -> Result<Json<Vec<RenderedRequest>>, ApiError> {
+) -> Result<Response, ApiError> {
     let (request, own) = both::<CompletionRequest>(&body)?;
     own.check()?;
     let mut fields = request.sampling.clone();
@@ -66,7 +70,10 @@ async fn render_completion(
         }
         rendered.push(request);
     }
-    Ok(Json(rendered))
+    Ok(match turn.continuity() {
+        Some(continuity) => continuity.announce(Json(rendered)),
+        None => Json(rendered).into_response(),
+    })
 }
 
 /// Returns the prompts of a request as they were sent.

@@ -144,7 +144,7 @@ impl Rendering {
         let asker = Asker { client: self.caller.client, session: None };
         let prepared = api.turns.prepare_ids(asker, token_ids, sampling, Vec::new()).await?;
         let structured_outputs = self.own.structured_outputs();
-        if sampling.is_constrained() && structured_outputs.is_none() {
+        if sampling.holds_calls() || (sampling.is_constrained() && structured_outputs.is_none()) {
             let message = "tools that are `strict`, or held by --tool-strict-level, cannot be rendered: ask for the answer \
                            itself";
             return Err(ApiError::invalid("tools", message));

@@ -135,9 +135,7 @@ impl ToolFormat {
     /// where they demand nothing.
     pub fn constraint(&self, has_token: &dyn Fn(&str) -> bool) -> Result<Option<Constraint>, ForcingError> {
         let CallFormat { name, forcing, .. } = self.parser.0;
-        let any_is_strict = self.tools.iter().any(|tool| tool.strict == Some(true));
-        let holds = self.held || any_is_strict;
-        if self.forced.is_none() && (!holds || matches!(forcing, Forcing::BareJson)) {
+        if self.forced.is_none() && (!self.holds() || matches!(forcing, Forcing::BareJson)) {
             return Ok(None);
         }
         let demand = Demand::new(name, &self.tools, self.forced.as_ref(), has_token)?;
@@ -147,6 +145,29 @@ impl ToolFormat {
             Forcing::Unknown if self.forced.is_none() => Ok(None),
             Forcing::Unknown => Err(ForcingError::Unknown(name)),
         }
+    }
+
+    /// What an answer keeps to that is either calls which the model makes by itself, or text of a form; the form alone
+    /// where calls demand nothing, since none is free then. `None` where no grammar says exactly that.
+    pub fn constraint_or(
+        &self,
+        form: &Constraint,
+        has_token: &dyn Fn(&str) -> bool,
+    ) -> Result<Option<Constraint>, ForcingError> {
+        let CallFormat { name, forcing, .. } = self.parser.0;
+        match forcing {
+            Forcing::Native(grammar) if self.holds() && grammar.holds_any => {
+                // Text that is not of the form could stand beside calls that are merely allowed.
+                let demand = Demand::new(name, &self.tools, Some(&ForcedCall::Required), has_token)?;
+                Ok(grammar.constraint(&demand)?.and_then(|calls| calls.or_form(form)))
+            }
+            Forcing::Native(_) | Forcing::BareJson | Forcing::Unknown => Ok(Some(form.clone())),
+        }
+    }
+
+    /// Whether calls that the model makes by itself are held to anything.
+    fn holds(&self) -> bool {
+        self.held || self.tools.iter().any(|tool| tool.strict == Some(true))
     }
 }
 
