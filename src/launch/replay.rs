@@ -140,6 +140,15 @@ async fn counted(
                 let (captured, why) = (told(captured), why(&reasons));
                 writeln!(stdout(), "{place}: token {index} was {captured}, and is {again} now ({why})")?;
             }
+            Outcome::MaskDiffers { index, captured, again, reasons } => {
+                counted.differ += 1;
+                let (then, now, why) = (some_of(&captured), some_of(&again), why(&reasons));
+                writeln!(
+                    stdout(),
+                    "{place}: token {index} is the same, and its sampling mask is another one: only then it had {then}, and \
+                     only now it has {now} ({why})"
+                )?;
+            }
             Outcome::Unrepeatable(reason) => {
                 counted.unrepeatable += 1;
                 writeln!(stdout(), "{place}: not repeatable: {reason}")?;
@@ -147,6 +156,17 @@ async fn counted(
         }
     }
     Ok(counted)
+}
+
+/// The first of some ids, and how many there are.
+fn some_of(ids: &[crate::TokenId]) -> String {
+    const SHOWN: usize = 5;
+    let first: Vec<String> = ids.iter().take(SHOWN).map(ToString::to_string).collect();
+    match ids.len() {
+        0 => "none".to_owned(),
+        count @ ..=SHOWN => format!("{count} (id {})", first.join(", ")),
+        count => format!("{count} (id {}, …)", first.join(", ")),
+    }
 }
 
 /// What may be why.

@@ -18,8 +18,8 @@ use crate::{
     structured::Grammars,
     tokenizer::Tokenizer,
     trajectory::{
-        CaptureError, ComputedBy, Ended, Filter, Sequence, SequenceKey, SequenceTurn, Trajectories, Unit, WeightSet,
-        WeightsUsed,
+        CaptureError, ComputedBy, Ended, Filter, PackedMasks, Sequence, SequenceKey, SequenceTurn, Trajectories, Unit,
+        WeightSet, WeightsUsed,
     },
 };
 pub(crate) use end::end_name;
@@ -56,7 +56,7 @@ pub(crate) struct Replayed {
 /// What came of sampling a turn again.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
-    /// All tokens have the ids and the log-probs that were captured, to the bit, and the turn ends after them for the same
+    /// All tokens have the ids, the log-probs and the sampling masks that were captured, to the bit, and the turn ends after them for the same
     /// reason.
     Equal {
         /// Tokens of the turn.
@@ -89,6 +89,17 @@ pub(crate) enum Outcome {
         /// Those that came out now; `None` where the turn ended before.
         again: Option<(TokenId, f32)>,
         /// What is known to be different and may be why; empty where nothing is known.
+        reasons: Vec<String>,
+    },
+    /// A token came out as it was, and was drawn from other ids.
+    MaskDiffers {
+        /// The first one, counted from 0 among those that the turn sampled.
+        index: usize,
+        /// The ids that it was drawn from then, and is not drawn from now.
+        captured: Vec<TokenId>,
+        /// The ids that it is drawn from now, and was not then.
+        again: Vec<TokenId>,
+        /// As for tokens.
         reasons: Vec<String>,
     },
     /// It cannot be sampled again, or what is kept of it is not what was sampled.
@@ -138,14 +149,19 @@ impl Replayer {
         let prompt: Arc<[TokenId]> = sequence.token_ids[..turn.start].into();
         // One more than there are, so that it is seen whether the turn goes on.
         let looks_for_end = tokens == all && is_of_model(generation.finish);
-        let request = request(self, generation, Arc::clone(&prompt), tokens + usize::from(looks_for_end)).await?;
+        let masks_then = sequence.masks.of(turn.start, turn.end);
+        let asked = tokens + usize::from(looks_for_end);
+        let request = request(self, generation, Arc::clone(&prompt), asked, !masks_then.is_empty()).await?;
         let captured = captured(&sequence, &turn);
-        let (again, finish) = self.sampled(request, tokens, looks_for_end).await?;
+        let Sampled { tokens: again, masks, finish } = self.sampled(request, tokens, looks_for_end).await?;
         let same = |(captured, again): (&(TokenId, f32), &(TokenId, f32))| {
             captured.0 == again.0 && captured.1.to_bits() == again.1.to_bits()
         };
         let equal = captured.iter().zip(&again).take_while(|pair| same(*pair)).count();
         let reasons = || self.reasons(&turn, sets.first().and_then(Option::as_ref));
+        if let Some((index, captured, again)) = other_mask(&masks_then, &masks, equal) {
+            return Ok(Outcome::MaskDiffers { index, captured, again, reasons: reasons() });
+        }
         if equal < tokens {
             let (captured, again) = (captured[equal], again.get(equal).copied());
             return Ok(Outcome::Differs { index: equal, captured, again, reasons: reasons() });
@@ -192,24 +208,29 @@ impl Replayer {
         request: SequenceRequest,
         tokens: usize,
         looks_for_end: bool,
-    ) -> Result<(Vec<(TokenId, f32)>, Option<FinishReason>), Unrepeatable> {
+    ) -> Result<Sampled, Unrepeatable> {
         let mut outputs = self.engine.generate(request);
-        let mut sampled = Vec::with_capacity(tokens);
-        while sampled.len() < tokens || looks_for_end {
+        let mut sampled = Sampled::default();
+        while sampled.tokens.len() < tokens || looks_for_end {
             match outputs.next().await {
                 // It goes on.
-                Some(Ok(EngineOutput::Token(_))) if sampled.len() == tokens => break,
-                Some(Ok(EngineOutput::Token(SampledToken { id, logprob, .. }))) => sampled.push((id, logprob)),
+                Some(Ok(EngineOutput::Token(_))) if sampled.tokens.len() == tokens => break,
+                Some(Ok(EngineOutput::Token(SampledToken { id, logprob, sampling_mask, .. }))) => {
+                    sampled.tokens.push((id, logprob));
+                    if let Some(row) = sampling_mask {
+                        sampled.masks.push(&row);
+                    }
+                }
                 Some(Ok(EngineOutput::Finished(FinishReason::Abort))) | None => {
                     return Err(Unrepeatable("the engine gave it up".to_owned()));
                 }
-                Some(Ok(EngineOutput::Finished(reason))) => return Ok((sampled, Some(reason))),
+                Some(Ok(EngineOutput::Finished(reason))) => return Ok(Sampled { finish: Some(reason), ..sampled }),
                 Some(Ok(_)) => {}
                 Some(Err(EngineError::Unsupported(reason))) => return Err(Unrepeatable(reason)),
                 Some(Err(error)) => return Err(Unrepeatable(format!("the engine failed: {error}"))),
             }
         }
-        Ok((sampled, None))
+        Ok(sampled)
     }
 
     /// What is known to be different from when a turn was sampled.
@@ -231,11 +252,39 @@ impl Replayer {
             }
             (None, _) => reasons.push("nobody knows which weights sampled it: no checksum of them was kept".to_owned()),
         }
-        if let Some(adapter) = &turn.generation.adapter {
-            reasons.push(format!("adapters have no checksum, and {} may be another one now", adapter.label));
+        if let Some(adapter) = turn.generation.adapter.as_ref().filter(|adapter| adapter.checksum.is_none()) {
+            reasons.push(format!("no checksum of its adapter was kept, and {} may be another one now", adapter.label));
         }
         reasons
     }
+}
+
+/// What was sampled again.
+#[derive(Default)]
+struct Sampled {
+    tokens: Vec<(TokenId, f32)>,
+    /// The ids that each token was drawn from, where the turn has them.
+    masks: PackedMasks,
+    /// How the engine ended it.
+    finish: Option<FinishReason>,
+}
+
+/// The first of so many tokens that was drawn from other ids, with those that are in its row only then and only now; `None`
+/// where rows are equal, or the turn has none.
+fn other_mask(
+    captured: &PackedMasks,
+    again: &PackedMasks,
+    tokens: usize,
+) -> Option<(usize, Vec<TokenId>, Vec<TokenId>)> {
+    let mut again = again.rows();
+    captured.rows().take(tokens).enumerate().find_map(|(index, then)| {
+        let now = again.next().unwrap_or_default();
+        // Rows are in ascending order.
+        let only = |of: &[TokenId], not: &[TokenId]| {
+            of.iter().copied().filter(|id| not.binary_search(id).is_err()).collect::<Vec<_>>()
+        };
+        (then != now).then(|| (index, only(then, now), only(now, then)))
+    })
 }
 
 /// The ids that a turn sampled, and their log-probs.

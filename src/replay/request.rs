@@ -6,21 +6,22 @@ use super::Replayer;
 use crate::{
     TokenId,
     engine::{Adapter, Routing, SequenceRequest},
-    sampling::{SamplingParams, SharedConstraint, ValidSamplingParams},
+    sampling::{SamplingParams, SharedConstraint},
     structured::Demand,
-    trajectory::{Generation, SamplingUsed},
+    trajectory::{AdapterUsed, Generation, SamplingUsed},
 };
 
 /// Why a turn cannot be sampled again.
 #[derive(Debug)]
 pub(super) struct Unrepeatable(pub(super) String);
 
-/// The request that samples the first `tokens` of a turn again.
+/// The request that samples the first `tokens` of a turn again, with the ids that each is drawn from if the turn has masks.
 pub(super) async fn request(
     replayer: &Replayer,
     generation: &Generation,
     prompt: Arc<[TokenId]>,
     tokens: usize,
+    has_masks: bool,
 ) -> Result<SequenceRequest, Unrepeatable> {
     let refuse = |reason: &str| Err(Unrepeatable(reason.to_owned()));
     let Some(used) = &generation.sampling else { return refuse("its sampling was not kept") };
@@ -32,10 +33,14 @@ pub(super) async fn request(
     }
     let adapter = match &generation.adapter {
         None => None,
-        Some(used) => Some(adapter(replayer, &used.name)?),
+        Some(used) => Some(adapter(replayer, used)?),
     };
     let constraint = constraint(replayer, generation, used).await?;
-    let sampling = params(used, constraint, tokens, replayer.engine.info().vocab_size)?;
+    let vocab_size = replayer.engine.info().vocab_size;
+    let mut sampling = params(used, constraint, tokens)?;
+    // However long a row may have been then, no row is longer than this.
+    sampling.sampling_mask = has_masks.then_some(vocab_size);
+    let sampling = sampling.validated(vocab_size).map_err(|error| unreadable(&error.to_string()))?;
     Ok(SequenceRequest {
         prompt_token_ids: prompt,
         sampling: Arc::new(sampling),
@@ -47,11 +52,25 @@ pub(super) async fn request(
     })
 }
 
-/// The adapter of this name.
-fn adapter(replayer: &Replayer, name: &str) -> Result<Arc<Adapter>, Unrepeatable> {
-    let found = replayer.adapters.get(name).map(Arc::clone);
-    found.ok_or_else(|| {
-        Unrepeatable(format!("the adapter {name} sampled it; name its directory by --lora-modules {name}=PATH"))
+/// The adapter with the same matrices, whatever it is called now; where they are not known, the one of the same name.
+fn adapter(replayer: &Replayer, used: &AdapterUsed) -> Result<Arc<Adapter>, Unrepeatable> {
+    let AdapterUsed { name, label, checksum } = used;
+    let Some(checksum) = checksum else {
+        let found = replayer.adapters.get(&**name).map(Arc::clone);
+        return found.ok_or_else(|| {
+            Unrepeatable(format!("the adapter {name} sampled it; name its directory by --lora-modules {name}=PATH"))
+        });
+    };
+    let found = replayer.adapters.values().find(|adapter| adapter.checksum().to_string() == *checksum);
+    found.map(Arc::clone).ok_or_else(|| {
+        let loaded = match replayer.adapters.len() {
+            0 => "no adapter is loaded".to_owned(),
+            count => format!("none of the {count} adapters that are loaded has this checksum"),
+        };
+        Unrepeatable(format!(
+            "the adapter {label} with the checksum {checksum} sampled it, and {loaded}; name its directory by \
+             --lora-modules {name}=PATH"
+        ))
     })
 }
 
@@ -81,13 +100,14 @@ fn params(
     used: &SamplingUsed,
     constraint: Option<SharedConstraint>,
     tokens: usize,
-    vocab_size: usize,
-) -> Result<ValidSamplingParams, Unrepeatable> {
-    let unreadable = |what: &str| Unrepeatable(format!("its sampling cannot be read: {what}"));
-    let params = SamplingParams {
+) -> Result<SamplingParams, Unrepeatable> {
+    Ok(SamplingParams {
         constraint,
         max_tokens: used.max_tokens.min(tokens.max(used.min_tokens)),
         ..used.params().ok_or_else(|| unreadable("logprobs_mode"))?
-    };
-    params.validated(vocab_size).map_err(|error| unreadable(&error.to_string()))
+    })
+}
+
+fn unreadable(what: &str) -> Unrepeatable {
+    Unrepeatable(format!("its sampling cannot be read: {what}"))
 }

@@ -187,6 +187,47 @@ async fn a_turn_comes_out_as_it_was_captured_and_every_bit_counts() {
 }
 
 #[tokio::test]
+async fn sampling_masks_are_compared_and_one_id_counts() {
+    let replayer = replayer("a");
+    let vocab_size = replayer.engine.info().vocab_size;
+    // Greedily, a log-prob is that over the mask, which is zero, and without a mask the model's own.
+    for (temperature, rows) in [(1.1, 2..=40), (0.0, 1..=1)] {
+        let masked = SamplingParams { sampling_mask: Some(vocab_size), temperature, ..params() };
+        let mut outputs = replayer.engine.generate(SequenceRequest::new(PROMPT, masked.validated(vocab_size).unwrap()));
+        let (mut sampled, mut logprobs, mut masks) = (Vec::new(), Vec::new(), PackedMasks::default());
+        while let Some(output) = outputs.next().await {
+            if let EngineOutput::Token(token) = output.unwrap() {
+                sampled.push(token.id);
+                logprobs.push(token.logprob);
+                masks.push(&token.sampling_mask.unwrap());
+            }
+        }
+        assert!(masks.rows().any(|row| rows.contains(&row.len())));
+        let mut good = Generation { sampled, logprobs, masks, ..generation().await };
+        good.sampling.as_mut().unwrap().temperature = temperature;
+        assert_eq!(outcome(&replayer, good.clone()).await, Outcome::Equal { tokens: 30 });
+        let mut more = good.clone();
+        let rows: Vec<Vec<TokenId>> = good.masks.rows().map(<[_]>::to_vec).collect();
+        let free = (0..).find(|id| !rows[12].contains(id)).unwrap();
+        more.masks = PackedMasks::default();
+        for (index, mut row) in rows.into_iter().enumerate() {
+            if index == 12 {
+                row.push(free);
+                row.sort_unstable();
+            }
+            more.masks.push(&row);
+        }
+        let other = Outcome::MaskDiffers { index: 12, captured: vec![free], again: vec![], reasons: vec![] };
+        assert_eq!(outcome(&replayer, more.clone()).await, other);
+        // What comes first is what is named.
+        more.logprobs[20] += 1.0;
+        assert_eq!(outcome(&replayer, more.clone()).await, other);
+        more.logprobs[3] += 1.0;
+        assert!(matches!(outcome(&replayer, more).await, Outcome::Differs { index: 3, .. }));
+    }
+}
+
+#[tokio::test]
 async fn what_is_known_to_be_different_is_named() {
     let mut wrong = generation().await;
     wrong.logprobs[0] -= 1.0;

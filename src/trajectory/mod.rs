@@ -17,6 +17,7 @@ mod fingerprint;
 mod index;
 mod join;
 mod listing;
+mod masks;
 mod notes;
 mod record;
 mod rescored;
@@ -38,6 +39,7 @@ use thiserror::Error;
 
 pub use computed::{ComputedBy, WeightSet};
 pub use listing::{Filter, TrajectorySummary};
+pub use masks::PackedMasks;
 pub use notes::{MOST_TAGS, Note, Noted, Notes};
 pub use record::{AdapterUsed, ContinuityFound, Ended, Generation, Place, TurnRecord, WeightsUsed};
 pub use rescored::Rescored;

@@ -1,14 +1,14 @@
 //! What is kept of a turn, and its bytes.
 //!
 //! A record is a head in JSON and arrays of little-endian numbers: the ids that the prompt adds to those of the turn before,
-//! the sampled ids, their log-probs, their ranks and, where alternatives were asked for, their entropies.
+//! the sampled ids, their log-probs, their ranks and, where they were asked for, their entropies and their sampling masks.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{CaptureError, SamplingUsed};
+use super::{CaptureError, PackedMasks, SamplingUsed};
 use crate::TokenId;
 
 /// One generation, as whoever ran it describes it.
@@ -30,6 +30,9 @@ pub struct Generation {
     /// request asked for; empty where it asked for none.
     #[serde(skip)]
     pub entropies: Vec<f32>,
+    /// The ids that each sampled id was drawn from; empty where the request did not ask for them.
+    #[serde(skip)]
+    pub masks: PackedMasks,
     /// Whose it is; `None` where all clients are one.
     pub owner: Option<Arc<str>>,
     /// The client's name for the conversation, or for a group of conversations.
@@ -73,6 +76,9 @@ pub struct AdapterUsed {
     pub name: Arc<str>,
     /// The name and the version of it.
     pub label: Arc<str>,
+    /// The checksum of its matrices. Records of tito 0.1.0 do not say it.
+    #[serde(default)]
+    pub checksum: Option<String>,
 }
 
 /// Ids that the same weights computed.
@@ -185,15 +191,19 @@ pub(super) struct RecordIds {
     pub(super) sampled: Vec<TokenId>,
 }
 
-/// The number of this layout, and the lengths of head, added ids, sampled ids (of log-probs and ranks there are as many) and
+/// The number of this layout; lengths follow it, of head, added ids, sampled ids (of log-probs and ranks there are as many) and
 /// entropies.
 const FORMAT: u32 = 2;
+/// The number of the layout that ends with sampling masks: the length of their ids follows the others, and after the entropies
+/// come as many counts as there are sampled ids, and these ids.
+const FORMAT_WITH_MASKS: u32 = 3;
+/// The numbers in front of a record of the first layout.
 const LENGTHS: usize = 5;
 
 impl TurnRecord {
     /// The bytes of the record.
     pub(super) fn encode(&self) -> Result<Vec<u8>, CaptureError> {
-        let Generation { prompt, sampled, logprobs, ranks, entropies, .. } = &self.generation;
+        let Generation { prompt, sampled, logprobs, ranks, entropies, masks, .. } = &self.generation;
         let head = serde_json::to_vec(self).map_err(|error| CaptureError::Failed(error.to_string()))?;
         let of_each = |what: &str, length: usize| {
             let ids = sampled.len();
@@ -205,16 +215,23 @@ impl TurnRecord {
         if !entropies.is_empty() {
             of_each("entropies", entropies.len())?;
         }
-        let numbers = prompt.len() + 3 * sampled.len() + entropies.len();
-        let mut bytes = Vec::with_capacity(4 * (LENGTHS + numbers) + head.len());
-        for number in [FORMAT as usize, head.len(), prompt.len(), sampled.len(), entropies.len()] {
+        let (format, of_masks) =
+            if masks.is_empty() { (FORMAT, None) } else { (FORMAT_WITH_MASKS, Some(masks.ids.len())) };
+        if !masks.is_empty() {
+            of_each("rows of a sampling mask", masks.counts.len())?;
+        }
+        let numbers = prompt.len() + 3 * sampled.len() + entropies.len() + masks.counts.len() + masks.ids.len();
+        let mut bytes = Vec::with_capacity(4 * (LENGTHS + 1 + numbers) + head.len());
+        let lengths = [format as usize, head.len(), prompt.len(), sampled.len(), entropies.len()];
+        for number in lengths.into_iter().chain(of_masks) {
             let number = u32::try_from(number).map_err(|error| CaptureError::Failed(error.to_string()))?;
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes.extend_from_slice(&head);
         let ids = prompt.iter().chain(sampled).copied();
         let floats = |floats: &[f32]| floats.iter().map(|float| float.to_bits()).collect::<Vec<_>>();
-        for number in ids.chain(floats(logprobs)).chain(ranks.iter().copied()).chain(floats(entropies)) {
+        let masks = masks.counts.iter().chain(&masks.ids).copied();
+        for number in ids.chain(floats(logprobs)).chain(ranks.iter().copied()).chain(floats(entropies)).chain(masks) {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         Ok(bytes)
@@ -230,6 +247,8 @@ impl TurnRecord {
         record.generation.logprobs = numbers(parts.logprobs).map(f32::from_bits).collect();
         record.generation.ranks = numbers(parts.ranks).collect();
         record.generation.entropies = numbers(parts.entropies).map(f32::from_bits).collect();
+        record.generation.masks =
+            PackedMasks { counts: numbers(parts.mask_counts).collect(), ids: numbers(parts.mask_ids).collect() };
         Ok(record)
     }
 }
@@ -250,6 +269,8 @@ struct Parts<'b> {
     logprobs: &'b [u8],
     ranks: &'b [u8],
     entropies: &'b [u8],
+    mask_counts: &'b [u8],
+    mask_ids: &'b [u8],
 }
 
 impl<'b> Parts<'b> {
@@ -258,21 +279,27 @@ impl<'b> Parts<'b> {
         let (lengths, rest) = bytes.split_at_checked(4 * LENGTHS).ok_or_else(broken)?;
         let lengths: Vec<usize> = numbers(lengths).map(|number| number as usize).collect();
         let [format, head, added, sampled, entropies] = lengths[..] else { return Err(broken()) };
-        if format != FORMAT as usize {
+        let has_masks = format == FORMAT_WITH_MASKS as usize;
+        if !has_masks && format != FORMAT as usize {
             return Err(CaptureError::Corrupted(format!(
-                "a turn has format {format}, and this version reads {FORMAT}"
+                "a turn has format {format}, and this version reads {FORMAT} and {FORMAT_WITH_MASKS}"
             )));
         }
+        let (of_masks, rest) = rest.split_at_checked(if has_masks { 4 } else { 0 }).ok_or_else(broken)?;
         let (head, rest) = rest.split_at_checked(head).ok_or_else(broken)?;
         let (added, rest) = rest.split_at_checked(4 * added).ok_or_else(broken)?;
         let (sampled, rest) = rest.split_at_checked(4 * sampled).ok_or_else(broken)?;
         let (logprobs, rest) = rest.split_at_checked(sampled.len()).ok_or_else(broken)?;
         let (ranks, rest) = rest.split_at_checked(sampled.len()).ok_or_else(broken)?;
-        let is_whole = rest.len() == 4 * entropies && [0, sampled.len()].contains(&rest.len());
+        let (entropies, rest) = rest.split_at_checked(4 * entropies).ok_or_else(broken)?;
+        let (mask_counts, mask_ids) =
+            rest.split_at_checked(if has_masks { sampled.len() } else { 0 }).ok_or_else(broken)?;
+        let mask_length: usize = numbers(of_masks).map(|length| length as usize).sum();
+        let is_whole = mask_ids.len() == 4 * mask_length && [0, sampled.len()].contains(&entropies.len());
         if !is_whole {
             return Err(broken());
         }
-        Ok(Self { head, added, sampled, logprobs, ranks, entropies: rest })
+        Ok(Self { head, added, sampled, logprobs, ranks, entropies, mask_counts, mask_ids })
     }
 
     fn added(&self) -> impl Iterator<Item = TokenId> + use<'b> {

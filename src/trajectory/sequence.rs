@@ -8,7 +8,7 @@ use std::{collections::HashSet, sync::Arc};
 use serde::Deserialize;
 
 use super::{
-    CaptureError, Filter, Generation, Notes, Owner, Place, Trajectories, TurnRecord,
+    CaptureError, Filter, Generation, Notes, Owner, PackedMasks, Place, Trajectories, TurnRecord,
     index::{Index, Tree},
     join::hash,
     listing::Walk,
@@ -78,6 +78,8 @@ pub struct Sequence {
     pub loss_mask: Vec<bool>,
     /// The log-prob of each id that was sampled here; `None` for all others.
     pub logprobs: Vec<Option<f32>>,
+    /// The ids that each id was drawn from, where it was sampled here for a request that asked for them; empty where none was.
+    pub masks: PackedMasks,
     /// How many ids come before the first one to learn from.
     pub prompt_tokens: usize,
     /// The turns, the oldest first.
@@ -136,7 +138,9 @@ impl Trajectories {
             building.add(self.decoded(&bytes)?, number < key.fresh)?;
         }
         let mut sequence = building.sequence;
-        if let Some(id) = sequence.token_ids.iter().find(|id| **id as usize >= vocab_size) {
+        sequence.masks.fill(sequence.token_ids.len());
+        let mut ids = sequence.token_ids.iter().chain(&sequence.masks.ids);
+        if let Some(id) = ids.find(|id| **id as usize >= vocab_size) {
             let reason = format!("id {id} is out of the vocabulary of {vocab_size} ids");
             return Err(CaptureError::Corrupted(reason));
         }
@@ -187,6 +191,7 @@ impl Default for Building {
             token_ids: Vec::new(),
             loss_mask: Vec::new(),
             logprobs: Vec::new(),
+            masks: PackedMasks::default(),
             prompt_tokens: 0,
             turns: Vec::new(),
             reward: None,
@@ -224,6 +229,11 @@ impl Building {
         if !logprobs.iter().all(|logprob| logprob.is_finite()) {
             return refuse("has a log-prob that is no number");
         }
+        let masks = std::mem::take(&mut generation.masks);
+        if !masks.is_empty() && !masks.are_of(&sampled) {
+            return refuse("has a sampling mask that is none of its sampled ids");
+        }
+        sequence.masks.append(start, masks);
         sequence.logprobs.resize(start, None);
         sequence.logprobs.extend(logprobs.into_iter().map(Some));
         let end = sequence.token_ids.len();

@@ -9,7 +9,7 @@ use tokio::{runtime::Handle, task};
 use crate::{
     chat::{Content, ContentPart, FunctionTool, Message, ToolCall},
     continuity::Verdict,
-    engine::{EngineError, SampledToken},
+    engine::{Adapter, EngineError, SampledToken},
     generation::{Delta, Event, Finish, GenerationRequest, WeightSpans},
     json::{Format, Object, Value},
     prompt::ChatPrompt,
@@ -62,9 +62,10 @@ impl Capture {
         demand: impl FnOnce() -> Option<Demand>,
     ) -> Generation {
         let demand = if self.trajectories.keeps_texts() { demand() } else { None };
-        let used = |adapter: &Arc<crate::engine::Adapter>| AdapterUsed {
+        let used = |adapter: &Arc<Adapter>| AdapterUsed {
             name: Arc::clone(adapter.name()),
             label: Arc::clone(adapter.label()),
+            checksum: None,
         };
         Generation {
             prompt: Arc::clone(&request.prompt_token_ids),
@@ -95,6 +96,8 @@ impl Capture {
                 trajectories: Arc::clone(&self.trajectories),
                 generation,
                 weights: WeightSpans::default(),
+                adapter: request.adapter.clone(),
+                has_masks: request.sampling.sampling_mask.is_some(),
                 has_alternatives: matches!(request.sampling.logprobs, Some(Logprobs::Top(1..) | Logprobs::All)),
             }
         };
@@ -117,8 +120,12 @@ pub(super) struct Capturing {
     trajectories: Arc<Trajectories>,
     generation: Generation,
     weights: WeightSpans,
+    /// The adapter that samples.
+    adapter: Option<Arc<Adapter>>,
     /// Whether the request asked for the most probable alternatives of each token.
     has_alternatives: bool,
+    /// Whether the request asked for the ids that each token was drawn from.
+    has_masks: bool,
 }
 
 impl Capturing {
@@ -130,6 +137,10 @@ impl Capturing {
             self.generation.ranks.push(token.rank);
             if self.has_alternatives {
                 self.generation.entropies.push(least_entropy(token));
+            }
+            if self.has_masks {
+                // A token without its mask makes an answer an error, and an empty row makes its sequence one.
+                self.generation.masks.push(token.sampling_mask.as_deref().unwrap_or_default());
             }
         }
     }
@@ -146,6 +157,9 @@ impl Capturing {
             checksum: None,
         });
         self.generation.weights = used.collect();
+        if let (Some(used), Some(adapter)) = (&mut self.generation.adapter, &self.adapter) {
+            used.checksum = Some(adapter.checksum().to_string());
+        }
         (self.generation.finish, self.generation.ended) = (finish, now());
         let captured = self.trajectories.capture(self.generation);
         if let Err(error) = &captured {

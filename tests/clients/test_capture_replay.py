@@ -11,7 +11,10 @@ import re
 import shutil
 import subprocess
 
+import jsonschema
+
 from checkpoints import FIXTURE
+from conftest import REPOSITORY
 from control import LONG, MODEL, Trained, prompt
 
 TURNS = 500
@@ -43,6 +46,8 @@ def ask(server, numbers):
     body |= numbers.choice([{}, {"presence_penalty": numbers.random()}, {"repetition_penalty": 1 + numbers.random()}])
     body |= numbers.choice([{}, {"seed": numbers.randint(0, 9)}, {"min_tokens": tokens}, {"ignore_eos": True}])
     body |= numbers.choice([{}, {"logit_bias": {"70": 3.5}}, {"stop": ["a", "e"]}, {"allowed_token_ids": list(range(40, 90))}])
+    if numbers.random() < 0.3:
+        body["return_sampling_mask"] = True
     body |= numbers.choice([{}, {"logprobs": 1 if numbers.random() < 0.5 else 3}])
     if numbers.random() < 0.2:
         body |= {"structured_outputs": numbers.choice([{"regex": "[a-f]{3,30}"}, {"choice": ["yes", "no"]}])}
@@ -130,6 +135,58 @@ def model_of(checkpoints, weights, directory):
         if file.suffix != ".safetensors":
             shutil.copy(file, directory)
     return directory
+
+
+def test_sampling_masks_come_out_the_same_and_another_one_is_named(tmp_path):
+    capture = tmp_path / "capture.redb"
+    trained = Trained(tmp_path, "--capture", str(capture), "--logprobs-mode", "processed_logprobs")
+    asked = {"model": MODEL, "max_tokens": 8, "ignore_eos": True, "return_sampling_mask": True, "return_token_ids": True}
+    rows = []
+    for number, params in enumerate([{"top_k": 9}, {"top_p": 0.8, "min_p": 0.001}, {"temperature": 0}]):
+        body = {**asked, "prompt": prompt(number), "seed": number, **params}
+        [choice] = trained.server.post("/v1/completions", **body)["choices"]
+        rows.append(choice["sampling_mask"])
+    settled(trained.server)
+    lines = [json.loads(line) for line in trained.server.get("/v1/trajectories/export").splitlines()]
+    schema = json.loads((REPOSITORY / "docs" / "trajectories.schema.json").read_text())
+    for line, expected in zip(lines, rows, strict=True):
+        jsonschema.validate(line, schema)
+        mask, start = line["sampling_mask"], line["prompt_tokens"]
+        assert mask["counts"] == [0] * start + [len(row) for row in expected]
+        assert mask["ids"] == sum(expected, [])
+    trained.stop()
+    assert replayed(capture, trained.checkpoints.base) == (3, 24, 0, 0, 0, [])
+
+
+def test_an_adapter_is_found_by_its_checksum_or_named(tmp_path):
+    capture = tmp_path / "capture.redb"
+    trained = Trained(tmp_path, "--capture", str(capture), "--enable-lora")
+    first, second = (trained.checkpoints.write_adapter(name, seed) for name, seed in [("one", 5), ("two", 6)])
+    for directory in (first, second):
+        body = {"lora_name": "policy", "lora_path": str(directory), "load_inplace": True}
+        status, text = trained.server.exchange("/v1/load_lora_adapter", body)
+        assert status == 200, text
+        trained.complete(prompt(1), model="policy", seed=1)
+    trained.complete(prompt(2), seed=2)
+    settled(trained.server)
+    lines = [json.loads(line) for line in trained.server.get("/v1/trajectories/export?unit=turn").splitlines()]
+    known = {turn["adapter"]: turn["adapter_checksum"] for line in lines for turn in line["turns"]}
+    assert len(set(known.values())) == 3 and known[None] is None, known
+    trained.stop()
+    base = trained.checkpoints.base
+
+    def replayed_with(*modules):
+        flags = ["--enable-lora", "--max-loras", "2", "--lora-modules", *modules] if modules else []
+        equal, _, _, differ, unrepeatable, lines = replayed(capture, base, *flags)
+        return equal, differ, unrepeatable, lines
+
+    assert replayed_with(f"a={first}", f"b={second}") == (3, 0, 0, [])
+    equal, differ, unrepeatable, lines = replayed_with(f"policy={second}")
+    assert (equal, differ, unrepeatable) == (2, 0, 1)
+    assert f"the adapter policy@1 with the checksum {known['policy@1']} sampled it" in lines[0], lines
+    equal, differ, unrepeatable, lines = replayed_with()
+    assert (equal, differ, unrepeatable) == (1, 0, 2)
+    assert all("no adapter is loaded" in line for line in lines), lines
 
 
 def test_one_bit_of_one_weight_is_named(tmp_path):

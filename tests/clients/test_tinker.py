@@ -1,13 +1,19 @@
 """Tinker's own sampling client, unchanged, against the server."""
 
 import asyncio
+import json
 import struct
+import threading
 
+import numpy
 import pytest
 import tinker
 from tinker import types
+from tinker.resources import futures
 
-from conftest import Server
+from conftest import Server, note
+from control import Trained
+from control import prompt as drawn_prompt
 
 PROMPT = "The river runs under the old stone bridge and then"
 KEY = "tml-one"
@@ -253,4 +259,128 @@ def test_the_key_of_the_client_is_the_key_of_the_server():
             base_url=server.url, api_key="tml-none"
         ).create_sampling_client(base_model="smollm2").result()
     service.close("success").result()
+    server.stop()
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_named_ids_are_scored_where_they_are_named(sampling, prompt, is_sparse):
+    rows = len(prompt) - 1
+    if is_sparse:
+        # The last token, and another one in its place.
+        target = types.TensorData(
+            data=[prompt[-1], 40],
+            dtype="int64",
+            shape=[rows, 7],
+            sparse_crow_indices=[0] * rows + [2],
+            sparse_col_indices=[1, 6],
+        )
+    else:
+        ids = numpy.full((rows, 2), -1, dtype=numpy.int64)
+        ids[:, 1] = prompt[1:]
+        target = types.TensorData.from_numpy(ids)
+    result = sampling.sample(
+        of(prompt),
+        1,
+        types.SamplingParams(max_tokens=1),
+        include_prompt_logprobs=True,
+        target_prompt_logprobs=target,
+    ).result()
+    scored, given = result.target_prompt_logprobs, result.prompt_logprobs
+    if is_sparse:
+        assert scored.shape == [rows, 7]
+        assert scored.sparse_crow_indices == target.sparse_crow_indices
+        assert scored.sparse_col_indices == target.sparse_col_indices
+        assert bits(scored.data[:1]) == bits(given[-1:]) and scored.data[1] < 0
+    else:
+        cells = numpy.asarray(scored.data, "float32").reshape(scored.shape)
+        assert (cells[:, 0] == 0).all()
+        assert bits(cells[:, 1].tolist()) == bits(given[1:])
+
+
+def test_a_prompt_with_an_image_is_refused_by_name(sampling, prompt):
+    text = types.EncodedTextChunk(tokens=prompt)
+    for chunk, kind in [
+        (types.ImageChunk(data=b"x", format="png", expected_tokens=1), "image"),
+        (
+            types.ImageAssetPointerChunk(
+                location="a", format="png", expected_tokens=1
+            ),
+            "image_asset_pointer",
+        ),
+    ]:
+        asked = types.ModelInput(chunks=[text, chunk])
+        with pytest.raises(tinker.BadRequestError, match=f"not of `{kind}`"):
+            sampling.sample(asked, 1, types.SamplingParams(max_tokens=1)).result()
+
+
+def test_an_adapter_is_sampled_by_its_path_until_it_is_another_one(tmp_path):
+    trained = Trained(tmp_path, "--tinker-api", "--enable-lora")
+    server, ids = trained.server, list(drawn_prompt(1))
+    service = tinker.ServiceClient(base_url=server.url, api_key=KEY)
+    try:
+        loads = {
+            "lora_name": "policy",
+            "lora_path": str(trained.checkpoints.write_adapter("policy", 5)),
+        }
+        assert server.exchange("/v1/load_lora_adapter", loads)[0] == 200
+        same = {"max_tokens": 8, "seed": 4, "temperature": 1.0}
+        params = types.SamplingParams(**same, stop=[])
+        adapted = service.create_sampling_client(model_path="tinker://policy").result()
+        base = service.create_sampling_client(base_model="smollm2").result()
+        answers = {}
+        for client, model in [(adapted, "policy"), (base, "smollm2")]:
+            (sequence,) = client.sample(of(ids), 1, params).result().sequences
+            body = {
+                "model": model,
+                "token_ids": ids,
+                "sampling_params": {**same, "ignore_eos": True, "logprobs": 0},
+            }
+            status, text = server.exchange("/inference/v1/generate", body)
+            assert status == 200, text
+            (choice,) = json.loads(text)["choices"]
+            assert sequence.tokens == choice["token_ids"]
+            assert bits(sequence.logprobs) == bits(logprobs(choice))
+            answers[model] = sequence.logprobs
+        assert answers["policy"] != answers["smollm2"]
+        scores = adapted.compute_logprobs(of(ids)).result()
+        assert scores[1:] != base.compute_logprobs(of(ids)).result()[1:]
+        assert server.exchange("/v1/unload_lora_adapter", {"lora_name": "policy"})[0] == 200
+        with pytest.raises(tinker.BadRequestError, match="was unloaded or replaced"):
+            adapted.sample(of(ids), 1, params).result()
+    finally:
+        service.close("success").result()
+        trained.stop()
+
+
+@pytest.mark.parametrize("is_in_time", [True, False])
+def test_a_server_that_stops_gives_the_result_or_says_why_there_is_none(
+    monkeypatch, is_in_time
+):
+    retrieves, asked = futures.AsyncFuturesResource.retrieve, threading.Event()
+
+    async def retrieve(*arguments, **named):
+        asked.set()
+        return await retrieves(*arguments, **named)
+
+    monkeypatch.setattr(futures.AsyncFuturesResource, "retrieve", retrieve)
+    flags = [] if is_in_time else ["--shutdown-timeout", "1"]
+    server = Server("--engine", "native", "--tinker-api", *flags, gated=True)
+    service = tinker.ServiceClient(base_url=server.url, api_key=KEY)
+    sampling = service.create_sampling_client(base_model="smollm2").result()
+    server.gate.hold()
+    params = types.SamplingParams(max_tokens=5, seed=1, stop=[])
+    future = sampling.sample(of([5, 6, 7]), 1, params)
+    assert asked.wait(300)
+    server.poll("it is sampled", lambda: server.gauge("vllm:num_requests_running") == 1)
+    server.process.terminate()
+    said = "no new connections" if is_in_time else "ending them with what they have"
+    server.poll("it stops", lambda: said in server.logged())
+    server.gate.go_on()
+    try:
+        result = future.result(600)
+        assert is_in_time and len(result.sequences[0].tokens) == 5
+    except tinker.RequestFailedError as error:
+        assert not is_in_time and "the server is stopping" in str(error)
+    except tinker.APIConnectionError:
+        note("NOT TRIED: a client that waits while the server stops: it was not connected yet")
     server.stop()

@@ -5,6 +5,7 @@ torch's. NeMo-RL and prime-rl have no wheel with code: their shapes are compared
 which the script beside it records from their sources.
 """
 
+import base64
 import json
 import os
 import subprocess
@@ -57,8 +58,10 @@ def chats():
     client = client_of(server)
 
     def turn(messages, session, temperature):
+        # Of some turns there are sampling masks, and of others none.
+        masks = {"return_sampling_mask": True, "top_k": 9} if temperature == 1.0 else {}
         answer = client.chat.completions.create(
-            model="smollm2", messages=messages, max_tokens=6, temperature=temperature, extra_body={"session_id": session}
+            model="smollm2", messages=messages, max_tokens=6, temperature=temperature, extra_body={"session_id": session, **masks}
         )
         return [*messages, {"role": "assistant", "content": answer.choices[0].message.content}]
 
@@ -198,18 +201,26 @@ def test_verl(serving, own, load):
         assert fields["rm_scores"].tolist() == [0.0] * (len(line["token_ids"]) - start - 1) + [line["sequence_reward"]]
 
 
+def packed(mask):
+    return mask and {"counts": mask.counts.tolist(), "ids": mask.ids.tolist()}
+
+
 def test_verifiers(serving, own, load):
     """Nodes are a branch of a trace, from which prime-rl takes its samples."""
     graph, trace = load("verifiers.v1.graph"), load("verifiers.v1.trace")
     for row, line in zip(exported(serving, "verifiers"), own, strict=True):
-        nodes = [graph.MessageNode.model_validate(node) for node in row["nodes"]]
         for node in row["nodes"]:
             assert set(node) <= set(graph.MessageNode.model_fields)
+            for array in (node.get("sampling_mask") or {}).values():
+                # JSON has no bytes.
+                array["data"] = base64.b64decode(array["data"])
+        nodes = [graph.MessageNode.model_validate(node) for node in row["nodes"]]
         assert [node.parent for node in nodes] == [None, *range(len(nodes) - 1)]
         branch = trace.Branch(index=0, nodes=nodes)
         assert branch.token_ids == line["token_ids"]
         assert branch.sampled_mask == [mask == 1 for mask in line["loss_mask"]]
         assert branch.logprobs == line["logprobs"]
+        assert packed(branch.sampling_mask) == line["sampling_mask"]
         assert sum(node.sampled for node in nodes) == len(learnt_turns(line))
         assert sum(node.message.role == "assistant" for node in nodes) == len(line["turns"])
         assert {node.message.role for node in nodes} == {"user", "assistant"}
@@ -348,6 +359,8 @@ def test_parquet(serving, unit):
         names = {"starts": "start", "ends": "end", "repeated": "repeated", "created_at": "created_at", "ended_at": "ended_at"}
         expected |= {f"turn_{column}": [turn[name] for turn in turns] for column, name in names.items()}
         expected["turn_rewards"] = [line["turn_rewards"].get(turn["id"]) for turn in turns]
+        mask = line["sampling_mask"] or {"counts": None, "ids": None}
+        expected |= {f"sampling_mask_{column}": mask[column] for column in ("counts", "ids")}
         logprobs = row.pop("logprobs")
         assert row == expected
         assert [value is None for value in logprobs] == [value is None for value in line["logprobs"]]

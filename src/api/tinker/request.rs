@@ -13,7 +13,10 @@ use crate::{
     turn::{Sampling, SamplingPolicy},
     wire::{
         error::{ApiError, ErrorKind},
-        tinker::sample::{TinkerChunk, TinkerSampleRequest},
+        tinker::{
+            sample::{TinkerChunk, TinkerSampleRequest},
+            targets::{TargetLimits, Targets},
+        },
     },
 };
 
@@ -28,12 +31,14 @@ pub(super) struct TinkerTurn {
 }
 
 /// What an answer shows besides tokens and their log-probs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Shown {
     /// The log-probs of so many tokens at the end of the prompt; `None` for none.
     pub(super) prompt_logprobs: Option<usize>,
     pub(super) topk_prompt: usize,
     pub(super) topk_sample: usize,
+    /// The log-probs of these ids at positions of the prompt.
+    pub(super) targets: Option<Targets>,
 }
 
 /// What a sampling session is to sample.
@@ -97,7 +102,7 @@ impl TinkerTurn {
         request.check_rest()?;
         let adapter = same_adapter(model, api)?;
         let prompt = prompt(&request.prompt.chunks, api)?;
-        let shown = Shown::new(request, prompt.len())?;
+        let shown = Shown::new(request, prompt.len(), api)?;
         let params = &request.sampling_params;
         api.check_max_tokens("max_tokens", params.max_tokens).map_err(|error| error.elsewhere(renamed))?;
         let mut fields = params.fields();
@@ -116,6 +121,7 @@ impl TinkerTurn {
         let sampling = fields.resolve(params.max_tokens, logprobs, &policy, api.turns.tokenizer());
         let mut sampling = sampling.map_err(|error| error.elsewhere(renamed))?;
         sampling.adapter = adapter;
+        sampling.candidates = shown.targets.as_ref().map(|targets| Arc::new(targets.candidates()));
         api.turns.policies.requests.check_sequences(prompts, sampling.n)?;
         Ok(Self { prompt, sampling, prompts, shown })
     }
@@ -135,7 +141,7 @@ fn renamed(field: Path) -> Path {
 }
 
 impl Shown {
-    fn new(request: &TinkerSampleRequest, prompt: usize) -> Result<Self, ApiError> {
+    fn new(request: &TinkerSampleRequest, prompt: usize, api: &Api) -> Result<Self, ApiError> {
         let is_scored = request.prompt_logprobs.unwrap_or(false);
         let last = match request.prompt_logprobs_last_n {
             None => prompt,
@@ -152,7 +158,11 @@ impl Shown {
                 })?
             }
         };
+        let (vocab_size, most) = (api.turns.vocab_size(), api.turns.policies.sampling.max_logprobs);
+        let limits = TargetLimits { prompt, vocab_size, most };
+        let targets = request.target_prompt_logprobs.as_ref();
         Ok(Self {
+            targets: targets.map(|tensor| Targets::new(tensor, limits)).transpose()?,
             prompt_logprobs: is_scored.then_some(last),
             topk_prompt: count("topk_prompt_logprobs", request.topk_prompt_logprobs)?,
             topk_sample: count("topk_sample_logprobs", request.topk_sample_logprobs)?,

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// What came of a request.
-pub(super) fn outcome(sampled: Result<Vec<Completion>, ApiError>, shown: Shown, prompt: usize) -> Outcome {
+pub(super) fn outcome(sampled: Result<Vec<Completion>, ApiError>, shown: &Shown, prompt: usize) -> Outcome {
     match sampled.and_then(|completions| result(&completions, shown, prompt)) {
         Ok(Some(result)) => Outcome::Done(Bytes::from(result.encode_to_vec())),
         // Only a part was sampled, and there is no word for that.
@@ -28,8 +28,14 @@ pub(super) fn outcome(sampled: Result<Vec<Completion>, ApiError>, shown: Shown, 
     }
 }
 
+/// The outcome for a client whose server stops: nobody would sample anew.
+pub(super) fn stopped() -> Outcome {
+    let error = "the server is stopping, and ended this before it was sampled to its end; sample again where one runs";
+    Outcome::Failed { error: error.to_owned(), is_users: false }
+}
+
 /// The result; `None` if a sequence was ended before its time.
-fn result(completions: &[Completion], shown: Shown, prompt: usize) -> Result<Option<SampleResponse>, ApiError> {
+fn result(completions: &[Completion], shown: &Shown, prompt: usize) -> Result<Option<SampleResponse>, ApiError> {
     let mut sequences = Vec::with_capacity(completions.len());
     for completion in completions {
         let Some(sequence) = sequence(completion, shown)? else { return Ok(None) };
@@ -47,15 +53,18 @@ fn result(completions: &[Completion], shown: Shown, prompt: usize) -> Result<Opt
     let first = prompt - shown.prompt_logprobs.unwrap_or(prompt).min(prompt);
     let given = |index: usize| index.checked_sub(1).filter(|_| index >= first).and_then(|before| tokens.get(before));
     let logprobs = || floats((0..prompt).map(|index| given(index).map_or(f32::NAN, |token| token.logprob)));
+    let scores = scored.map(|prompt| &prompt.candidates[..]).unwrap_or_default();
+    let targets = shown.targets.as_ref().map(|targets| targets.scored(scores)).transpose()?;
     Ok(Some(SampleResponse {
         sequences,
         prompt_logprobs: shown.prompt_logprobs.map(|_| logprobs()),
         topk_prompt_logprobs: top(shown.topk_prompt, (0..prompt).map(given)),
         prompt_cache_hit_tokens: i32::try_from(cached).unwrap_or(i32::MAX),
+        target_prompt_logprobs: targets,
     }))
 }
 
-fn sequence(completion: &Completion, shown: Shown) -> Result<Option<SampledSequence>, ApiError> {
+fn sequence(completion: &Completion, shown: &Shown) -> Result<Option<SampledSequence>, ApiError> {
     let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a sequence did not end"))?;
     let reason = match finish {
         Finish::Eos | Finish::StopToken(_) | Finish::StopString(_) => StopReason::Stop,

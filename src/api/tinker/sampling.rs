@@ -84,8 +84,15 @@ async fn start(
     };
     let events = stream::iter(first).chain(events);
     let (sequences, prompt, shown) = (turn.prompts * turn.sampling.n, turn.prompt.len(), turn.shown);
-    let task =
-        tokio::spawn(sample(events, sequences, promise, move |sampled| response::outcome(sampled, shown, prompt)));
+    let api = Arc::clone(api);
+    let outcome = move |sampled| match response::outcome(sampled, &shown, prompt) {
+        // An engine that ends its sequences with the server is not well any more.
+        Outcome::Gone | Outcome::Failed { is_users: false, .. } if api.turns.generator.engine().health().is_err() => {
+            response::stopped()
+        }
+        outcome => outcome,
+    };
+    let task = tokio::spawn(sample(events, sequences, promise, outcome));
     Promise::sampled_by(tinker, id, task.abort_handle());
     Ok(())
 }

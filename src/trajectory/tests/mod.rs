@@ -28,10 +28,20 @@ fn generation(prompt: &[TokenId], sampled: &[TokenId]) -> Generation {
         logprobs: sampled.iter().map(|id| -0.5 - f32::from(u16::try_from(*id).unwrap())).collect(),
         ranks: sampled.iter().map(|id| id + 1).collect(),
         entropies: sampled.iter().filter(|_| prompt.len().is_multiple_of(2)).map(|_| 0.25).collect(),
+        masks: masks(if prompt.len().is_multiple_of(3) { sampled } else { &[] }),
         ended: now(),
         finish: Ended::Eos,
         ..Generation::default()
     }
+}
+
+/// A row for each id: itself, and the first ones before it.
+fn masks(sampled: &[TokenId]) -> PackedMasks {
+    let mut masks = PackedMasks::default();
+    for id in sampled {
+        masks.push(&(id.saturating_sub(2)..=*id).collect::<Vec<_>>());
+    }
+    masks
 }
 
 /// All sequences.
@@ -173,6 +183,16 @@ fn all_turns(
     for key in keys(trajectories, &owner, Unit::Turn) {
         let sequence = trajectories.sequence(&key, 2).unwrap();
         assert_eq!(sequence.logprobs.len(), sequence.token_ids.len());
+        // Each turn's masks are where its ids are, and nobody else's.
+        let mut asked = false;
+        for turn in &sequence.turns {
+            let sampled = &sequence.token_ids[turn.start..turn.end];
+            let expected = masks(if turn.start.is_multiple_of(3) { sampled } else { &[] });
+            asked |= !expected.is_empty();
+            assert_eq!(sequence.masks.of(turn.start, turn.end), expected);
+        }
+        assert_eq!(sequence.masks.counts.len(), if asked { sequence.token_ids.len() } else { 0 });
+        assert_eq!(sequence.masks.counts.iter().sum::<u32>() as usize, sequence.masks.ids.len());
         for (id, logprob) in sequence.token_ids.iter().zip(&sequence.logprobs) {
             let expected = generation(&[], &[*id]).logprobs[0];
             assert!(logprob.is_none_or(|logprob| logprob.to_bits() == expected.to_bits()));
@@ -336,6 +356,11 @@ fn a_sequence_that_is_not_what_was_sampled_is_refused_with_the_reason() {
     assert!(change(&|record| record.generation.prompt = [1, 2].into()).contains("of another length"));
     assert!(change(&|record| record.generation.logprobs = vec![f32::NAN]).contains("a log-prob that is no number"));
     assert!(change(&|record| record.place.parent = Some(9)).contains("does not follow"));
+    assert!(
+        change(&|record| record.generation.masks.push(&[4]))
+            .contains("a sampling mask that is none of its sampled ids")
+    );
+    assert!(change(&|record| record.generation.masks.push(&[5, 100])).contains("id 100 is out of the vocabulary"));
     store.write(&[], &[(&id, &written[..written.len() - 1])]).unwrap();
     assert!(refused(100).contains("not the length that it says"));
     store.write(&[id], &[]).unwrap();
@@ -347,7 +372,7 @@ fn what_another_adapter_sampled_is_not_learnt_from() {
     let trajectories = opened(&a_store(), POLICY);
     let through = |name: &str, version, generation| {
         let label = format!("{name}@{version}").into();
-        Generation { adapter: Some(AdapterUsed { name: name.into(), label }), ..generation }
+        Generation { adapter: Some(AdapterUsed { name: name.into(), label, checksum: None }), ..generation }
     };
     trajectories.capture(through("a", 1, generation(&[1], &[1]))).unwrap();
     trajectories.capture(through("b", 1, generation(&[1, 1, 0], &[1]))).unwrap();

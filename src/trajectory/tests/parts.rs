@@ -103,7 +103,8 @@ fn what_begins_during_an_export_is_left_out_and_what_leaves_is_said_or_gone() {
 fn turns_that_leaves_share_are_repeated_in_all_but_the_first() {
     let trajectories = opened(&a_store(), POLICY);
     let capture = |prompt: &[TokenId], adapter: Option<&str>| {
-        let used = adapter.map(|name| AdapterUsed { name: name.into(), label: format!("{name}@1").into() });
+        let used =
+            adapter.map(|name| AdapterUsed { name: name.into(), label: format!("{name}@1").into(), checksum: None });
         trajectories.capture(Generation { adapter: used, ..generation(prompt, &[1]) }).unwrap();
     };
     capture(&[5], None);

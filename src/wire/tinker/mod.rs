@@ -3,3 +3,4 @@
 pub(crate) mod protobuf;
 pub(crate) mod sample;
 pub(crate) mod sessions;
+pub(crate) mod targets;

@@ -30,6 +30,42 @@ pub(crate) struct TopkLogprobs {
     pub length: u32,
 }
 
+/// The type of a tensor's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+pub(crate) enum DType {
+    /// It is not said.
+    Unspecified = 0,
+    /// float32.
+    Float32 = 1,
+}
+
+/// The cells of a tensor that are there, row by row.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SparseCsr {
+    #[prost(bytes = "vec", tag = "1")]
+    pub values: Vec<u8>,
+    /// int64.
+    #[prost(bytes = "vec", tag = "2")]
+    pub crow_indices: Vec<u8>,
+    /// int64.
+    #[prost(bytes = "vec", tag = "3")]
+    pub col_indices: Vec<u8>,
+}
+
+/// A tensor: one of `dense` and `sparse_csr` is there.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Tensor {
+    #[prost(bytes = "vec", optional, tag = "1")]
+    pub dense: Option<Vec<u8>>,
+    #[prost(message, optional, tag = "2")]
+    pub sparse_csr: Option<SparseCsr>,
+    #[prost(enumeration = "DType", tag = "3")]
+    pub dtype: i32,
+    #[prost(int64, repeated, tag = "4")]
+    pub shape: Vec<i64>,
+}
+
 /// One continuation.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct SampledSequence {
@@ -57,4 +93,7 @@ pub(crate) struct SampleResponse {
     pub topk_prompt_logprobs: Option<TopkLogprobs>,
     #[prost(int32, tag = "4")]
     pub prompt_cache_hit_tokens: i32,
+    /// The log-probs of the ids that the request named.
+    #[prost(message, optional, tag = "5")]
+    pub target_prompt_logprobs: Option<Tensor>,
 }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::targets::TinkerTensor;
 use crate::wire::{
     body::{ANY, Body, Rules},
     error::ApiError,
@@ -33,6 +34,8 @@ pub(crate) struct TinkerSampleRequest {
     pub topk_prompt_logprobs: Option<i64>,
     /// Report so many of the most probable tokens at each sampled token.
     pub topk_sample_logprobs: Option<i64>,
+    /// Report the log-probs of these ids at positions of the prompt.
+    pub target_prompt_logprobs: Option<TinkerTensor>,
     /// All else: refused unless it asks for nothing.
     #[serde(flatten)]
     #[schema(value_type = Object)]

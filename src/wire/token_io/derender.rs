@@ -9,6 +9,7 @@ use crate::{
     wire::{
         answer::{
             output::{DetailedUsage, FinishReason, StopReason},
+            sampling_mask::SamplingMask,
             weight_versions::WeightVersionSpan,
         },
         body::{self, Body, Rules},
@@ -107,6 +108,13 @@ pub(crate) struct WholeChatChoice {
     pub finish_reason: Option<FinishReason>,
     pub stop_reason: Option<StopReason>,
     pub token_ids: Option<Vec<TokenId>>,
+    /// As the event has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routed_experts: Option<String>,
+    /// As the event has it: for each token the ids that it was drawn from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Vec<TokenId>>>)]
+    pub sampling_mask: Option<SamplingMask>,
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
 }
 

@@ -1,5 +1,7 @@
 //! The answers of `/inference/v1/generate`, as they are sent back to be put into text.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -11,6 +13,7 @@ use crate::{
     wire::{
         answer::{
             output::{PromptLogprobs, StopReason, spelt_id},
+            sampling_mask::SamplingMask,
             weight_versions::WeightVersionSpan,
         },
         error::ApiError,
@@ -88,6 +91,11 @@ pub(crate) struct GivenChoice {
     pub logprobs: Option<GivenLogprobs>,
     /// Passed on where the request asks for it.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
+    /// Passed on: for each token the ids that it was drawn from.
+    #[schema(value_type = Option<Vec<Vec<TokenId>>>)]
+    pub sampling_mask: Option<SamplingMask>,
+    /// Passed on as it is.
+    pub routed_experts: Option<String>,
 }
 
 /// The log-probs of a choice.
@@ -193,8 +201,24 @@ impl GivenChoice {
         self.scores().is_some()
     }
 
-    /// Returns the tokens; their log-probs are 0 where none came.
+    /// Returns the tokens with their sampling masks, where these came; log-probs are 0 where none came.
     pub(crate) fn tokens(&self, vocab_size: usize) -> Result<Vec<SampledToken>, ApiError> {
+        let mut tokens = self.scored_tokens(vocab_size)?;
+        let Some(rows) = &self.sampling_mask else { return Ok(tokens) };
+        let is_row = |(row, token): (&Arc<[TokenId]>, &SampledToken)| {
+            row.contains(&token.id) && row.iter().all(|&id| (id as usize) < vocab_size)
+        };
+        if rows.len() != tokens.len() || !rows.iter().zip(&tokens).all(is_row) {
+            let message = format!("the sampling_mask of choice {} is not that of its token_ids", self.index);
+            return Err(ApiError::invalid_request(message));
+        }
+        for (token, row) in tokens.iter_mut().zip(rows) {
+            token.sampling_mask = Some(Arc::clone(row));
+        }
+        Ok(tokens)
+    }
+
+    fn scored_tokens(&self, vocab_size: usize) -> Result<Vec<SampledToken>, ApiError> {
         let ids = self.token_ids.as_deref().unwrap_or_default();
         if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
             return Err(ApiError::invalid_request(format!("Token id {id} is out of vocabulary")));

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     trainers,
-    types::{NotesShown, TurnHead},
+    types::{NotesShown, PackedMask, TurnHead},
 };
 use crate::{
     TokenId,
@@ -67,6 +67,8 @@ struct Line {
     logprobs: Vec<Option<f32>>,
     /// Which distribution those describe that are learnt from.
     logprobs_mode: Option<String>,
+    /// The ids that each id was drawn from, where that was asked for.
+    sampling_mask: Option<PackedMask>,
     prompt_tokens: usize,
     turns: Vec<LineTurn>,
     sequence_reward: Option<f64>,
@@ -154,6 +156,7 @@ fn own(sequence: Sequence) -> Line {
         loss_mask: sequence.loss_mask.iter().copied().map(u8::from).collect(),
         logprobs_mode: sequence.logprobs_mode().map(str::to_owned),
         logprobs: sequence.logprobs,
+        sampling_mask: PackedMask::new(sequence.masks),
         token_ids: sequence.token_ids,
         prompt_tokens: sequence.prompt_tokens,
         turns: sequence.turns.into_iter().map(turn).collect(),

@@ -14,7 +14,7 @@ use parquet::{
     schema::parser::parse_message_type,
 };
 
-use crate::trajectory::{CaptureError, Generation, Sequence, SequenceKey};
+use crate::trajectory::{CaptureError, Generation, PackedMasks, Sequence, SequenceKey};
 
 /// The columns, in the order in which they are written. Those of a row with an `error` are null but its ids.
 const COLUMNS: &str = "message sequence {
@@ -39,6 +39,8 @@ const COLUMNS: &str = "message sequence {
     optional group turn_rewards (LIST) { repeated group list { optional double element; } }
     optional group turn_created_at (LIST) { repeated group list { required double element; } }
     optional group turn_ended_at (LIST) { repeated group list { required double element; } }
+    optional group sampling_mask_counts (LIST) { repeated group list { required int32 element; } }
+    optional group sampling_mask_ids (LIST) { repeated group list { required int32 element; } }
 }";
 
 /// How many ids and rows are waited for before a group is written.
@@ -112,7 +114,7 @@ impl Table {
         made: Result<Sequence, CaptureError>,
     ) -> Result<Vec<u8>, ParquetError> {
         let made = made.and_then(in_32_bits);
-        self.ids += made.as_ref().map_or(0, |sequence| sequence.token_ids.len());
+        self.ids += made.as_ref().map_or(0, |sequence| sequence.token_ids.len() + sequence.masks.ids.len());
         self.rows.push((key, made));
         if self.ids >= IDS_OF_GROUP || self.rows.len() >= ROWS_OF_GROUP {
             self.write()?;
@@ -144,6 +146,7 @@ impl Table {
         ids(&rows, &mut group)?;
         facts(&rows, &mut group)?;
         turns(&rows, &mut group)?;
+        masks(&rows, &mut group)?;
         group.close()?;
         Ok(())
     }
@@ -151,7 +154,7 @@ impl Table {
 
 /// A table has no ids without a sign.
 fn in_32_bits(sequence: Sequence) -> Result<Sequence, CaptureError> {
-    match sequence.token_ids.iter().find(|id| i32::try_from(**id).is_err()) {
+    match sequence.token_ids.iter().chain(&sequence.masks.ids).find(|id| i32::try_from(**id).is_err()) {
         Some(id) => Err(CaptureError::Failed(format!("id {id} is too large for a table"))),
         None => Ok(sequence),
     }
@@ -232,4 +235,18 @@ fn turns(rows: &[Row], group: &mut Group<'_>) -> Result<(), ParquetError> {
     })?;
     lists::<DoubleType, _>(rows, 2, group, |sequence| sequence.turns.iter().map(|turn| Some(turn.generation.created)))?;
     lists::<DoubleType, _>(rows, 2, group, |sequence| sequence.turns.iter().map(|turn| Some(turn.generation.ended)))
+}
+
+/// The counts and the ids of sampling masks; null for a row of which no id has one.
+fn masks(rows: &[Row], group: &mut Group<'_>) -> Result<(), ParquetError> {
+    let packed = |of: fn(&PackedMasks) -> &[u32], group: &mut Group<'_>| {
+        let mut column = Column::<Int32Type>::new();
+        for (_, made) in rows {
+            let masks = made.as_ref().ok().map(|sequence| &sequence.masks).filter(|masks| !masks.is_empty());
+            column.list(masks.map(|masks| of(masks).iter().map(|number| i32::try_from(*number).ok())), 2);
+        }
+        column.write(group)
+    };
+    packed(|masks| &masks.counts, group)?;
+    packed(|masks| &masks.ids, group)
 }

@@ -5,9 +5,13 @@
 
 use std::ops::Range;
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Serialize;
 
-use crate::{TokenId, trajectory::Sequence};
+use crate::{
+    TokenId,
+    trajectory::{PackedMasks, Sequence},
+};
 
 /// What a shape was made of.
 #[derive(Debug, Serialize)]
@@ -97,6 +101,41 @@ struct Node<'s> {
     mask: Vec<bool>,
     /// Those of the ids that the mask marks.
     logprobs: Vec<f32>,
+    /// The ids that each of them was drawn from, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sampling_mask: Option<NodeSamplingMask>,
+}
+
+/// The sampling mask of a node.
+#[derive(Debug, Serialize)]
+struct NodeSamplingMask {
+    ids: Ndarray,
+    counts: Ndarray,
+}
+
+/// An array of int32 as verifiers sends it, whose bytes are in base64 here since JSON has none.
+#[derive(Debug, Serialize)]
+struct Ndarray {
+    #[serde(rename = "__nd__")]
+    is_array: bool,
+    dtype: &'static str,
+    shape: [usize; 1],
+    data: String,
+}
+
+impl Ndarray {
+    /// Ids and counts are those of a vocabulary, and fit.
+    fn new(numbers: &[u32]) -> Self {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        Self { is_array: true, dtype: "int32", shape: [numbers.len()], data: BASE64_STANDARD.encode(bytes) }
+    }
+}
+
+impl NodeSamplingMask {
+    fn new(masks: &PackedMasks) -> Option<Self> {
+        let shown = || Self { ids: Ndarray::new(&masks.ids), counts: Ndarray::new(&masks.counts) };
+        (!masks.is_empty()).then(shown)
+    }
 }
 
 /// The message of a node, whose text is not known.
@@ -253,6 +292,9 @@ pub(super) fn verifiers(sequence: &Sequence) -> Verifiers<'_> {
             sampled: learnt,
             token_ids: &sequence.token_ids[range.clone()],
             mask: vec![learnt; range.len()],
+            sampling_mask: learnt
+                .then(|| sequence.masks.of(range.start, range.end))
+                .and_then(|masks| NodeSamplingMask::new(&masks)),
             logprobs: if learnt { logprobs(sequence, range) } else { Vec::new() },
         });
     };

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::{
     TokenId,
-    trajectory::{Generation, Notes, Place, TrajectorySummary, TurnRecord},
+    trajectory::{Generation, Notes, PackedMasks, Place, TrajectorySummary, TurnRecord},
     wire::body::{self, Body, Rules},
 };
 
@@ -144,6 +144,8 @@ pub(crate) struct TurnShown {
     /// The least entropy, in nats, that the distribution of each of them can have, given the alternatives that the request
     /// asked for; empty where it asked for none.
     entropies: Vec<f32>,
+    /// The ids that each of them was drawn from, where the request asked for them with `return_sampling_mask`.
+    sampling_mask: Option<PackedMask>,
     /// How many of the turn's messages are the first ones of the parent.
     messages_before: usize,
     /// The messages after those, as the chat template is given them.
@@ -163,11 +165,29 @@ impl From<TurnRecord> for TurnShown {
             logprobs: std::mem::take(&mut generation.logprobs),
             ranks: std::mem::take(&mut generation.ranks),
             entropies: std::mem::take(&mut generation.entropies),
+            sampling_mask: PackedMask::new(std::mem::take(&mut generation.masks)),
             messages_before: place.messages_before,
             messages: serde_json::to_value(messages).unwrap_or_default(),
             tools: serde_json::to_value(generation.tools.take()).unwrap_or_default(),
             head: TurnHead::new(place, generation),
         }
+    }
+}
+
+/// The ids that tokens were drawn from, one row after the other.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PackedMask {
+    /// How many ids the row of each token has; 0 for a token without a row.
+    counts: Vec<u32>,
+    /// The ids of all rows, each row in ascending order.
+    #[schema(value_type = Vec<TokenId>)]
+    ids: Vec<TokenId>,
+}
+
+impl PackedMask {
+    /// Shows the rows; `None` where no token has one.
+    pub(crate) fn new(PackedMasks { counts, ids }: PackedMasks) -> Option<Self> {
+        (!counts.is_empty()).then_some(Self { counts, ids })
     }
 }
 
@@ -199,6 +219,8 @@ pub(crate) struct TurnHead {
     /// The adapter, and its version.
     #[schema(value_type = Option<String>)]
     adapter: Option<Arc<str>>,
+    /// The checksum of the adapter; null where none sampled, or where it is not known.
+    adapter_checksum: Option<String>,
     /// The weights that sampled each id.
     #[schema(value_type = Vec<Object>)]
     weights: serde_json::Value,
@@ -229,6 +251,7 @@ impl TurnHead {
             index: generation.index,
             session: generation.session,
             model: generation.model,
+            adapter_checksum: generation.adapter.as_ref().and_then(|adapter| adapter.checksum.clone()),
             adapter: generation.adapter.map(|adapter| adapter.label),
             weights: serde_json::to_value(generation.weights).unwrap_or_default(),
             finish_reason: serde_json::to_value(generation.finish).unwrap_or_default(),

@@ -58,6 +58,8 @@ async fn three_steps_say_what_a_chat_completion_says() {
         (&plain, json!({ "seed": 6, "max_tokens": 12, "logprobs": true, "return_tokens_as_token_ids": true })),
         (&plain, json!({ "seed": 6, "max_tokens": 12, "logprobs": true, "logprob_token_ids": [3, 4] })),
         (&plain, json!({ "seed": 6, "max_tokens": 2, "prompt_logprobs": 1 })),
+        (&plain, json!({ "seed": 6, "max_tokens": 9, "top_k": 5, "n": 2, "return_sampling_mask": true })),
+        (&special, json!({ "top_k": 1, "stop": ["wor"], "return_sampling_mask": true })),
         (&special, json!({ "temperature": 0 })),
         (&special, json!({ "temperature": 0, "skip_special_tokens": false })),
         (&special, json!({ "temperature": 0, "stop": ["wor"] })),
@@ -115,6 +117,7 @@ async fn text_completions_are_derendered_prompt_by_prompt() {
         json!({ "prompt": "hello", "temperature": 0, "max_tokens": 8, "logprobs": 2 }),
         json!({ "prompt": ["hello", "world"], "seed": 9, "max_tokens": 6, "echo": true }),
         json!({ "prompt": [[5, 6], [7]], "seed": 9, "max_tokens": 6, "stop": "e" }),
+        json!({ "prompt": [[5, 6], [7]], "seed": 9, "max_tokens": 6, "n": 2, "top_k": 4, "return_sampling_mask": true }),
     ];
     for mut body in cases {
         body["request_id"] = json!("r");
@@ -165,6 +168,7 @@ async fn a_stream_of_chat_is_derendered_event_by_event() {
         (TestApp::new().says(emoji), json!({ "temperature": 0, "return_token_ids": true })),
         (TestApp::new().says("hello world you"), json!({ "temperature": 0, "stop": ["world"] })),
         (TestApp::new().reads_tool_calls().says(call), json!({ "temperature": 0, "tools": tools })),
+        (TestApp::new(), json!({ "seed": 4, "max_tokens": 9, "top_k": 4, "return_sampling_mask": true })),
     ];
     for (app, mut body) in cases {
         body["messages"] = messages();
@@ -186,17 +190,20 @@ async fn a_stream_of_chat_is_derendered_event_by_event() {
         assert_eq!(last["usage"]["prompt_tokens"], 7);
         let choice = &whole["choices"][0];
         let (mut content, mut ids, mut logprobs, mut calls) = (String::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut rows = Vec::new();
         for (index, chunk) in chunks.iter().enumerate() {
             let piece = &chunk["choices"][0];
             assert_eq!(piece["delta"]["role"], if index == 0 { json!("assistant") } else { Value::Null });
             content.push_str(piece["delta"]["content"].as_str().unwrap_or_default());
             ids.extend(piece["token_ids"].as_array().into_iter().flatten().cloned());
             logprobs.extend(piece["logprobs"]["content"].as_array().into_iter().flatten().cloned());
+            rows.extend(piece["sampling_mask"].as_array().into_iter().flatten().cloned());
             calls.extend(piece["delta"]["tool_calls"].as_array().into_iter().flatten().cloned());
         }
         assert_eq!(content, choice["message"]["content"].as_str().unwrap(), "{body}");
         assert_eq!(ids, choice["token_ids"].as_array().cloned().unwrap_or_default());
         assert_eq!(logprobs, choice["logprobs"]["content"].as_array().cloned().unwrap_or_default());
+        assert_eq!(rows, choice["sampling_mask"].as_array().cloned().unwrap_or_default());
         assert_eq!(calls.len(), choice["message"]["tool_calls"].as_array().map_or(0, Vec::len));
         let end = &chunks.last().unwrap()["choices"][0];
         assert_eq!((&end["finish_reason"], &end["stop_reason"]), (&choice["finish_reason"], &choice["stop_reason"]));
@@ -357,6 +364,12 @@ async fn what_is_no_answer_of_the_server_is_refused() {
         "index": 0, "token_ids": [5], "finish_reason": "length",
         "logprobs": { "content": [{ "token": "token_id:6", "token_id": 5, "logprob": -1.0 }] }
     });
+    let masked = |rows: Value| {
+        let choice = json!({ "index": 0, "token_ids": [5], "finish_reason": "length", "sampling_mask": rows });
+        response(choice)
+    };
+    let mut asks = response(choice(json!([5])));
+    asks["chat_request"] = json!({ "messages": messages(), "return_sampling_mask": true });
     let mut after_stop = response(choice(json!([282, 282])));
     after_stop["chat_request"] = json!({ "messages": messages(), "stop": "you" });
     let cases = [
@@ -365,6 +378,10 @@ async fn what_is_no_answer_of_the_server_is_refused() {
         (response(choice(json!(vec![5; 9]))), "token_ids length (9) in choice 0 exceeds max_model_len (8)."),
         (response(scored), "the log-probs of choice 0 are not those of its token_ids"),
         (response(misnamed), "the log-probs of choice 0 are not those of its token_ids"),
+        (masked(json!([])), "the sampling_mask of choice 0 is not that of its token_ids"),
+        (masked(json!([[4, 6]])), "the sampling_mask of choice 0 is not that of its token_ids"),
+        (masked(json!([[5, 326]])), "the sampling_mask of choice 0 is not that of its token_ids"),
+        (asks, "asks for `return_sampling_mask`, and choice 0 of the answer has no `sampling_mask`"),
         (after_stop, "the tokens go on behind the end of the text"),
         (json!({}), "Field required"),
         (json!({ "stream": true }), "Field required"),
@@ -390,6 +407,28 @@ async fn what_is_no_answer_of_the_server_is_refused() {
     assert!(error["message"].as_str().unwrap().starts_with("chat_request is required"), "{error}");
     let none = app.post(&format!("{TEXT}/derender"), json!({ "generate_responses": [] })).await.error();
     assert_eq!(none["message"], "generate_responses must not be empty");
+}
+
+#[tokio::test]
+async fn what_an_answer_says_of_its_tokens_comes_through_unasked() {
+    let app = TestApp::new();
+    let choice = json!({
+        "index": 0, "token_ids": [5, 6], "finish_reason": "length", "sampling_mask": [[4, 5], [6]],
+        "routed_experts": "k05VTVBZ"
+    });
+    let answer = json!({ "request_id": "x", "choices": [choice] });
+    let cases = [
+        (CHAT, json!({ "generate_response": answer })),
+        (CHAT, json!({ "stream": true, "generate_chunk": answer, "prompt_token_ids": [7] })),
+        (TEXT, json!({ "generate_responses": [answer] })),
+        (TEXT, json!({ "stream": true, "generate_chunk": answer })),
+    ];
+    for (path, body) in cases {
+        let derendered = app.post(&format!("{path}/derender"), body.clone()).await.ok();
+        let shown = if body["stream"] == true { &derendered["chunk"] } else { &derendered }["choices"][0].clone();
+        assert_eq!(shown["sampling_mask"], json!([[4, 5], [6]]), "{body}");
+        assert_eq!(shown["routed_experts"], "k05VTVBZ", "{body}");
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,23 @@
 //! `return_sampling_mask`: with each sampled token the ids that it was drawn from, on every endpoint that has a place for them.
 
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    body::{Body, to_bytes},
+    http::Request,
+};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use parquet::{
+    file::reader::{FileReader as _, SerializedFileReader},
+    record::{ListAccessor as _, RowAccessor as _},
+};
 use serde_json::{Value, json};
-use tito::TokenId;
+use tito::{
+    TokenId,
+    store::MemoryStore,
+    trajectory::{CapturePolicy, Trajectories},
+    turn::Capture,
+};
 
 use crate::it::app::{MODEL, TestApp};
 
@@ -159,4 +175,82 @@ async fn a_rendered_request_still_asks_for_its_mask() {
     let mut drawn = Drawn::default();
     drawn.add(&answer["choices"][0]);
     assert_eq!(drawn, chat);
+}
+
+fn capturing() -> TestApp {
+    let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
+    let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true };
+    let trajectories = Arc::new(Trajectories::open(store, policy).unwrap());
+    TestApp::new().captures(Capture { trajectories, model: MODEL.into(), process: "test".into() })
+}
+
+/// The rows of a packed mask, an empty one for a token without.
+fn unpacked(mask: &Value) -> Vec<Vec<TokenId>> {
+    let counts: Vec<usize> = serde_json::from_value(mask["counts"].clone()).unwrap();
+    let mut ids = serde_json::from_value::<Vec<TokenId>>(mask["ids"].clone()).unwrap().into_iter();
+    let rows = counts.iter().map(|count| ids.by_ref().take(*count).collect()).collect();
+    assert_eq!(ids.next(), None);
+    rows
+}
+
+async fn lines(app: &TestApp, query: &str) -> Vec<Value> {
+    let text = app.get(&format!("/v1/trajectories/export?{query}")).await.text;
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_captured_turn_has_the_rows_that_its_answer_had() {
+    for path in ENDPOINTS {
+        for stream in [false, true] {
+            let app = capturing();
+            let asked =
+                json!({ "top_k": 7, "seed": 3, "max_tokens": 9, "ignore_eos": true, "return_sampling_mask": true });
+            let drawn = if stream { streamed(&app, path, &asked).await } else { whole(&app, path, &asked).await };
+            assert_eq!(drawn.rows.len(), 9, "{path}");
+            whole(&app, path, &json!({ "top_k": 7, "seed": 4, "max_tokens": 4, "ignore_eos": true })).await;
+            let lines = lines(&app, "unit=turn").await;
+            let (line, bare) = (&lines[0], &lines[1]);
+            assert_eq!(bare["sampling_mask"], Value::Null, "{path}");
+            let (rows, start) = (unpacked(&line["sampling_mask"]), line["prompt_tokens"].as_u64().unwrap());
+            let (prompt, own) = rows.split_at(usize::try_from(start).unwrap());
+            assert!(prompt.iter().all(Vec::is_empty), "{path} {stream}");
+            assert_eq!(own, drawn.rows, "{path} {stream}");
+            let id = line["trajectory_id"].as_str().unwrap();
+            let turns = app.get(&format!("/v1/trajectories/{id}")).await.ok()["turns"].clone();
+            assert_eq!(unpacked(&turns[0]["sampling_mask"]), drawn.rows, "{path} {stream}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn exports_have_masks_packed_where_their_readers_take_them() {
+    let app = capturing();
+    let asked = json!({ "top_k": 5, "seed": 3, "max_tokens": 6, "ignore_eos": true, "return_sampling_mask": true });
+    let rows = whole(&app, "/v1/completions", &asked).await.rows;
+    let counts: Vec<u32> = rows.iter().map(|row| u32::try_from(row.len()).unwrap()).collect();
+    let node = &lines(&app, "format=verifiers&allow_raw=true").await[0]["nodes"][1];
+    for (name, expected) in [("counts", &counts), ("ids", &rows.concat())] {
+        let array = &node["sampling_mask"][name];
+        assert_eq!((&array["__nd__"], &array["dtype"]), (&json!(true), &json!("int32")));
+        assert_eq!(array["shape"], json!([expected.len()]));
+        let bytes = BASE64_STANDARD.decode(array["data"].as_str().unwrap()).unwrap();
+        assert_eq!(bytes, expected.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>());
+    }
+    // A row without masks stands beside the one with them.
+    whole(&app, "/v1/completions", &json!({ "prompt": "you", "top_k": 5, "max_tokens": 3, "ignore_eos": true })).await;
+    let request =
+        Request::get("/v1/trajectories/export?format=parquet&allow_raw=true&unit=turn").body(Body::empty()).unwrap();
+    let table = to_bytes(app.send(request).await.into_body(), usize::MAX).await.unwrap();
+    let reader = SerializedFileReader::new(table).unwrap();
+    let read: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+    let column = |row: &parquet::record::Row, name: &str| {
+        let names: Vec<_> = row.get_column_iter().map(|(name, _)| name.clone()).collect();
+        let list = row.get_list(names.iter().position(|known| known == name).unwrap()).ok()?;
+        Some((0..list.len()).map(|index| list.get_int(index).unwrap().cast_unsigned()).collect::<Vec<_>>())
+    };
+    let start = column(&read[0], "token_ids").unwrap().len() - counts.len();
+    let expected = [vec![0; start], counts].concat();
+    assert_eq!(column(&read[0], "sampling_mask_counts").unwrap(), expected);
+    assert_eq!(column(&read[0], "sampling_mask_ids").unwrap(), rows.concat());
+    assert_eq!([column(&read[1], "sampling_mask_counts"), column(&read[1], "sampling_mask_ids")], [None, None]);
 }

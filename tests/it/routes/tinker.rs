@@ -8,7 +8,10 @@ use axum::{
 };
 use prost::Message;
 use serde_json::{Value, json};
-use tito::{api::TinkerBounds, engine::scripted::Gate};
+use tito::{
+    api::TinkerBounds,
+    engine::{Engine as _, scripted::Gate},
+};
 
 use crate::{
     it::{
@@ -159,6 +162,58 @@ async fn only_the_last_tokens_of_a_prompt_are_scored_where_that_is_asked_for() {
     let (all, some) = (rows(&whole.topk_prompt_logprobs.unwrap()), rows(&last.topk_prompt_logprobs.unwrap()));
     assert!(some[..from].iter().all(|row| *row == [(0, -99999.0)]));
     assert_eq!(some[from..], all[from..]);
+}
+
+#[tokio::test]
+async fn named_ids_are_scored_at_their_positions_as_generate_scores_them() {
+    let app = served();
+    let prompt = app.ids("hello world you and me");
+    let rows = prompt.len() - 1;
+    // The first row names none; each other one names the token that is there, and another one.
+    let cells: Vec<[i64; 3]> =
+        (0..rows).map(|row| if row == 0 { [-1; 3] } else { [i64::from(prompt[row + 1]), -1, 5] }).collect();
+    let tensor = json!({ "data": cells.concat(), "dtype": "int64", "shape": [rows, 3] });
+    let more = json!({ "target_prompt_logprobs": tensor, "prompt_logprobs": true });
+    let body = request(&sampler(&app).await, 0, &prompt, &json!({ "max_tokens": 1 }), &more);
+    let ours = result(&app, &asample(&app, body).await).await;
+    let tensor = ours.target_prompt_logprobs.unwrap();
+    let shape = [i64::try_from(rows).unwrap(), 3];
+    assert_eq!((&tensor.shape[..], tensor.sparse_csr), (&shape[..], None));
+    let (scores, targets) = (floats(&ours.prompt_logprobs.unwrap()), floats(&tensor.dense.unwrap()));
+    let all = TestApp::new()
+        .policy(|policy| policy.max_logprobs = None)
+        .post(
+            "/inference/v1/generate",
+            json!({ "token_ids": prompt, "sampling_params": {
+        "max_tokens": 1, "prompt_logprobs": -1 } }),
+        )
+        .await
+        .ok()["prompt_logprobs"]
+        .clone();
+    assert_eq!(targets[..3], [0.0; 3]);
+    for (row, cells) in targets.chunks(3).enumerate().skip(1) {
+        assert_eq!((cells[0].to_bits(), cells[1]), (scores[row + 1].to_bits(), 0.0), "{row}");
+        #[expect(clippy::cast_possible_truncation, reason = "it was written from one")]
+        let other = all[row + 1]["5"]["logprob"].as_f64().unwrap() as f32;
+        assert_eq!(cells[2].to_bits(), other.to_bits(), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_waits_when_the_server_stops_is_told_so() {
+    let app = TestApp::new().gate(&Gate::shut()).seats(1).tinker(TinkerBounds::default());
+    let sampler = sampler(&app).await;
+    let body = |seq| request(&sampler, seq, &app.ids("hello"), &json!({ "max_tokens": 3 }), &json!({}));
+    let (running, waiting) = (asample(&app, body(0)).await, asample(&app, body(1)).await);
+    app.until_load(1, 1).await;
+    let engine = app.engine();
+    let stop = engine.shutdown(Duration::MAX);
+    let (running, waiting, ()) = tokio::join!(retrieved(&app, &running), retrieved(&app, &waiting), stop);
+    for answer in [running, waiting] {
+        let told = answer.ok();
+        assert_eq!(told["category"], "server", "{told}");
+        assert!(told["error"].as_str().unwrap().contains("the server is stopping"), "{told}");
+    }
 }
 
 #[tokio::test]
@@ -313,7 +368,12 @@ async fn what_cannot_be_honoured_is_refused() {
     let hello = app.ids("hello world");
     for (seq, (params, more, says)) in (0..).zip([
         (json!({}), json!({ "prompt_alt_tokens_k": 2 }), "`prompt_alt_tokens_k` is not supported"),
-        (json!({}), json!({ "target_prompt_logprobs": { "data": [1] } }), "`target_prompt_logprobs` is not supported"),
+        (json!({}), json!({ "target_prompt_logprobs": { "data": [1] } }), "`target_prompt_logprobs` must have a shape"),
+        (
+            json!({}),
+            json!({ "target_prompt_logprobs": { "data": [VOCAB_SIZE], "dtype": "int64", "shape": [1, 1] } }),
+            "`target_prompt_logprobs` has the id",
+        ),
         (json!({}), json!({ "record_stability_info": true }), "`record_stability_info` is not supported"),
         (json!({}), json!({ "something_new": "x" }), "`something_new` is not supported"),
         (json!({ "min_p": 0.5 }), json!({}), "`min_p` is not supported"),
@@ -330,6 +390,11 @@ async fn what_cannot_be_honoured_is_refused() {
         (json!({}), json!({ "prompt_logprobs_last_n": 2, "prompt_logprobs": true }), "between 1 and 1"),
         (json!({}), json!({ "prompt": { "chunks": [] } }), "at least one token"),
         (json!({}), json!({ "prompt": { "chunks": [{ "type": "image", "data": "x" }] } }), "not of `image`"),
+        (
+            json!({}),
+            json!({ "prompt": { "chunks": [{ "tokens": [5] }, { "type": "image_asset_pointer", "location": "x" }] } }),
+            "not of `image_asset_pointer`",
+        ),
         (json!({}), json!({ "prompt": { "chunks": [{ "tokens": [VOCAB_SIZE] }] } }), "out of vocabulary"),
     ]) {
         let refused = app.post("/api/v1/asample", request(&sampler, seq, &hello, &params, &more)).await;

@@ -196,7 +196,7 @@ async fn fields_that_edit_nothing_leave_the_distribution_the_models_own() {
 #[tokio::test]
 async fn only_turns_that_are_learnt_from_have_to_fit() {
     let scaled = || Some(SamplingUsed { temperature: 0.5, ..raw() });
-    let adapter = Some(AdapterUsed { name: "a".into(), label: "a@1".into() });
+    let adapter = Some(AdapterUsed { name: "a".into(), label: "a@1".into(), checksum: None });
     let other = |prompt: &[u32], session| Generation { adapter: adapter.clone(), ..turn(prompt, session, scaled()) };
     let processed = Some(SamplingUsed { logprobs_mode: "processed_logprobs".to_owned(), ..raw() });
     let app = captured([

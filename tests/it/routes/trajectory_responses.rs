@@ -10,7 +10,7 @@ async fn turns_between_which_nothing_was_added_are_one_response() {
     let sampled = [1; 3];
     let prompt = |parts: &[&[u32]]| parts.concat();
     let of = |parts: &[&[u32]]| turn(&prompt(parts), 0, Some(raw()));
-    let adapter = Some(AdapterUsed { name: "a".into(), label: "a@1".into() });
+    let adapter = Some(AdapterUsed { name: "a".into(), label: "a@1".into(), checksum: None });
     let app = captured([
         of(&[&[3]]),
         of(&[&[3], &sampled]),

@@ -5,12 +5,12 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use crate::weights::peft::PeftAdapter;
+use crate::weights::{checksum::Checksum, peft::PeftAdapter};
 
 /// Tells an adapter from all others of this process, also from those that had its name before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +29,7 @@ pub struct Adapter {
     name: Arc<str>,
     label: Arc<str>,
     weights: PeftAdapter,
+    checksum: OnceLock<Checksum>,
 }
 
 impl Adapter {
@@ -36,7 +37,13 @@ impl Adapter {
     pub fn new(name: &str, version: u64, weights: PeftAdapter) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = AdapterId(NEXT.fetch_add(1, Ordering::Relaxed));
-        Arc::new(Self { id, name: name.into(), label: format!("{name}@{version}").into(), weights })
+        Arc::new(Self {
+            id,
+            name: name.into(),
+            label: format!("{name}@{version}").into(),
+            weights,
+            checksum: OnceLock::new(),
+        })
     }
 
     /// Returns its identity.
@@ -52,6 +59,12 @@ impl Adapter {
     /// Returns what its tokens are said to be sampled with: the name and its version.
     pub fn label(&self) -> &Arc<str> {
         &self.label
+    }
+
+    /// Returns the checksum of its matrices, which tells it from adapters of other processes too. The first call reads all
+    /// of them: call it where a thread may wait.
+    pub fn checksum(&self) -> Checksum {
+        *self.checksum.get_or_init(|| Checksum::of_adapter(&self.weights))
     }
 
     /// Returns its matrices.

@@ -26,7 +26,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{WeightDtype, WeightTensor};
+use super::{
+    WeightDtype, WeightTensor,
+    peft::{PeftAdapter, PeftKind, PeftModule},
+};
 
 /// A checksum of a tensor or of a model.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,6 +41,21 @@ impl Checksum {
         let mut hasher = TensorHasher::new(&tensor.name, tensor.dtype, &tensor.shape);
         hasher.update(&tensor.bytes);
         hasher.finish()
+    }
+
+    /// Of an adapter: of all that decides what it adds, which its name is no part of.
+    pub fn of_adapter(adapter: &PeftAdapter) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for PeftModule { name, kind, a, b, scale, base: _ } in &adapter.modules {
+            hasher.update(&(name.len() as u64).to_le_bytes());
+            hasher.update(name.as_bytes());
+            hasher.update(&[u8::from(*kind == PeftKind::Embedding)]);
+            hasher.update(&scale.to_bits().to_le_bytes());
+            for matrix in [a, b] {
+                hasher.update(&Self::of_tensor(matrix).0);
+            }
+        }
+        Self(hasher.finalize().into())
     }
 
     /// Of a model, from those of its tensors by name.
@@ -131,5 +149,30 @@ mod tests {
         whole.bytes.chunks(3).for_each(|part| hasher.update(part));
         assert_eq!(hasher.finish(), Checksum::of_tensor(&whole));
         assert_eq!(hasher.finish().to_string().len(), 64);
+    }
+
+    #[test]
+    fn an_adapters_is_of_all_that_it_adds() {
+        let module = PeftModule {
+            name: "a".to_owned(),
+            kind: PeftKind::Linear,
+            a: tensor("a", &[2, 2]),
+            b: tensor("b", &[2, 2]),
+            scale: 2.0,
+            base: None,
+        };
+        let of = |modules: &[PeftModule]| Checksum::of_adapter(&PeftAdapter { modules: modules.to_vec() });
+        let own = of(std::slice::from_ref(&module));
+        // The weights that it was trained beside are those of the model.
+        assert_eq!(own, of(&[PeftModule { base: Some(tensor("c", &[4])), ..module.clone() }]));
+        let others = [
+            PeftModule { name: "b".to_owned(), ..module.clone() },
+            PeftModule { kind: PeftKind::Embedding, ..module.clone() },
+            PeftModule { a: tensor("a", &[1, 4]), ..module.clone() },
+            PeftModule { b: tensor("c", &[2, 2]), ..module.clone() },
+            PeftModule { scale: 2.5, ..module.clone() },
+        ];
+        assert!(others.into_iter().all(|other| of(&[other]) != own));
+        assert!(of(&[module.clone(), module]) != own && of(&[]) != own);
     }
 }

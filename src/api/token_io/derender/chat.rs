@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Script, decoded, event, known_prompt, limits, plain_sampling, shown_model, usage};
+use super::{Script, decoded, event, known_prompt, limits, plain_sampling, shown_mask, shown_model, usage};
 use crate::{
     TokenId,
     api::{
@@ -109,7 +109,10 @@ fn whole_answer(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest)
     for given in &response.choices {
         let completion = script.play(api, given)?;
         sampled += completion.tokens.len();
+        let sampling_mask = shown_mask(given, &completion.tokens);
         let mut choice = envelope.choice(given.index, completion)?;
+        choice.sampling_mask = sampling_mask;
+        choice.routed_experts.clone_from(&given.routed_experts);
         // The tokens of a message are only shown if they are complete: with log-probs, and with the prompt.
         if !given.has_logprobs() || prompt.is_none() {
             choice.message.tokens = None;
@@ -184,9 +187,20 @@ fn whole_choice(
     let role = (!std::mem::replace(&mut state.role_sent, true)).then_some("assistant");
     let logprobs = if given.has_logprobs() { envelope.choice_logprobs(&completion.tokens)? } else { None };
     let token_ids = how.sampling.return_token_ids.then(|| completion.token_ids());
+    let sampling_mask = shown_mask(given, &completion.tokens);
     let content = (!completion.text.is_empty()).then_some(completion.text);
     let reasoning = completion.reasoning.filter(|reasoning| how.shown.reasoning && !reasoning.is_empty());
     let delta = WholeDelta { role, content, reasoning, tool_calls };
     let weight_versions = how.weight_versions(given);
-    Ok(WholeChatChoice { index: given.index, delta, logprobs, finish_reason, stop_reason, token_ids, weight_versions })
+    Ok(WholeChatChoice {
+        index: given.index,
+        delta,
+        logprobs,
+        finish_reason,
+        stop_reason,
+        token_ids,
+        routed_experts: given.routed_experts.clone(),
+        sampling_mask,
+        weight_versions,
+    })
 }

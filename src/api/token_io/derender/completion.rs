@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Script, decoded, event, known_prompt, limits, plain_sampling, shown_model, usage};
+use super::{Script, decoded, event, known_prompt, limits, plain_sampling, shown_mask, shown_model, usage};
 use crate::{
     TokenId,
     api::{
@@ -129,7 +129,7 @@ fn whole_answer(
             let completion = script.play(api, given)?;
             sampled += completion.tokens.len();
             let weights = given.weight_versions.clone().filter(|_| tells_weights);
-            completions.push((completion, given.has_logprobs(), prompt.is_some(), weights));
+            completions.push((completion, given, prompt.is_some(), weights));
             let text = echoed.get(index).and_then(|prompt| prompt.text.clone()).filter(|_| turn.echo);
             let token_ids = Arc::clone(&script.prompt_token_ids);
             turn.prompts.push(Prompt { token_ids, text, verdict: None, recorder: None });
@@ -139,11 +139,13 @@ fn whole_answer(
     turn.sampling.n = 1;
     let envelope = CompletionEnvelope::new(Arc::clone(api), turn);
     let mut choices = Vec::with_capacity(completions.len());
-    for (index, (completion, has_logprobs, knows_prompt, weights)) in completions.into_iter().enumerate() {
+    for (index, (completion, given, knows_prompt, weights)) in completions.into_iter().enumerate() {
         let mut choice = envelope.choice(index, &completion)?;
-        choice.logprobs = choice.logprobs.filter(|_| has_logprobs);
+        choice.logprobs = choice.logprobs.filter(|_| given.has_logprobs());
         choice.prompt_token_ids = choice.prompt_token_ids.filter(|_| knows_prompt);
         choice.weight_versions = weights;
+        choice.sampling_mask = shown_mask(given, &completion.tokens);
+        choice.routed_experts.clone_from(&given.routed_experts);
         choices.push(choice);
     }
     let answer = envelope.answer(&[])?;
@@ -224,8 +226,8 @@ fn piece(
             // As in vLLM: of the event that has them.
             prompt_token_ids: chunk.prompt_token_ids.clone().filter(|_| return_token_ids),
             token_ids: return_token_ids.then(|| completion.token_ids()),
-            routed_experts: None,
-            sampling_mask: None,
+            routed_experts: given.routed_experts.clone(),
+            sampling_mask: shown_mask(given, &completion.tokens),
             weight_versions: given.weight_versions.clone().filter(|_| tells_weights),
             text: completion.text,
         });

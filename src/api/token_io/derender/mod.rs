@@ -19,7 +19,10 @@ use crate::{
     generation::{Completion, Finish, Recording, TextOptions},
     turn::Sampling,
     wire::{
-        answer::output::{DetailedUsage, Usage},
+        answer::{
+            output::{DetailedUsage, Usage},
+            sampling_mask::SamplingMask,
+        },
         error::{ApiError, validation::missing_of},
         fields::sampling::SamplingFields,
         token_io::{
@@ -90,13 +93,26 @@ impl Script {
         Self { prompt_token_ids, sampling: sampling.clone() }
     }
 
+    /// The tokens of a choice. A mask that the request asks for has to come with them: nobody can compute it here.
+    fn tokens(&self, api: &Api, choice: &GivenChoice) -> Result<Vec<SampledToken>, ApiError> {
+        let tokens = choice.tokens(api.turns.vocab_size())?;
+        if self.sampling.wants_mask() && choice.sampling_mask.is_none() && !tokens.is_empty() {
+            let message = format!(
+                "the request asks for `return_sampling_mask`, and choice {} of the answer has no `sampling_mask`",
+                choice.index
+            );
+            return Err(ApiError::invalid_request(message));
+        }
+        Ok(tokens)
+    }
+
     /// Puts a whole choice into text.
     fn play(&self, api: &Api, choice: &GivenChoice) -> Result<Completion, ApiError> {
         if choice.token_ids.as_ref().is_none_or(Vec::is_empty) {
             let message = format!("choice {} has empty or null token_ids", choice.index);
             return Err(ApiError::invalid_request(message));
         }
-        let tokens = choice.tokens(api.turns.vocab_size())?;
+        let tokens = self.tokens(api, choice)?;
         let finish = choice.finish()?.unwrap_or(Finish::Eos);
         self.replay(api, tokens, Some(finish), 0)
     }
@@ -114,7 +130,7 @@ impl Script {
         let bare =
             |&id: &TokenId| SampledToken { id, logprob: 0.0, rank: 0, top_logprobs: Vec::new(), sampling_mask: None };
         let mut tokens: Vec<_> = before.iter().map(bare).collect();
-        tokens.extend(choice.tokens(api.turns.vocab_size())?);
+        tokens.extend(self.tokens(api, choice)?);
         if tokens.len() > api.turns.max_model_len {
             let (count, limit) = (tokens.len(), api.turns.max_model_len);
             return Err(ApiError::invalid_request(format!("{count} tokens exceed max_model_len ({limit}).")));
@@ -254,4 +270,10 @@ fn event(chunk: Option<GivenChunk>, endpoint: &str) -> Result<GivenChunk, ApiErr
             Err(ApiError::invalid_request(message))
         }
     }
+}
+
+/// The sampling mask of the tokens of a choice that came with one.
+fn shown_mask(given: &GivenChoice, tokens: &[SampledToken]) -> Option<SamplingMask> {
+    given.sampling_mask.as_ref()?;
+    tokens.iter().map(|token| token.sampling_mask.clone()).collect()
 }
