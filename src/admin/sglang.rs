@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodRouter, get},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     AdminError, Answered, Shared,
@@ -13,7 +13,7 @@ use super::{
     error::{self, failed},
     info, json as answer, posted, sleeping, weights,
 };
-use crate::control::{Newcomers, PauseMode, SleepLevel, SleepTag};
+use crate::control::{Newcomers, PauseMode, SleepTag};
 
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     vec![
@@ -74,9 +74,24 @@ async fn abort(State(admin): State<Shared>, Fields(fields): Fields) -> Answered 
     Ok(().into_response())
 }
 
+/// Refuses a way to read weights that is not taken here.
+fn check_load_format(fields: &Map<String, Value>) -> Result<(), AdminError> {
+    match text_of(fields, "load_format")?.as_deref() {
+        None | Some("auto" | "safetensors") => Ok(()),
+        Some(other) => {
+            let message = format!(
+                "the `load_format` `{other}` is not served: weights are read from safetensors, which `auto` and \
+                 `safetensors` name"
+            );
+            Err(AdminError::field("body.load_format", message))
+        }
+    }
+}
+
 /// `POST /update_weights_from_disk`.
 async fn update_from_disk(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
     let path = required_text(&fields, "model_path")?;
+    check_load_format(&fields)?;
     let label = label_of(&fields, "weight_version")?;
     if truth_of(&fields, "abort_all_requests", false)? {
         admin.control.abort(None);
@@ -118,17 +133,15 @@ async fn weights_checker(State(admin): State<Shared>, RequiredFields(fields): Re
     Ok(answer(json!({ "success": true, "message": "Success.", "ranks": [checksums] })))
 }
 
-/// `POST /release_memory_occupation`. Weights are given back together with keys and values.
+/// `POST /release_memory_occupation`: the memory that `tags` name, and no other. Where none is named, weights stay, as in an
+/// SGLang without a memory saver, which is what `/server_info` tells.
 async fn release(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
-    let level = match tags_of(&fields)? {
-        Some(tags) if tags.contains(&SleepTag::Weights) => SleepLevel::Weights,
-        Some(tags) if !tags.contains(&SleepTag::KvCache) => SleepLevel::Scheduling,
-        _ => SleepLevel::KvCache,
-    };
-    admin.call(|control| async move { control.sleep(level, PauseMode::Keep).await }).await?;
+    let parts = tags_of(&fields)?.unwrap_or_else(|| vec![SleepTag::KvCache]);
+    admin.call(|control| async move { control.give_back(&parts).await }).await?;
     Ok(answer(Value::Null))
 }
 
+/// `POST /resume_memory_occupation`. Requests are served again once all that was released is resumed.
 async fn restore(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
     let wanted = tags_of(&fields)?;
     sleeping::wake(&admin, wanted).await?;

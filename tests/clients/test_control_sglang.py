@@ -82,6 +82,37 @@ def test_miles_takes_memory_for_itself_and_gives_it_back(engine, trained):
     trained.check(trained.complete(prompt(1)), "base")
 
 
+def test_miles_releases_weights_alone_and_sends_them_again(engine, trained):
+    """A trainer with `--offload-rollout-level weight` keeps keys and values where they are."""
+    engine.release_memory_occupation(["weights"])
+    late = trained.later(lambda: trained.complete(prompt(1)))
+    assert not late.done()
+    engine.resume_memory_occupation(["weights"])
+    engine.update_weights_from_disk(str(trained.checkpoints.write("one", 1)))
+    trained.has_now("one")
+    trained.check(trained.complete(prompt(1)), "one")
+
+
+def test_verl_resumes_weights_before_keys_and_values(trained):
+    """`ServerAdapter.release` and `.resume` of verl/workers/rollout/sglang_rollout/sglang_rollout.py (0.9.1)."""
+    called(trained, "release_memory_occupation", {"tags": ["kv_cache", "weights"]})
+    called(trained, "resume_memory_occupation", {"tags": ["weights"]})
+    directory = trained.checkpoints.write("one", 1)
+    called(trained, "update_weights_from_disk", {"model_path": str(directory), "load_format": "auto"})
+    trained.has_now("one")
+    late = trained.later(lambda: trained.complete(prompt(1)))
+    assert not late.done()
+    called(trained, "resume_memory_occupation", {"tags": ["kv_cache"]})
+    trained.check(late.result(60), "one")
+
+
+def test_a_format_of_weights_that_is_not_read_is_refused_by_name(trained):
+    body = {"model_path": str(trained.checkpoints.write("one", 1)), "load_format": "dummy"}
+    refused = requests.post(f"{trained.url}/update_weights_from_disk", json=body, timeout=300)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "body.load_format")
+    trained.check(trained.complete(prompt(1)), "base")
+
+
 def test_miles_finds_its_own_arguments_in_what_the_server_says(engine, trained):
     """Of an external engine, `_init_external` compares these with what it would have started itself."""
     said = engine.get_server_info()

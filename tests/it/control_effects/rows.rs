@@ -191,6 +191,10 @@ fn of_sleep() -> Vec<Row> {
         row("/release_memory_occupation", r#"{"tags": ["cuda_graph"]}"#),
         row("/release_memory_occupation", r#"{"tags": ["all"]}"#),
         row("/resume_memory_occupation", "").after("/release_memory_occupation", ""),
+        row("/resume_memory_occupation", r#"{"tags": ["weights"]}"#)
+            .after("/release_memory_occupation", r#"{"tags": ["weights"]}"#),
+        row("/resume_memory_occupation", r#"{"tags": ["kv_cache"]}"#)
+            .after("/release_memory_occupation", r#"{"tags": ["kv_cache"]}"#),
         row("/resume_memory_occupation", r#"{"tags": ["all"]}"#).after("/release_memory_occupation", ""),
         row("/collective_rpc", r#"{"method": "skyrl_sleep_for_weight_sync"}"#),
         row("/collective_rpc", r#"{"method": "skyrl_wake_for_weight_sync"}"#).after("/sleep", "?level=1"),
@@ -212,6 +216,7 @@ fn of_weights() -> Vec<Row> {
             .after("/update_weights", "?weight_version=0 FILE"),
         row("/update_weights", r#"{"update_info": {"names": ["a"], "dtype_names": ["bfloat16"]}}"#),
         row("/update_weights_from_disk", r#"{"model_path": "DIR/step_7", "weight_version": "7"}"#),
+        row("/update_weights_from_disk", r#"{"model_path": "DIR/step_7", "load_format": "dummy"}"#),
         row("/areal_update_weights", r#"{"model_path": "DIR/step_7"}"#),
         row("/collective_rpc", r#"{"method": "reload_weights", "kwargs": {"weights_path": "DIR/step_7"}}"#),
         row("/fetch_weights", r#"{"sync_dir": "DIR", "target_version": 1}"#).looks(),
