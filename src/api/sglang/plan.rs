@@ -209,6 +209,11 @@ fn check_mask(request: &SglangGenerateRequest, api: &Api) -> Result<(), ApiError
     if request.sampling_logprobs_mode.as_deref().is_some_and(|mode| mode != "selected") {
         return Err(ApiError::invalid("sampling_logprobs_mode", "`sampling_logprobs_mode` must be `selected`"));
     }
+    check_mask_mode(api)
+}
+
+/// Refuses the log-probs over a mask where the server has those over the vocabulary.
+pub(in crate::api) fn check_mask_mode(api: &Api) -> Result<(), ApiError> {
     if api.turns.policies.sampling.logprobs_mode != LogprobsMode::Processed {
         let message = "`return_sampling_mask` needs a server with --logprobs-mode processed_logprobs, whose log-probs are \
                        those over the mask";
