@@ -85,9 +85,9 @@ def test_miles_takes_memory_for_itself_and_gives_it_back(engine, trained):
 def test_miles_releases_weights_alone_and_sends_them_again(engine, trained):
     """A trainer with `--offload-rollout-level weight` keeps keys and values where they are."""
     engine.release_memory_occupation(["weights"])
-    late = trained.later(lambda: trained.complete(prompt(1)))
-    assert not late.done()
     engine.resume_memory_occupation(["weights"])
+    early = requests.post(f"{trained.url}/v1/completions", json={"prompt": prompt(1), "max_tokens": 1}, timeout=300)
+    assert early.status_code == 503, early.text
     engine.update_weights_from_disk(str(trained.checkpoints.write("one", 1)))
     trained.has_now("one")
     trained.check(trained.complete(prompt(1)), "one")
