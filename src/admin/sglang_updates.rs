@@ -2,6 +2,7 @@
 
 use axum::{
     extract::State,
+    response::Response,
     routing::{MethodRouter, get},
 };
 use serde_json::{Map, Value, json};
@@ -30,9 +31,9 @@ fn said(success: bool, message: impl Into<String>) -> Value {
 }
 
 /// Answers in SGLang's shape and words.
-fn outcome<T>(outcome: Result<T, AdminError>) -> Answered {
+fn outcome<T>(outcome: Result<T, AdminError>) -> Response {
     match outcome {
-        Ok(_) => Ok(answer(said(true, "Success"))),
+        Ok(_) => answer(said(true, "Success")),
         Err(error) => {
             let words = [
                 ("Call to collective_rpc method failed: ", ""),
@@ -40,7 +41,7 @@ fn outcome<T>(outcome: Result<T, AdminError>) -> Answered {
                 ("finish_weight_update", "end_weight_update"),
             ];
             let message = words.iter().fold(error.message().to_owned(), |text, (from, to)| text.replace(from, to));
-            Ok(failed(&error, said(false, message)))
+            failed(&error, said(false, message))
         }
     }
 }
@@ -57,7 +58,7 @@ async fn begin(State(admin): State<Shared>, Fields(fields): Fields) -> Answered 
     }
     let operation = Operation::Update("start_weight_update");
     let begun = admin.timed(operation, |control| async move { control.start_update().await }).await;
-    outcome(begun)
+    Ok(outcome(begun))
 }
 
 /// `POST /end_weight_update`.
@@ -66,7 +67,7 @@ async fn end(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
     let operation = Operation::Update("finish_weight_update");
     let ended =
         admin.timed(operation, |control| async move { control.finish_update(label.map(Into::into)).await }).await;
-    outcome(ended)
+    Ok(outcome(ended))
 }
 
 /// Refuses a way to read weights that is not taken here.

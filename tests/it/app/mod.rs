@@ -51,6 +51,7 @@ pub(crate) const VOCAB_SIZE: usize = 326;
 
 /// How a [`TestApp`] is made; every setter of it makes it anew.
 #[derive(Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the server or of the engine")]
 struct Recipe {
     scripts: Vec<Vec<TokenId>>,
     gate: Option<Gate>,
