@@ -20,11 +20,13 @@ pub(super) struct AdminError {
     kind: &'static str,
     param: Option<String>,
     message: String,
+    /// Whether the call does not fit those before it, for which vLLM has a status of the server's faults.
+    is_out_of_order: bool,
 }
 
 impl AdminError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, param: None, message: message.into() }
+        Self { status, kind, param: None, message: message.into(), is_out_of_order: false }
     }
 
     /// Refuses what was sent.
@@ -72,7 +74,8 @@ impl From<ControlError> for AdminError {
             }
             // As vLLM's workers report it.
             ControlError::Update(UpdateError::OutOfOrder(_)) => {
-                Self::internal(format!("Call to collective_rpc method failed: {message}"))
+                let message = format!("Call to collective_rpc method failed: {message}");
+                Self { is_out_of_order: true, ..Self::internal(message) }
             }
             ControlError::Engine(EngineError::WithoutWeights { .. }) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", message)
@@ -106,7 +109,7 @@ impl From<AdapterError> for AdminError {
 
 impl IntoResponse for AdminError {
     fn into_response(self) -> Response {
-        let Self { status, kind, param, message } = self;
+        let Self { status, kind, param, message, .. } = self;
         let error = json!({ "message": message, "type": kind, "param": param, "code": status.as_u16() });
         (status, Json(json!({ "error": error }))).into_response()
     }
@@ -114,7 +117,8 @@ impl IntoResponse for AdminError {
 
 /// Answers with a shape of SGLang's or AReaL's that says itself what failed: 400, or what a fault of the server has.
 pub(super) fn failed(error: &AdminError, said: Value) -> Response {
-    let status = if error.status.is_server_error() { error.status } else { StatusCode::BAD_REQUEST };
+    let is_fault = error.status.is_server_error() && !error.is_out_of_order;
+    let status = if is_fault { error.status } else { StatusCode::BAD_REQUEST };
     (status, Json(said)).into_response()
 }
 

@@ -13,6 +13,7 @@ mod meters;
 mod pausing;
 mod query;
 mod sglang;
+mod sglang_updates;
 mod sleeping;
 mod vllm;
 mod weights;
@@ -76,6 +77,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     let mut routes = vllm::routes();
     routes.extend(weights::routes());
     routes.extend(sglang::routes());
+    routes.extend(sglang_updates::routes());
     routes.extend(lora::routes());
     routes.extend(areal::routes());
     routes.extend(info::routes());

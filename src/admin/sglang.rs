@@ -9,22 +9,22 @@ use serde_json::{Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{Fields, RequiredFields, label_of, required_text, tags_of, text_of, truth_of},
-    error::{self, failed},
-    info, json as answer, posted, sleeping, weights,
+    body::{Fields, RequiredFields, check_label, required_text, tags_of, text_of, truth_of},
+    error, info, json as answer, posted, sleeping, weights,
 };
-use crate::control::{Newcomers, PauseMode, SleepLevel, SleepTag};
+use crate::control::{Newcomers, PauseMode, SleepTag};
 
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     vec![
         ("/pause_generation", posted(pause)),
         ("/continue_generation", posted(resume)),
         ("/abort_request", posted(abort)),
-        ("/update_weights_from_disk", posted(update_from_disk)),
         ("/update_weights_from_tensor", posted(weights::not_from_memory)),
         ("/update_weights_from_distributed", posted(weights::not_from_memory)),
         ("/init_weights_update_group", posted(weights::not_from_memory)),
         ("/get_weight_version", get(get_weight_version)),
+        ("/open_session", get(open_session).post(open_session)),
+        ("/close_session", get(close_session).post(close_session)),
         ("/flush_cache", get(flush_cache).post(flush_cache)),
         ("/health_generate", get(info::health_generate)),
         ("/model_info", get(info::model_info)),
@@ -74,27 +74,6 @@ async fn abort(State(admin): State<Shared>, Fields(fields): Fields) -> Answered 
     Ok(().into_response())
 }
 
-/// `POST /update_weights_from_disk`.
-async fn update_from_disk(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
-    let path = required_text(&fields, "model_path")?;
-    let label = label_of(&fields, "weight_version")?;
-    if truth_of(&fields, "abort_all_requests", false)? {
-        admin.control.abort(None);
-    }
-    let said =
-        |success: bool, message: String| json!({ "success": success, "message": message, "num_paused_requests": 0 });
-    match weights::replace(&admin, &path, label.clone()).await {
-        Ok(_) => {
-            let version = label.map_or(String::new(), |label| format!(" Weight version updated to {label}."));
-            Ok(answer(said(true, format!("Succeeded to update model weights.{version}"))))
-        }
-        Err(error) => {
-            let text = format!("Failed to update weights: {}.\nRolling back to original weights.", error.message());
-            Ok(failed(&error, said(false, text)))
-        }
-    }
-}
-
 async fn get_weight_version(State(admin): State<Shared>) -> Response {
     answer(json!({ "weight_version": &*admin.control.weights().label }))
 }
@@ -118,19 +97,34 @@ async fn weights_checker(State(admin): State<Shared>, RequiredFields(fields): Re
     Ok(answer(json!({ "success": true, "message": "Success.", "ranks": [checksums] })))
 }
 
-/// `POST /release_memory_occupation`. Weights are given back together with keys and values.
+/// `POST /release_memory_occupation`: the memory that `tags` name, and no other. Where none is named, weights stay, as in an
+/// SGLang without a memory saver, which is what `/server_info` tells.
 async fn release(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
-    let level = match tags_of(&fields)? {
-        Some(tags) if tags.contains(&SleepTag::Weights) => SleepLevel::Weights,
-        Some(tags) if !tags.contains(&SleepTag::KvCache) => SleepLevel::Scheduling,
-        _ => SleepLevel::KvCache,
-    };
-    admin.call(|control| async move { control.sleep(level, PauseMode::Keep).await }).await?;
+    let parts = tags_of(&fields)?.unwrap_or_else(|| vec![SleepTag::KvCache]);
+    admin.call(|control| async move { control.give_back(&parts).await }).await?;
     Ok(answer(Value::Null))
 }
 
+/// `POST /resume_memory_occupation`. Requests are served again once all that was released is resumed.
 async fn restore(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
     let wanted = tags_of(&fields)?;
     sleeping::wake(&admin, wanted).await?;
     Ok(answer(Value::Null))
+}
+
+/// `/open_session`: a session that keeps what was said so far, to which requests add.
+async fn open_session() -> AdminError {
+    AdminError::not_here(
+        "sessions that keep a conversation for the client are not served; send its ids as `input_ids` each time, of which \
+         those that were computed before come from the prefix cache, and name it by `session_id`",
+    )
+}
+
+/// `/close_session`: there is none that could be closed.
+async fn close_session(RequiredFields(fields): RequiredFields) -> Answered {
+    let id = required_text(&fields, "session_id")?;
+    check_label("body.session_id", Some(&id))?;
+    let message =
+        format!("Invalid request: session id {id} does not exist; no session is open here, see /open_session");
+    Err(AdminError::field("body.session_id", message))
 }

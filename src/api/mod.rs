@@ -117,6 +117,20 @@ impl Api {
             _ => Ok(()),
         }
     }
+
+    /// Refuses a field that names tokens to be scored at positions of a prompt, where the engine scores no such tokens.
+    fn check_scores_candidates(&self, field: &'static str) -> Result<(), ApiError> {
+        let engine = self.turns.generator.engine();
+        if engine.scores_candidates() {
+            return Ok(());
+        }
+        let name = engine.info().engine;
+        let message = format!(
+            "the engine `{name}` cannot score the tokens of `{field}` at positions of a prompt; start the server with \
+             --engine native"
+        );
+        Err(ApiError::invalid(field, message))
+    }
 }
 
 /// Bytes of the longest id that a client may choose: it is in every event of a stream, in logs, and in a header.

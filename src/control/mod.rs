@@ -19,6 +19,7 @@ mod pausing;
 mod reading;
 mod sleeping;
 mod streaming;
+mod tensor_rows;
 mod updating;
 mod weight_sets;
 
@@ -30,6 +31,7 @@ pub use self::{
     checksums::model_checksum,
     pausing::{Newcomers, PauseMode},
     sleeping::{Awakened, SleepLevel, SleepTag},
+    tensor_rows::TensorRows,
     updating::{Update, Updated},
     weight_sets::WeightSets,
 };

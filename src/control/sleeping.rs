@@ -59,12 +59,28 @@ impl Control {
     ///
     /// If the engine cannot, or while weights are being replaced; if weights are to go that cannot be sent again.
     pub async fn sleep(self: &Arc<Self>, level: SleepLevel, mode: PauseMode) -> Result<(), ControlError> {
+        let parts = Asleep { weights: level >= SleepLevel::Weights, kv_cache: level >= SleepLevel::KvCache };
+        self.fall_asleep(parts, mode).await
+    }
+
+    /// Gives exactly these parts of the memory back, and computes nothing until each has been woken up.
+    ///
+    /// # Errors
+    ///
+    /// As [`Control::sleep`].
+    pub async fn give_back(self: &Arc<Self>, parts: &[SleepTag]) -> Result<(), ControlError> {
+        let has = |tag| parts.contains(&tag);
+        let parts = Asleep { weights: has(SleepTag::Weights), kv_cache: has(SleepTag::KvCache) };
+        self.fall_asleep(parts, PauseMode::Keep).await
+    }
+
+    async fn fall_asleep(self: &Arc<Self>, parts: Asleep, mode: PauseMode) -> Result<(), ControlError> {
         let engine = self.of_engine("give memory back")?;
         let mut state = self.state.lock().await;
         if state.update.is_some() {
             return Err(UPDATING);
         }
-        if level >= SleepLevel::Weights {
+        if parts.weights {
             // Weights that nobody can send again are not given away.
             engine.replaces_weights()?;
         }
@@ -87,10 +103,7 @@ impl Control {
         }
         state.begin();
         let before = state.asleep.unwrap_or(Asleep { weights: false, kv_cache: false });
-        let asleep = Asleep {
-            weights: before.weights || level >= SleepLevel::Weights,
-            kv_cache: before.kv_cache || level >= SleepLevel::KvCache,
-        };
+        let asleep = Asleep { weights: before.weights || parts.weights, kv_cache: before.kv_cache || parts.kv_cache };
         state.asleep = Some(asleep);
         self.settle(&state).await?;
         if mode == PauseMode::Abort {

@@ -272,12 +272,35 @@ impl Control {
         let mut state = self.updating(Whose::Started).await?;
         let mut all = Written::default();
         for path in paths {
-            let source = self.source(&state, path.clone()).await;
-            // As in an update in one call, what was pulled counts for one part.
-            state.pulled.remove(&path);
-            all += self.write_part(&mut state, source).await?;
+            all += self.write_path(&mut state, path).await?;
         }
         Ok(all)
+    }
+
+    async fn write_path(&self, state: &mut State, path: PathBuf) -> Result<Written, ControlError> {
+        let source = self.source(state, path.clone()).await;
+        // As in an update in one call, what was pulled counts for one part.
+        state.pulled.remove(&path);
+        self.write_part(state, source).await
+    }
+
+    /// Replaces weights in one call, or within an update in phases writes a part of that, which ends it where it fails. Such
+    /// a part is answered with nothing: its weights sample once the update is finished.
+    ///
+    /// # Errors
+    ///
+    /// If the weights cannot be used; the server goes on with those that it had.
+    pub async fn update_or_part(&self, update: Update) -> Result<Option<Updated>, ControlError> {
+        let in_phases = self.state.lock().await.update.as_ref().is_some_and(|phase| phase.in_phases);
+        if !in_phases {
+            return self.update(update).await.map(Some);
+        }
+        let mut state = self.updating(Whose::Started).await?;
+        self.write_path(&mut state, update.path).await?;
+        if let Some(phase) = &mut state.update {
+            phase.label = update.label.or_else(|| phase.label.take());
+        }
+        Ok(None)
     }
 
     /// Writes any weights within an update in phases, as its calls do.

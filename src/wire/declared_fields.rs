@@ -67,10 +67,13 @@ fn the_rules_of_a_chat_name_its_fields() {
             "watermarking",
         ],
         &[
+            "input_ids",
             "logits_processors",
             "prompt_cache_key",
             "prompt_token_ids",
             "required_prefix_token_ids",
+            "return_meta_info",
+            "return_prompt_token_ids",
             "return_sampling_mask",
             "return_token_continuity",
             "routed_experts",

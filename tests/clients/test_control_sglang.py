@@ -82,6 +82,72 @@ def test_miles_takes_memory_for_itself_and_gives_it_back(engine, trained):
     trained.check(trained.complete(prompt(1)), "base")
 
 
+def test_miles_releases_weights_alone_and_sends_them_again(engine, trained):
+    """A trainer with `--offload-rollout-level weight` keeps keys and values where they are."""
+    engine.release_memory_occupation(["weights"])
+    engine.resume_memory_occupation(["weights"])
+    early = requests.post(f"{trained.url}/v1/completions", json={"prompt": prompt(1), "max_tokens": 1}, timeout=300)
+    assert early.status_code == 503, early.text
+    engine.update_weights_from_disk(str(trained.checkpoints.write("one", 1)))
+    trained.has_now("one")
+    trained.check(trained.complete(prompt(1)), "one")
+
+
+def test_verl_resumes_weights_before_keys_and_values(trained):
+    """`ServerAdapter.release` and `.resume` of verl/workers/rollout/sglang_rollout/sglang_rollout.py (0.9.1)."""
+    called(trained, "release_memory_occupation", {"tags": ["kv_cache", "weights"]})
+    called(trained, "resume_memory_occupation", {"tags": ["weights"]})
+    directory = trained.checkpoints.write("one", 1)
+    called(trained, "update_weights_from_disk", {"model_path": str(directory), "load_format": "auto"})
+    trained.has_now("one")
+    late = trained.later(lambda: trained.complete(prompt(1)))
+    assert not late.done()
+    called(trained, "resume_memory_occupation", {"tags": ["kv_cache"]})
+    trained.check(late.result(60), "one")
+
+
+def test_an_update_between_a_begin_and_an_end(trained):
+    """SGLang 0.5.23: requests under way wait, and go on with the new weights after the end."""
+    running = trained.under_way(prompt(0))
+    assert called(trained, "begin_weight_update", {"selector": "all"}) == {"success": True, "message": "Success"}
+    assert requests.post(f"{trained.url}/begin_weight_update", json={}, timeout=300).status_code == 400
+    body = {"model_path": str(trained.checkpoints.write("one", 1)), "weight_version": "1"}
+    assert called(trained, "update_weights_from_disk", body)["success"]
+    assert trained.version() == trained.label_of("base")
+    assert called(trained, "end_weight_update")["success"]
+    trained.has_now("one")
+    assert trained.version() == "1"
+    assert trained.check(running[0].rollout()) == ["base", "one"]
+    assert requests.post(f"{trained.url}/end_weight_update", json={}, timeout=300).status_code == 400
+
+
+def test_weights_by_name_are_the_numbers_of_the_trainer(trained):
+    """As SGLang's own tests compare them, with GET and a body."""
+    for name, tensor in trained.checkpoints.tensors("base").items():
+        answer = requests.get(f"{trained.url}/get_weights_by_name", json={"name": name, "truncate_size": 7}, timeout=300)
+        answer.raise_for_status()
+        assert np.array_equal(np.array(answer.json(), dtype=np.float32), np.asarray(tensor)[:7].astype(np.float32)), name
+    embeddings = called(trained, "get_weights_by_name", {"name": "model.embed_tokens.weight"})
+    assert np.shape(embeddings) == (100, trained.checkpoints.tensors("base")["model.embed_tokens.weight"].shape[1])
+    unknown = requests.get(f"{trained.url}/get_weights_by_name", json={"name": "none"}, timeout=300)
+    assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "body.name")
+
+
+def test_sessions_are_refused_with_what_to_do(trained):
+    opened = requests.post(f"{trained.url}/open_session", json={"capacity_of_str_len": 1000}, timeout=300)
+    assert (opened.status_code, "input_ids" in opened.json()["error"]["message"]) == (501, True)
+    closed = requests.post(f"{trained.url}/close_session", json={"session_id": "a"}, timeout=300)
+    assert closed.status_code == 400
+    assert "session id a does not exist" in closed.json()["error"]["message"]
+
+
+def test_a_format_of_weights_that_is_not_read_is_refused_by_name(trained):
+    body = {"model_path": str(trained.checkpoints.write("one", 1)), "load_format": "dummy"}
+    refused = requests.post(f"{trained.url}/update_weights_from_disk", json=body, timeout=300)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "body.load_format")
+    trained.check(trained.complete(prompt(1)), "base")
+
+
 def test_miles_finds_its_own_arguments_in_what_the_server_says(engine, trained):
     """Of an external engine, `_init_external` compares these with what it would have started itself."""
     said = engine.get_server_info()

@@ -14,7 +14,7 @@ use super::control_effects::{Server, ask};
 use crate::it::{layering::sources, rooms::CODE};
 
 /// Paths that are not in the document, and why.
-const LEFT_OUT: [(&str, &[&str]); 6] = [
+const LEFT_OUT: [(&str, &[&str]); 7] = [
     (
         "another trainer's words for a call of the document",
         &[
@@ -22,8 +22,10 @@ const LEFT_OUT: [(&str, &[&str]); 6] = [
             "/areal_pause_generation",
             "/areal_update_weights",
             "/abort_request",
+            "/begin_weight_update",
             "/collective_rpc",
             "/continue_generation",
+            "/end_weight_update",
             "/flush_cache",
             "/get_weight_version",
             "/pause_generation",
@@ -35,6 +37,7 @@ const LEFT_OUT: [(&str, &[&str]); 6] = [
         ],
     ),
     ("a look at what an update finds out too", &["/fetch_weights", "/pull_weights"]),
+    ("a look that answers with a list of any depth", &["/get_weights_by_name"]),
     (
         "adapters, whose calls answer with text: docs/adapters.md",
         &[
@@ -73,7 +76,9 @@ const LEFT_OUT: [(&str, &[&str]); 6] = [
             "/areal_init_weights_update_group",
             "/areal_set_update_weight_meta",
             "/areal_update_weights_xccl",
+            "/close_session",
             "/init_weights_update_group",
+            "/open_session",
             "/start_draft_weight_update",
             "/update_weights_from_distributed",
             "/update_weights_from_tensor",

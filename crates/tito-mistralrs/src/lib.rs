@@ -241,6 +241,10 @@ impl Engine for MistralRsEngine {
     fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ()> {
         self.shared.admission.shutdown(grace).boxed()
     }
+
+    fn scores_candidates(&self) -> bool {
+        false
+    }
 }
 
 impl fmt::Debug for MistralRsEngine {

@@ -45,8 +45,9 @@ async fn generate(
     outputs: &Outputs,
 ) -> Result<FinishReason, EngineError> {
     if request.candidates.is_some() {
-        let reason =
-            "the engine `mistralrs` cannot score `prompt_logprob_token_ids`; start the server with --engine native";
+        // Of a server, no such request gets here: the API refuses it by the name that its field has.
+        let reason = "the engine `mistralrs` cannot score tokens that are named for positions of a prompt; start the \
+                      server with --engine native";
         return Err(EngineError::Unsupported(reason.to_owned()));
     }
     let prompt = submitted(&request.prompt_token_ids, request.prompt_logprobs).to_vec();

@@ -158,6 +158,7 @@ fn check(fields: &Object) -> Result<(), ApiError> {
     // These fields name one prompt, one conversation, or tools for all of them; vLLM ignores them.
     let single = [
         "prompt_token_ids",
+        "input_ids",
         "required_prefix_token_ids",
         "routed_experts",
         "tokens",

@@ -13,6 +13,7 @@ use crate::{
             tools::{ToolFields, ToolUse},
         },
         http::caller::Caller,
+        sglang::plan::check_mask_mode,
     },
     json::Value,
     sampling::Logprobs,
@@ -50,6 +51,10 @@ impl ChatTurn {
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref())?;
         let delivery = delivery(request.stream, request.stream_options, policies.requests.force_include_usage)?;
         refuse_media(&request)?;
+        if delivery != AnswerDelivery::Json {
+            refuse_in_stream("return_meta_info", request.return_meta_info)?;
+            refuse_in_stream("return_prompt_token_ids", request.return_prompt_token_ids)?;
+        }
         let tools = tools(&request).resolve(policies.tools)?;
         let (logprobs, top_logprobs) = logprobs(&request)?;
         let max_tokens = max_tokens(&request, api)?;
@@ -57,6 +62,9 @@ impl ChatTurn {
         sampling.adapter = adapter;
         if sampling.prompt_logprobs.is_some_and(|top| top > 0) && delivery != AnswerDelivery::Json {
             return Err(ApiError::refused("prompt_logprobs", NO_PROMPT_LOGPROBS, None));
+        }
+        if request.return_meta_info == Some(true) && sampling.wants_mask() {
+            check_mask_mode(api)?;
         }
         let shown = ShownInChat::new(&request, top_logprobs, tools.choice, api)?;
         // A stream has no place for log-probs of the prompt.
@@ -80,6 +88,23 @@ impl ChatTurn {
         };
         Ok(Self { id, turn, shown, stream_interval, delivery, notices })
     }
+}
+
+/// Refuses a field for which a stream has no place, as in SGLang.
+fn refuse_in_stream(field: &'static str, asked: Option<bool>) -> Result<(), ApiError> {
+    match asked {
+        Some(true) => Err(ApiError::invalid(field, format!("`{field}` is not available in a stream"))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses `return_meta_info` where a chat is put into ids, or ids into its answer, and nothing is sampled.
+pub(in crate::api) fn refuse_meta_info(request: &ChatCompletionRequest) -> Result<(), ApiError> {
+    if request.return_meta_info != Some(true) {
+        return Ok(());
+    }
+    let message = "`return_meta_info` is about what is sampled, and this call samples nothing";
+    Err(ApiError::invalid("return_meta_info", message))
 }
 
 fn tools(request: &ChatCompletionRequest) -> ToolFields<'_> {
@@ -132,6 +157,7 @@ fn prompt(
         carriers: CarrierFields {
             required_prefix_token_ids: request.required_prefix_token_ids,
             prompt_token_ids: request.prompt_token_ids,
+            input_ids: request.input_ids,
             tokens: request.tokens,
             kv_transfer_params: request.kv_transfer_params,
             session_id: request.session_id,

@@ -1,6 +1,6 @@
 //! From events to the wire: either one JSON body, or a stream whose parts add up to that body.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use super::shown::ShownInChat;
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
             tools::{ParserCounter, ToolChoice},
         },
         http::sse,
+        sglang::meta_info::{ShownInMetaInfo, meta_info},
     },
     engine::{PromptOutput, SampledToken},
     generation::{Completion, Delta, Event, Finish, WeightSpans},
@@ -35,6 +36,7 @@ use crate::{
             },
         },
         error::ApiError,
+        sglang::generate::SglangMetaInfo,
     },
 };
 
@@ -211,6 +213,8 @@ impl ChatEnvelope {
             routed_experts: self.api.routed_experts(completion.routes.as_ref()),
             sampling_mask: sampling_mask(self.return_sampling_mask, &completion.tokens)?,
             weight_versions: self.weight_versions(&completion.weights),
+            prompt_token_ids: self.shown.prompt_token_ids.then(|| self.prompt_token_ids.to_vec()),
+            meta_info: self.shown.meta_info.map(|began| self.meta_info(began, &completion)).transpose()?,
             message: AnswerMessage {
                 role: self.shown.role.clone(),
                 tokens: bundle.then(|| AnswerTokens {
@@ -230,6 +234,12 @@ impl ChatEnvelope {
         })
     }
 
+    fn meta_info(&self, began: Instant, completion: &Completion) -> Result<Box<SglangMetaInfo>, ApiError> {
+        let (logprobs, top, mask) = (self.logprobs, self.shown.top_logprobs, self.return_sampling_mask);
+        let shown = ShownInMetaInfo { began, logprobs, top, mask };
+        meta_info(&self.api, &self.id, self.prompt_token_ids.len(), completion, shown).map(Box::new)
+    }
+
     /// Returns which weights sampled the tokens of a choice, if that is asked for.
     fn weight_versions(&self, weights: &WeightSpans) -> Option<Vec<WeightVersionSpan>> {
         self.return_weight_versions.then(|| weight_versions(weights))
@@ -242,7 +252,8 @@ impl ChatEnvelope {
             return Some(echo.clone() + &text);
         }
         let forced = self.shown.tool_choice.is_forced();
-        let null = text.is_empty() && !forced && (called || self.silence_is_null);
+        // SGLang's clients want a text.
+        let null = text.is_empty() && !forced && self.shown.meta_info.is_none() && (called || self.silence_is_null);
         (!null).then_some(text)
     }
 

@@ -1,5 +1,7 @@
 //! The parts of an answer besides the sampled tokens: its role, the repeated message, the number of alternatives.
 
+use std::time::Instant;
+
 use crate::{
     api::{Api, fields::tools::ToolChoice},
     prompt::message_text,
@@ -19,13 +21,25 @@ pub(in crate::api) struct ShownInChat {
     pub(in crate::api) tool_choice: ToolChoice,
     /// Whether the answer shows reasoning.
     pub(in crate::api) reasoning: bool,
+    /// Whether each choice shows the prompt's ids.
+    pub(super) prompt_token_ids: bool,
+    /// When the request came, where each choice shows what SGLang says of it.
+    pub(super) meta_info: Option<Instant>,
 }
 
 impl ShownInChat {
     /// Returns the defaults, for ids that come without their request.
     pub(in crate::api) fn plain(api: &Api) -> Self {
         let role = api.turns.policies.requests.response_role.clone();
-        Self { top_logprobs: None, role, echo: None, tool_choice: ToolChoice::None, reasoning: true }
+        Self {
+            top_logprobs: None,
+            role,
+            echo: None,
+            tool_choice: ToolChoice::None,
+            reasoning: true,
+            prompt_token_ids: false,
+            meta_info: None,
+        }
     }
 
     /// Returns what is shown of an answer whose request is known by its `parse_context` only.
@@ -55,6 +69,14 @@ impl ShownInChat {
             None => Some(String::new()),
         };
         let reasoning = request.include_reasoning.unwrap_or(true);
-        Ok(Self { top_logprobs, role: role.to_owned(), echo, tool_choice, reasoning })
+        Ok(Self {
+            top_logprobs,
+            role: role.to_owned(),
+            echo,
+            tool_choice,
+            reasoning,
+            prompt_token_ids: request.return_prompt_token_ids.unwrap_or(false),
+            meta_info: request.return_meta_info.unwrap_or(false).then(Instant::now),
+        })
     }
 }

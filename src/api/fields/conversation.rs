@@ -44,6 +44,7 @@ pub(in crate::api) struct Conversation {
 pub(in crate::api) struct CarrierFields {
     pub(in crate::api) required_prefix_token_ids: Option<TokenIds>,
     pub(in crate::api) prompt_token_ids: Option<TokenIds>,
+    pub(in crate::api) input_ids: Option<TokenIds>,
     pub(in crate::api) tokens: Option<TokenIds>,
     pub(in crate::api) kv_transfer_params: Option<Value>,
     pub(in crate::api) session_id: Option<String>,
@@ -83,6 +84,7 @@ impl CarrierFields {
         let whole_prompts = [
             ("kv_transfer_params.prompt_token_ids", overrides),
             ("prompt_token_ids", self.prompt_token_ids),
+            ("input_ids", self.input_ids),
             ("tokens", self.tokens),
         ];
         let Self { session_id, vllm_xargs, prompt_cache_key, .. } = self;

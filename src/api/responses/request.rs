@@ -342,6 +342,7 @@ fn conversation(
         carriers: CarrierFields {
             required_prefix_token_ids: request.required_prefix_token_ids,
             prompt_token_ids: request.prompt_token_ids,
+            input_ids: None,
             tokens: None,
             kv_transfer_params: request.kv_transfer_params,
             session_id: request.session_id,

@@ -4,7 +4,8 @@
 //! those of `--logprobs-mode`, where SGLang's are those at the temperature; those of prompts are the model's own in both.
 
 mod logprobs;
-mod plan;
+pub(super) mod meta_info;
+pub(super) mod plan;
 mod request;
 mod response;
 

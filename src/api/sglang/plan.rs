@@ -108,10 +108,14 @@ impl SglangPlan {
         }
         // The engine computes a prompt for the token after it.
         let max_tokens = if scores_only { Some(1) } else { max_new_tokens };
+        let candidates = asked.as_ref().and_then(AskedLogprobs::candidates).map(Arc::new);
+        if candidates.is_some() {
+            api.check_scores_candidates("token_ids_logprob")?;
+        }
         let logprobs = asked.as_ref().map(|asked| Logprobs::Top(asked.top.max(asked.ids.len())));
         let sampling = fields.resolve(max_tokens, logprobs, &policy, api.turns.tokenizer());
         let mut sampling = sampling.map_err(|error| error.elsewhere(renamed))?;
-        sampling.candidates = asked.as_ref().and_then(AskedLogprobs::candidates).map(Arc::new);
+        sampling.candidates = candidates;
         sampling.cache_salt = match cache_salt(request.cache_salt.as_ref())? {
             Some(salt) => Some(salt),
             None => cache_salt(request.extra_key.as_ref())?,
@@ -205,6 +209,11 @@ fn check_mask(request: &SglangGenerateRequest, api: &Api) -> Result<(), ApiError
     if request.sampling_logprobs_mode.as_deref().is_some_and(|mode| mode != "selected") {
         return Err(ApiError::invalid("sampling_logprobs_mode", "`sampling_logprobs_mode` must be `selected`"));
     }
+    check_mask_mode(api)
+}
+
+/// Refuses the log-probs over a mask where the server has those over the vocabulary.
+pub(in crate::api) fn check_mask_mode(api: &Api) -> Result<(), ApiError> {
     if api.turns.policies.sampling.logprobs_mode != LogprobsMode::Processed {
         let message = "`return_sampling_mask` needs a server with --logprobs-mode processed_logprobs, whose log-probs are \
                        those over the mask";

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{logprobs::LogprobLists, plan::SglangPlan, request::SglangTurn};
+use super::{logprobs::LogprobLists, request::SglangTurn};
 use crate::{
     api::{Api, http::sse},
     engine::SampledToken,
@@ -77,7 +77,7 @@ impl SglangEnvelope {
                 e2e_latency: self.began.elapsed().as_secs_f64(),
                 routed_experts: self.experts(completion),
                 logprobs: plan.logprobs.map(|shown| lists.lists(shown)).transpose()?,
-                mask: mask(plan, tokens)?,
+                mask: mask(plan.sampling.wants_mask(), tokens)?,
             },
             index: None,
         })
@@ -90,8 +90,9 @@ impl SglangEnvelope {
     }
 }
 
-fn mask(plan: &SglangPlan, tokens: &[SampledToken]) -> Result<Option<SglangSamplingMask>, ApiError> {
-    let mask = sampling_mask(plan.sampling.wants_mask(), tokens)?;
+/// The ids that each token was drawn from, where they are asked for.
+pub(super) fn mask(is_asked: bool, tokens: &[SampledToken]) -> Result<Option<SglangSamplingMask>, ApiError> {
+    let mask = sampling_mask(is_asked, tokens)?;
     Ok(mask.map(|mask| SglangSamplingMask {
         output_token_sampling_mask_length: mask.len(),
         output_token_sampling_mask: mask,
@@ -100,7 +101,7 @@ fn mask(plan: &SglangPlan, tokens: &[SampledToken]) -> Result<Option<SglangSampl
 }
 
 /// What ended a continuation, in SGLang's words.
-fn ended(finish: &Finish, tokens: &[SampledToken]) -> SglangFinish {
+pub(super) fn ended(finish: &Finish, tokens: &[SampledToken]) -> SglangFinish {
     match finish {
         Finish::Eos => match tokens.last() {
             Some(token) => SglangFinish::Stop { matched: StopReason::Token(token.id) },

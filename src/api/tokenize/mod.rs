@@ -43,6 +43,7 @@ impl TokenizeRequest {
             carriers: CarrierFields {
                 required_prefix_token_ids: self.required_prefix_token_ids,
                 prompt_token_ids: self.prompt_token_ids,
+                input_ids: None,
                 tokens: None,
                 kv_transfer_params: self.kv_transfer_params,
                 session_id: self.session_id,

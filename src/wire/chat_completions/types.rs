@@ -18,6 +18,7 @@ use crate::{
         },
         body::{Body, Rules},
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
+        sglang::generate::SglangMetaInfo,
     },
 };
 
@@ -37,6 +38,9 @@ pub(crate) struct ChatCompletionRequest {
     /// The whole prompt on `/v1/chat/completions/tokens`; ignored elsewhere.
     #[schema(value_type = Option<Vec<u32>>)]
     pub tokens: Option<TokenIds>,
+    /// SGLang's name for `prompt_token_ids`.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub input_ids: Option<TokenIds>,
     /// The client's name for the conversation; the header `X-Session-ID` wins.
     pub session_id: Option<String>,
     /// Arguments for a server's own extensions, of which `session_id` is read.
@@ -94,6 +98,11 @@ pub(crate) struct ChatCompletionRequest {
     pub kv_transfer_params: Option<Value>,
     /// Report the prompt as text.
     pub return_prompt_text: Option<bool>,
+    /// SGLang's: report the prompt's ids with each choice. Refused in streams.
+    pub return_prompt_token_ids: Option<bool>,
+    /// SGLang's: report with each choice what its `/generate` says of a continuation, the log-probs of `logprobs` and
+    /// `top_logprobs` included. A content that would be null is then an empty text. Refused in streams.
+    pub return_meta_info: Option<bool>,
     /// Refused unless empty: there are no media to process.
     #[schema(value_type = Option<Object>)]
     pub mm_processor_kwargs: Option<Value>,
@@ -158,6 +167,12 @@ pub(crate) struct Choice {
     pub sampling_mask: Option<SamplingMask>,
     /// Which weights sampled which tokens, with `return_weight_versions`.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
+    /// The prompt, with `return_prompt_token_ids`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<TokenId>>,
+    /// With `return_meta_info`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meta_info: Option<Box<SglangMetaInfo>>,
 }
 
 /// What the model wrote. Sent back as it is, it continues the conversation from exactly its ids.

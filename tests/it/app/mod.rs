@@ -1,5 +1,6 @@
 //! `TestApp`: everything that a request passes through, with a tiny tokenizer and the scripted engine.
 
+mod engine;
 mod redacted;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -16,7 +17,7 @@ use tito::{
     api::{Api, ServedModels, ServerLoad, Tinker, TinkerBounds, TokenizerInfo},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
-        Engine, EngineInfo, EngineLoad, RouteShape, WeightVersion, WeightsInUse,
+        Engine, EngineInfo, EngineLoad, RouteShape, WeightsInUse,
         scripted::{Gate, ScriptedEngine},
     },
     generation::Generator,
@@ -50,6 +51,7 @@ pub(crate) const VOCAB_SIZE: usize = 326;
 
 /// How a [`TestApp`] is made; every setter of it makes it anew.
 #[derive(Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the server or of the engine")]
 struct Recipe {
     scripts: Vec<Vec<TokenId>>,
     gate: Option<Gate>,
@@ -58,6 +60,7 @@ struct Recipe {
     policy: SamplingPolicy,
     tools: ToolPolicy,
     cached_tokens: Option<usize>,
+    scores_candidates: bool,
     prompt_tokens_details: bool,
     weights: Vec<(usize, WeightsInUse)>,
     mixtures: Option<RouteShape>,
@@ -98,6 +101,7 @@ impl TestApp {
             policy: SamplingPolicy::new(&EosTokens { primary: Some(IM_END), others: vec![ENDOFTEXT] }),
             tools: ToolPolicy::default(),
             cached_tokens: None,
+            scores_candidates: true,
             prompt_tokens_details: false,
             weights: Vec::new(),
             mixtures: None,
@@ -133,6 +137,9 @@ impl TestApp {
         engine = engine.with_seats(recipe.seats, recipe.max_waiting).with_weights(recipe.weights.clone());
         if let Some(tokens) = recipe.cached_tokens {
             engine = engine.with_cached_tokens(tokens);
+        }
+        if !recipe.scores_candidates {
+            engine = engine.without_candidates();
         }
         if let Some(shape) = &recipe.mixtures {
             engine = engine.with_mixtures(shape.clone());
@@ -210,31 +217,6 @@ impl TestApp {
     /// Sequences that may wait for a seat.
     pub(crate) fn max_waiting(self, max_waiting: usize) -> Self {
         self.with(|recipe| recipe.max_waiting = max_waiting)
-    }
-
-    /// Tokens that the engine says were cached of every prompt.
-    pub(crate) fn cached_tokens(self, tokens: usize) -> Self {
-        self.with(|recipe| recipe.cached_tokens = Some(tokens))
-    }
-
-    /// Weights of which the engine says that they compute every sequence, from which token on, by what they are called
-    /// (an adapter's: `ADAPTER on BASE`) and whether they read keys of older ones.
-    pub(crate) fn weights(self, changes: &[(usize, &str, bool)]) -> Self {
-        let in_use = |(number, &(from, label, reuse_older_keys)): (u64, &(usize, &str, bool))| {
-            let (label, base) =
-                label.split_once(" on ").map_or((label, None), |(label, base)| (label, Some(base.into())));
-            let version = Arc::new(WeightVersion { number, label: label.into() });
-            (from, WeightsInUse { version, base, reuse_older_keys })
-        };
-        self.with(|recipe| recipe.weights = (0..).zip(changes).map(in_use).collect())
-    }
-
-    /// A model with mixtures of experts, and `--enable-return-routed-experts` if `returns`.
-    pub(crate) fn mixtures(self, shape: RouteShape, returns: bool) -> Self {
-        self.with(|recipe| {
-            recipe.mixtures = Some(shape);
-            recipe.requests.return_routed_experts = returns;
-        })
     }
 
     /// `--enable-prompt-tokens-details`.

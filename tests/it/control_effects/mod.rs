@@ -241,7 +241,8 @@ fn told(row: &Row, (status, answer): (StatusCode, &[u8]), effects: &[String]) ->
     let nothing_to_do = IDLE.iter().find(|(path, _)| *path == asked.path);
     let happened = effects.join("; ");
     if status != 200 {
-        let message = said["error"]["message"].as_str().unwrap_or_default();
+        // SGLang's shape has the sentence outside of an error.
+        let message = said["error"]["message"].as_str().or(said["message"].as_str()).unwrap_or_default();
         let reason = message.split(';').next().unwrap_or_default();
         return if effects.is_empty() && !reason.is_empty() {
             Ok(format!("{}: {reason}", status.as_u16()))

@@ -191,6 +191,10 @@ fn of_sleep() -> Vec<Row> {
         row("/release_memory_occupation", r#"{"tags": ["cuda_graph"]}"#),
         row("/release_memory_occupation", r#"{"tags": ["all"]}"#),
         row("/resume_memory_occupation", "").after("/release_memory_occupation", ""),
+        row("/resume_memory_occupation", r#"{"tags": ["weights"]}"#)
+            .after("/release_memory_occupation", r#"{"tags": ["weights"]}"#),
+        row("/resume_memory_occupation", r#"{"tags": ["kv_cache"]}"#)
+            .after("/release_memory_occupation", r#"{"tags": ["kv_cache"]}"#),
         row("/resume_memory_occupation", r#"{"tags": ["all"]}"#).after("/release_memory_occupation", ""),
         row("/collective_rpc", r#"{"method": "skyrl_sleep_for_weight_sync"}"#),
         row("/collective_rpc", r#"{"method": "skyrl_wake_for_weight_sync"}"#).after("/sleep", "?level=1"),
@@ -212,6 +216,19 @@ fn of_weights() -> Vec<Row> {
             .after("/update_weights", "?weight_version=0 FILE"),
         row("/update_weights", r#"{"update_info": {"names": ["a"], "dtype_names": ["bfloat16"]}}"#),
         row("/update_weights_from_disk", r#"{"model_path": "DIR/step_7", "weight_version": "7"}"#),
+        row("/update_weights_from_disk", r#"{"model_path": "DIR/step_7", "load_format": "dummy"}"#),
+        row("/begin_weight_update", r#"{"selector": "all"}"#),
+        row("/begin_weight_update", r#"{"selector": "draft"}"#),
+        row("/begin_weight_update", "").after("/begin_weight_update", ""),
+        row("/update_weights_from_disk", r#"{"model_path": "DIR/step_7", "weight_version": "7"}"#)
+            .after("/begin_weight_update", "")
+            .then("/end_weight_update", ""),
+        row("/end_weight_update", "")
+            .after("/begin_weight_update", "")
+            .after("/update_weights_from_disk", r#"{"model_path": "DIR/step_7", "weight_version": "7"}"#),
+        row("/end_weight_update", ""),
+        row("/get_weights_by_name", r#"{"name": "model.norm.weight", "truncate_size": 3}"#).looks(),
+        row("/get_weights_by_name", r#"{"name": "a"}"#),
         row("/areal_update_weights", r#"{"model_path": "DIR/step_7"}"#),
         row("/collective_rpc", r#"{"method": "reload_weights", "kwargs": {"weights_path": "DIR/step_7"}}"#),
         row("/fetch_weights", r#"{"sync_dir": "DIR", "target_version": 1}"#).looks(),
@@ -274,6 +291,7 @@ fn refused() -> Vec<Row> {
         "/update_weights_from_tensor",
         "/update_weights_from_distributed",
         "/init_weights_update_group",
+        "/open_session",
         "/areal_set_update_weight_meta",
         "/areal_update_weights_xccl",
         "/areal_init_weights_update_group",
@@ -286,6 +304,7 @@ fn refused() -> Vec<Row> {
         row("/init_weight_transfer_engine", r#"{"init_info": {"master_address": "a", "master_port": 1}}"#),
         row("/init_weight_transfer_engine", r#"{"init_info": {"packed": true}}"#),
         row("/shutdown_weight_transfer_engine", ""),
+        row("/close_session", r#"{"session_id": "a"}"#),
     ]);
     rows
 }

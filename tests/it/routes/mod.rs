@@ -34,6 +34,7 @@ mod routed_experts;
 mod sampling_masks;
 mod server_load;
 mod sessions;
+mod sglang_chat;
 mod sglang_generate;
 mod sglang_scoring;
 mod structured;

@@ -199,3 +199,21 @@ async fn scores_and_lists_that_cannot_be_honoured_are_refused_by_name() {
     assert_eq!(answer.status, 400);
     assert!(answer.text.contains("temperature"), "{}", answer.text);
 }
+
+#[tokio::test]
+async fn an_engine_that_scores_no_named_tokens_refuses_the_field_that_the_client_sent() {
+    let app = TestApp::new().without_candidates();
+    let ids = json!(app.ids(PROMPT));
+    let answer = app.post(PATH, with(scoring(&ids, 0), json!({ "token_ids_logprob": [1, 2] }))).await;
+    let message = answer.error()["message"].as_str().unwrap().to_owned();
+    assert_eq!((answer.status, &answer.error()["param"]), (400, &json!("token_ids_logprob")), "{message}");
+    assert!(message.contains("`token_ids_logprob`") && !message.contains("prompt_logprob_token_ids"), "{message}");
+    let params = json!({ "max_tokens": 1, "prompt_logprob_token_ids": [1, 2] });
+    let answer = app.post("/inference/v1/generate", json!({ "token_ids": ids, "sampling_params": params })).await;
+    assert_eq!((answer.status, &answer.error()["param"]), (400, &json!("prompt_logprob_token_ids")), "{}", answer.text);
+    // At sampled positions, every engine scores them.
+    let sampled =
+        with(scoring(&ids, -1), json!({ "token_ids_logprob": [1, 2], "sampling_params": { "max_new_tokens": 2 } }));
+    let meta = meta(&app, sampled).await;
+    assert_eq!(meta["output_token_ids_logprobs"].as_array().unwrap().len(), meta["completion_tokens"]);
+}

@@ -239,6 +239,11 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
+    /// Whether it scores the tokens that a request names at positions of its prompt, its [`Candidates`].
+    fn scores_candidates(&self) -> bool {
+        true
+    }
+
     /// What it can do with adapters; `None` where it serves none.
     fn adapters(&self) -> Option<&dyn EngineAdapters> {
         None

@@ -11,7 +11,7 @@ use crate::{
     api::{
         Api,
         chat_completions::{
-            request::ChatTurn,
+            request::{ChatTurn, refuse_meta_info},
             response::{ChatEnvelope, ending},
             shown::ShownInChat,
         },
@@ -81,6 +81,7 @@ impl Derendering {
         let Some(request) = request else {
             return Ok(Self { sampling: plain_sampling(api)?, shown: ShownInChat::plain(api) });
         };
+        refuse_meta_info(&request)?;
         let turn = ChatTurn::new(request, &Caller::default(), api).await?;
         Ok(Self { sampling: turn.turn.sampling, shown: turn.shown })
     }
@@ -116,6 +117,9 @@ fn whole_answer(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest)
         // The tokens of a message are only shown if they are complete: with log-probs, and with the prompt.
         if !given.has_logprobs() || prompt.is_none() {
             choice.message.tokens = None;
+        }
+        if prompt.is_none() {
+            choice.prompt_token_ids = None;
         }
         if !given.has_logprobs() {
             choice.logprobs = None;

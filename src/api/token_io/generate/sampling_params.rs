@@ -49,6 +49,9 @@ impl SamplingParamsFields {
         let policy = &api.turns.policies.sampling;
         let prompt = Prompt { len: prompt_len, vocab_size: api.turns.vocab_size(), most: policy.max_logprobs };
         let candidates = self.candidates(&prompt)?;
+        if candidates.is_some() {
+            api.check_scores_candidates("prompt_logprob_token_ids")?;
+        }
         // vLLM's engine takes any number of stop strings; four are the limit of the other endpoints.
         let stops = match self.sampling.stop.take() {
             None => Vec::new(),

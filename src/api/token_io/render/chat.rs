@@ -10,7 +10,7 @@ use super::{RenderFields, Rendering, both};
 use crate::{
     api::{
         Api,
-        chat_completions::request::ChatTurn,
+        chat_completions::request::{ChatTurn, refuse_meta_info},
         http::{caller::Caller, json_body::JsonBody},
     },
     chat::{FunctionTool, Message},
@@ -45,6 +45,7 @@ async fn render_chat_completion(
 ) -> Result<Response, ApiError> {
     let (request, own) = both::<ChatCompletionRequest>(&body)?;
     own.check()?;
+    refuse_meta_info(&request)?;
     let history_tool_call_cnt = calls(&request.messages);
     let rendering = Rendering {
         caller,

@@ -52,6 +52,7 @@ pub struct ScriptedEngine {
     admission: Arc<Admission>,
     gate: Gate,
     cached_tokens: Option<usize>,
+    scores_candidates: bool,
     weights: Vec<(usize, WeightsInUse)>,
     mixtures: Option<RouteShape>,
     cache_salt: Mutex<Option<Arc<str>>>,
@@ -81,6 +82,7 @@ impl ScriptedEngine {
             admission: Arc::new(Admission::new(DEFAULT_MAX_NUM_SEQS, MAX_WAITING)),
             gate: Gate::opened(),
             cached_tokens: None,
+            scores_candidates: true,
             weights: Vec::new(),
             mixtures: None,
             cache_salt: Mutex::default(),
@@ -126,6 +128,14 @@ impl ScriptedEngine {
     #[must_use]
     pub fn with_cached_tokens(mut self, tokens: usize) -> Self {
         self.cached_tokens = Some(tokens);
+        self
+    }
+
+    /// Scores no tokens that a request names at positions of its prompt.
+    #[cfg(any(test, feature = "internals"))]
+    #[must_use]
+    pub fn without_candidates(mut self) -> Self {
+        self.scores_candidates = false;
         self
     }
 
@@ -199,6 +209,10 @@ impl Engine for ScriptedEngine {
 
     fn load(&self) -> EngineLoad {
         self.admission.load()
+    }
+
+    fn scores_candidates(&self) -> bool {
+        self.scores_candidates
     }
 
     fn route_shape(&self) -> Option<&RouteShape> {

@@ -1,0 +1,164 @@
+//! SGLang's updates of weights, between a begin and an end or from a directory alone, and a look at their numbers.
+
+use axum::{
+    extract::State,
+    response::Response,
+    routing::{MethodRouter, get},
+};
+use serde_json::{Map, Value, json};
+
+use super::{
+    AdminError, Answered, Shared,
+    body::{Fields, RequiredFields, check_label, label_of, required_text, text_of, truth_of},
+    error::failed,
+    json as answer,
+    meters::Operation,
+    posted,
+};
+use crate::control::{TensorRows, Update, Updated};
+
+pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
+    vec![
+        ("/begin_weight_update", posted(begin)),
+        ("/end_weight_update", posted(end)),
+        ("/update_weights_from_disk", posted(update_from_disk)),
+        ("/get_weights_by_name", get(weights_by_name).post(weights_by_name)),
+    ]
+}
+
+fn said(success: bool, message: impl Into<String>) -> Value {
+    json!({ "success": success, "message": message.into() })
+}
+
+/// Answers in SGLang's shape and words.
+fn outcome<T>(outcome: Result<T, AdminError>) -> Response {
+    match outcome {
+        Ok(_) => answer(said(true, "Success")),
+        Err(error) => {
+            let words = [
+                ("Call to collective_rpc method failed: ", ""),
+                ("start_weight_update", "begin_weight_update"),
+                ("finish_weight_update", "end_weight_update"),
+            ];
+            let message = words.iter().fold(error.message().to_owned(), |text, (from, to)| text.replace(from, to));
+            failed(&error, said(false, message))
+        }
+    }
+}
+
+/// `POST /begin_weight_update`: an update in parts. Nothing is sampled until it ends.
+async fn begin(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    match text_of(&fields, "selector")?.as_deref() {
+        None | Some("all" | "target") => {}
+        Some("draft") => return Err(AdminError::field("body.selector", "there is no draft model here")),
+        Some(other) => {
+            let message = format!("invalid selector '{other}'; expected 'target', 'draft', or 'all'");
+            return Err(AdminError::field("body.selector", message));
+        }
+    }
+    let operation = Operation::Update("start_weight_update");
+    let begun = admin.timed(operation, |control| async move { control.start_update().await }).await;
+    Ok(outcome(begun))
+}
+
+/// `POST /end_weight_update`.
+async fn end(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    let label = label_of(&fields, "weight_version")?;
+    let operation = Operation::Update("finish_weight_update");
+    let ended =
+        admin.timed(operation, |control| async move { control.finish_update(label.map(Into::into)).await }).await;
+    Ok(outcome(ended))
+}
+
+/// Refuses a way to read weights that is not taken here.
+fn check_load_format(fields: &Map<String, Value>) -> Result<(), AdminError> {
+    match text_of(fields, "load_format")?.as_deref() {
+        None | Some("auto" | "safetensors") => Ok(()),
+        Some(other) => {
+            let message = format!(
+                "the `load_format` `{other}` is not served: weights are read from safetensors, which `auto` and \
+                 `safetensors` name"
+            );
+            Err(AdminError::field("body.load_format", message))
+        }
+    }
+}
+
+/// `POST /update_weights_from_disk`: an update of its own, or between a begin and an end a part of that one.
+async fn update_from_disk(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    let path = required_text(&fields, "model_path")?;
+    check_load_format(&fields)?;
+    let label = label_of(&fields, "weight_version")?;
+    if truth_of(&fields, "abort_all_requests", false)? {
+        admin.control.abort(None);
+    }
+    let update = Update { path: path.into(), label: label.clone().map(Into::into) };
+    let operation = Operation::Update("update_weights");
+    let written = admin.timed(operation, |control| async move { control.update_or_part(update).await }).await;
+    let told = |success, message| {
+        let mut told = said(success, message);
+        told["num_paused_requests"] = json!(0);
+        told
+    };
+    match written {
+        Ok(updated) => Ok(answer(told(true, success(updated.as_ref(), label)))),
+        Err(error) => {
+            let text = format!("Failed to update weights: {}.\nRolling back to original weights.", error.message());
+            Ok(failed(&error, told(false, text)))
+        }
+    }
+}
+
+fn success(updated: Option<&Updated>, label: Option<String>) -> String {
+    if updated.is_none() {
+        return "Succeeded to write model weights. They sample from /end_weight_update on.".to_owned();
+    }
+    let version = label.map_or(String::new(), |label| format!(" Weight version updated to {label}."));
+    format!("Succeeded to update model weights.{version}")
+}
+
+/// Rows of a tensor where nobody says how many.
+const ROWS: usize = 100;
+/// Numbers of the longest answer, some tens of megabytes of text.
+const MOST_NUMBERS: usize = 1 << 22;
+
+/// Returns how many rows are asked for.
+fn rows_of(fields: &Map<String, Value>) -> Result<usize, AdminError> {
+    let Some(value) = fields.get("truncate_size").filter(|value| !value.is_null()) else { return Ok(ROWS) };
+    let rows = value.as_u64().and_then(|rows| usize::try_from(rows).ok());
+    rows.ok_or_else(|| AdminError::field("body.truncate_size", "`truncate_size` must be a number of rows"))
+}
+
+/// `/get_weights_by_name`: the first rows of a tensor, in numbers.
+async fn weights_by_name(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    let name = required_text(&fields, "name")?;
+    check_label("body.name", Some(&name))?;
+    let rows = rows_of(&fields)?;
+    let Some(shape) = admin.control.tensor_shape(&name) else {
+        let message = format!(
+            "Get parameter by name failed: the model has no tensor `{name}`; POST /weight_checker with the action \
+             `checksum` names all"
+        );
+        return Err(AdminError::field("body.name", message));
+    };
+    let numbers = shape.iter().skip(1).product::<usize>() * shape.first().map_or(1, |&all| all.min(rows));
+    if numbers > MOST_NUMBERS {
+        let message = format!("so many rows are {numbers} numbers, and an answer has at most {MOST_NUMBERS}");
+        return Err(AdminError::field("body.truncate_size", message));
+    }
+    let TensorRows { shape, numbers } =
+        admin.call(|control| async move { control.tensor_rows(&name, rows).await }).await?;
+    Ok(answer(nested(&shape, &numbers)))
+}
+
+/// Numbers in lists of lists, as a tensor of this shape has them.
+fn nested(shape: &[usize], numbers: &[f32]) -> Value {
+    match shape {
+        [] => json!(numbers.first()),
+        [_] => json!(numbers.iter().map(|&number| f64::from(number)).collect::<Vec<_>>()),
+        [rows, row @ ..] => {
+            let width: usize = row.iter().product();
+            (0..*rows).map(|index| nested(row, &numbers[index * width..][..width])).collect()
+        }
+    }
+}

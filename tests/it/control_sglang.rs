@@ -1,0 +1,224 @@
+//! SGLang's calls of the control plane, as its trainers order them.
+
+use std::path::Path;
+
+use axum::http::{Method, StatusCode};
+use futures::StreamExt;
+use serde_json::{Value, json};
+
+use super::{
+    control::MODEL,
+    control_effects::{Server, ask},
+};
+
+async fn posted(server: &Server, path: &str, body: &Value) -> (StatusCode, Value) {
+    let (status, answer) = ask(server.router(), &Method::POST, path, "application/json", body.to_string()).await;
+    (status, serde_json::from_slice(&answer).unwrap_or_default())
+}
+
+async fn looked(server: &Server, path: &str) -> (StatusCode, Value) {
+    let (status, answer) = ask(server.router(), &Method::GET, path, "application/json", String::new()).await;
+    (status, serde_json::from_slice(&answer).unwrap_or_default())
+}
+
+async fn done(server: &Server, path: &str, body: Value) -> Value {
+    let (status, said) = posted(server, path, &body).await;
+    assert_eq!(status, 200, "{path} {body}: {said}");
+    said
+}
+
+async fn is_asleep(server: &Server) -> bool {
+    looked(server, "/is_sleeping").await.1["is_sleeping"] == true
+}
+
+/// The weights that the server was started with.
+fn model() -> Value {
+    json!(Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL))
+}
+
+/// What a trainer releases, and in which order it resumes it. verl: both, then the weights, then keys and values. slime and
+/// miles: all or some, then the weights, then the rest. SkyRL and verl with LoRA: keys and values only.
+const ORDERS: [(&[&str], &[&[&str]]); 8] = [
+    (&["weights"], &[&["weights"]]),
+    (&["kv_cache"], &[&["kv_cache"]]),
+    (&["kv_cache", "weights"], &[&["weights"], &["kv_cache"]]),
+    (&["kv_cache", "weights"], &[&["kv_cache"], &["weights"]]),
+    (&["kv_cache", "weights", "cuda_graph"], &[&["weights"], &["cuda_graph", "kv_cache"]]),
+    (&["weights"], &[&["kv_cache", "cuda_graph"], &["weights"]]),
+    (&["kv_cache"], &[&["weights"], &["kv_cache"]]),
+    (&[], &[&["weights"], &["cuda_graph", "kv_cache"]]),
+];
+
+/// Releases these, and resumes them in this order.
+async fn release_and_resume((released, order): (&[&str], &[&[&str]])) {
+    let server = Server::new();
+    let checksums = async || done(&server, "/weight_checker", json!({ "action": "checksum" })).await;
+    let before = checksums().await;
+    assert_eq!(done(&server, "/release_memory_occupation", json!({ "tags": released })).await, Value::Null);
+    for (done_before, tags) in order.iter().enumerate() {
+        assert!(is_asleep(&server).await, "{released:?}, {done_before} of {order:?}");
+        assert_eq!(done(&server, "/resume_memory_occupation", json!({ "tags": tags })).await, Value::Null);
+    }
+    assert!(!is_asleep(&server).await, "{released:?}, {order:?}");
+    let lost = released.contains(&"weights");
+    let health = looked(&server, "/health_generate").await.0;
+    assert_eq!(health, if lost { 503 } else { 200 }, "{released:?}");
+    if lost {
+        done(&server, "/update_weights_from_disk", json!({ "model_path": model() })).await;
+        assert_eq!(looked(&server, "/health_generate").await.0, 200);
+    }
+    assert_eq!(checksums().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_tag_is_released_and_resumed_by_itself_and_requests_come_back_once_all_is_resumed() {
+    futures::stream::iter(ORDERS).map(release_and_resume).buffered(4).collect::<()>().await;
+}
+
+#[tokio::test]
+async fn weights_may_come_between_the_two_halves_of_what_is_resumed() {
+    let server = Server::new();
+    done(&server, "/release_memory_occupation", json!({ "tags": ["kv_cache", "weights"] })).await;
+    let (status, said) = posted(&server, "/update_weights_from_disk", &json!({ "model_path": model() })).await;
+    assert_eq!((status.as_u16(), &said["success"]), (400, &json!(false)), "{said}");
+    done(&server, "/resume_memory_occupation", json!({ "tags": ["weights"] })).await;
+    done(&server, "/update_weights_from_disk", json!({ "model_path": model(), "weight_version": "1" })).await;
+    assert!(is_asleep(&server).await);
+    done(&server, "/resume_memory_occupation", json!({ "tags": ["kv_cache"] })).await;
+    assert_eq!(looked(&server, "/health_generate").await.0, 200);
+    assert_eq!(looked(&server, "/get_weight_version").await.1["weight_version"], "1");
+}
+
+#[tokio::test]
+async fn a_way_to_load_weights_that_is_not_taken_is_refused_by_name() {
+    let server = Server::new();
+    for format in [json!(null), json!("auto"), json!("safetensors")] {
+        done(&server, "/update_weights_from_disk", json!({ "model_path": model(), "load_format": format })).await;
+    }
+    for format in [json!("dummy"), json!("pt"), json!("Auto"), json!(""), json!(["auto"])] {
+        let body = json!({ "model_path": model(), "load_format": format, "weight_version": "9" });
+        let (status, said) = posted(&server, "/update_weights_from_disk", &body).await;
+        assert_eq!((status.as_u16(), &said["error"]["param"]), (400, &json!("body.load_format")), "{format}: {said}");
+    }
+    assert_ne!(looked(&server, "/get_weight_version").await.1["weight_version"], "9");
+}
+
+/// miles 0.0.2 and slime begin an update, send weights, and end it.
+#[tokio::test]
+async fn an_update_between_a_begin_and_an_end_is_done_as_a_whole() {
+    let server = Server::new();
+    assert_eq!(
+        done(&server, "/begin_weight_update", json!({})).await,
+        json!({ "success": true, "message": "Success" })
+    );
+    let (status, said) = posted(&server, "/begin_weight_update", &json!({ "selector": "target" })).await;
+    assert_eq!((status.as_u16(), &said["success"]), (400, &json!(false)));
+    assert!(said["message"].as_str().unwrap().contains("Call end_weight_update first"), "{said}");
+    let part = json!({ "model_path": model(), "weight_version": "7", "load_format": "auto" });
+    let said = done(&server, "/update_weights_from_disk", part).await;
+    assert!(said["success"] == true && said["message"].as_str().unwrap().contains("/end_weight_update"), "{said}");
+    assert_eq!(looked(&server, "/get_weight_version").await.1["weight_version"], "default");
+    done(&server, "/end_weight_update", json!({})).await;
+    assert_eq!(looked(&server, "/get_weight_version").await.1["weight_version"], "7");
+    let (status, said) = posted(&server, "/end_weight_update", &json!({})).await;
+    assert_eq!((status.as_u16(), &said["success"]), (400, &json!(false)));
+    assert!(said["message"].as_str().unwrap().contains("begin_weight_update"), "{said}");
+}
+
+#[tokio::test]
+async fn an_update_that_brings_nothing_or_fails_leaves_the_old_weights() {
+    let server = Server::new();
+    let checksums = async || done(&server, "/weight_checker", json!({ "action": "checksum" })).await;
+    let before = checksums().await;
+    done(&server, "/begin_weight_update", json!({ "selector": "all" })).await;
+    let (status, said) = posted(&server, "/end_weight_update", &json!({})).await;
+    assert_eq!((status.as_u16(), &said["success"]), (400, &json!(false)), "{said}");
+    done(&server, "/begin_weight_update", json!({})).await;
+    let (status, said) = posted(&server, "/update_weights_from_disk", &json!({ "model_path": "/none" })).await;
+    assert_eq!((status.as_u16(), &said["success"]), (400, &json!(false)), "{said}");
+    // It has ended the update.
+    assert_eq!(posted(&server, "/end_weight_update", &json!({})).await.0, 400);
+    assert_eq!(checksums().await, before);
+    assert_eq!(looked(&server, "/health_generate").await.0, 200);
+    for selector in [json!("draft"), json!("both"), json!(["all"])] {
+        let (status, said) = posted(&server, "/begin_weight_update", &json!({ "selector": selector })).await;
+        assert_eq!((status.as_u16(), &said["error"]["param"]), (400, &json!("body.selector")), "{said}");
+    }
+    assert_eq!(looked(&server, "/health_generate").await.0, 200);
+}
+
+/// All numbers of lists of lists, in their order.
+fn flat(value: &Value) -> Vec<f32> {
+    match value {
+        Value::Array(rows) => rows.iter().flat_map(flat).collect(),
+        // The same text as that of the number, whatever a reader makes of its last bit in f64.
+        number => vec![number.to_string().parse().unwrap()],
+    }
+}
+
+#[tokio::test]
+async fn the_numbers_of_a_tensor_are_those_of_the_file() {
+    let server = Server::new();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL).join("model.safetensors");
+    let file = std::fs::read(path).unwrap();
+    let start = 8 + usize::try_from(u64::from_le_bytes(file[..8].try_into().unwrap())).unwrap();
+    let header: Value = serde_json::from_slice(&file[8..start]).unwrap();
+    for (name, of) in header.as_object().unwrap().iter().filter(|(name, _)| *name != "__metadata__") {
+        assert_eq!(of["dtype"], "F32", "{name}");
+        let bytes = &file[start + usize::try_from(of["data_offsets"][0].as_u64().unwrap()).unwrap()..];
+        let shape: Vec<usize> = serde_json::from_value(of["shape"].clone()).unwrap();
+        let width = shape.iter().skip(1).product::<usize>();
+        let rows = shape[0].min(5);
+        let expected: Vec<f32> =
+            bytes.as_chunks().0.iter().take(rows * width).map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let said = done(&server, "/get_weights_by_name", json!({ "name": name, "truncate_size": 5 })).await;
+        let shown = said.as_array().unwrap();
+        assert!(shown.len() == rows && shown.iter().all(|row| row.is_number() == (shape.len() == 1)), "{name}");
+        assert_eq!(flat(&said), expected, "{name}");
+    }
+    // Where nobody says how many, at most a hundred rows, as in SGLang, whose own clients ask with GET.
+    let body = json!({ "name": "model.embed_tokens.weight" }).to_string();
+    let (status, said) = ask(server.router(), &Method::GET, "/get_weights_by_name", "application/json", body).await;
+    let said: Vec<Value> = serde_json::from_slice(&said).unwrap();
+    assert_eq!((status.as_u16(), said.len()), (200, 96));
+}
+
+#[tokio::test]
+async fn numbers_that_are_not_there_are_refused_by_name() {
+    let server = Server::new();
+    for (body, param) in [
+        (json!({ "truncate_size": 3 }), "body.name"),
+        (json!({ "name": "lm_head.bias" }), "body.name"),
+        (json!({ "name": "a\u{7}" }), "body.name"),
+        (json!({ "name": "model.norm.weight", "truncate_size": -1 }), "body.truncate_size"),
+        (json!({ "name": "model.norm.weight", "truncate_size": "3" }), "body.truncate_size"),
+    ] {
+        let (status, said) = posted(&server, "/get_weights_by_name", &body).await;
+        assert_eq!((status.as_u16(), &said["error"]["param"]), (400, &json!(param)), "{body}: {said}");
+    }
+    let norm = json!({ "name": "model.norm.weight" });
+    done(&server, "/begin_weight_update", json!({})).await;
+    assert_eq!(posted(&server, "/get_weights_by_name", &norm).await.0, 409);
+    posted(&server, "/end_weight_update", &json!({})).await;
+    done(&server, "/release_memory_occupation", json!({ "tags": ["weights"] })).await;
+    assert_eq!(posted(&server, "/get_weights_by_name", &norm).await.0, 503);
+}
+
+#[tokio::test]
+async fn a_session_is_neither_opened_nor_closed_as_if_it_were_there() {
+    let server = Server::new();
+    for path in ["/open_session", "/close_session"] {
+        for method in [Method::GET, Method::POST] {
+            let body = json!({ "session_id": "a", "capacity_of_str_len": 1000 }).to_string();
+            let (status, said) = ask(server.router(), &method, path, "application/json", body).await;
+            let said: Value = serde_json::from_slice(&said).unwrap();
+            let message = said["error"]["message"].as_str().unwrap();
+            if path == "/open_session" {
+                assert!(status == 501 && message.contains("`input_ids`"), "{status} {message}");
+            } else {
+                assert_eq!((status.as_u16(), &said["error"]["param"]), (400, &json!("body.session_id")));
+                assert!(message.starts_with("Invalid request: session id a does not exist"), "{message}");
+            }
+        }
+    }
+}
