@@ -3,7 +3,7 @@
 //!
 //! - `granite`: `<|tool_call|>[{"name", "arguments"}, …]`, in Granite 3.1 after `<tool_call>`.
 //! - `granite-20b-fc`: `<function_call>{"name", "arguments"}` for each call.
-//! - `gigachat3`: `<|function_call|>{"name", "arguments"}`, in GigaChat 3.0 after `function call<|role_sep|>` instead, and
+//! - `gigachat3`: `<|function_call|>{"name", "arguments"}`, in `GigaChat` 3.0 after `function call<|role_sep|>` instead, and
 //!   mostly after `<|message_sep|>`.
 //! - `granite4`: `<tool_call>{"name", "arguments"}</tool_call>`.
 //! - `ernie45`: likewise, but arguments may be missing.
@@ -109,9 +109,9 @@ impl Family for Ernie45 {
 
 struct GigaChat3;
 
-/// The mark of GigaChat 3.1, which is a token.
+/// The mark of `GigaChat` 3.1, which is a token.
 const FUNCTION_CALL: &str = "<|function_call|>";
-/// The head of a message of GigaChat 3.0.
+/// The head of a message of `GigaChat` 3.0.
 const FUNCTION_CALL_ROLE: &str = "function call<|role_sep|>\n";
 
 impl Family for GigaChat3 {

@@ -1,4 +1,4 @@
-//! MiniCPM 5: `<function name="NAME"><param name="KEY">VALUE</param></function>` (vLLM
+//! `MiniCPM` 5: `<function name="NAME"><param name="KEY">VALUE</param></function>` (vLLM
 //! `tool_parsers/minicpm5xml_tool_parser.py`, called `minicpm5`).
 //!
 //! Only functions of the request are called. Values are XML: `<![CDATA[…]]>` is text to the letter, and so is a value whose
@@ -163,7 +163,7 @@ mod tests {
                 (
                     &call("f", "string", "a &lt; b &amp; &#233;&#x e9;"),
                     "",
-                    &[("f", r##"{"string": "a &lt; b &amp; &#233;&#x e9;"}"##)],
+                    &[("f", r#"{"string": "a &lt; b &amp; &#233;&#x e9;"}"#)],
                 ),
                 (&call("f", "string", "a &lt; b &amp; &#233;&#xe9;"), "", &[("f", r#"{"string": "a < b & éé"}"#)]),
                 (&call("f", "string", "a && b"), "", &[("f", r#"{"string": "a && b"}"#)]),

@@ -208,7 +208,7 @@ fn key<P: Pairs>(text: &str) -> Option<Key<'_>> {
 }
 
 /// A type at the start of `text`, and what follows it. A text that is no type is none.
-fn typed<'t>(text: &'t str, [begin, end]: Ends) -> Option<(&'t str, &'t str)> {
+fn typed(text: &str, [begin, end]: Ends) -> Option<(&str, &str)> {
     let (kind, after) = text.strip_prefix(begin)?.split_once(end)?;
     kind.is_ascii().then_some((marker::trim(kind), after))
 }
