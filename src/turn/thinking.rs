@@ -67,7 +67,9 @@ impl Turns {
         let reader = sampling.reasoning();
         let refused = |reason| Err(TurnError::ThinkingBudget { reason });
         let Some(parser) = self.policies.tools.reasoning else { return refused(NO_PARSER) };
-        let Some(marks) = parser.marks() else { return refused(NO_MARKS) };
+        let Some(marks) = reader.map_or_else(|| parser.marks(), ReasoningFormat::marks) else {
+            return refused(NO_MARKS);
+        };
         let marks = MarkIds::new(marks, self.tokenizer());
         let Some(end) = marks.end else { return refused(NO_END) };
         if sampling.forbids(end) {

@@ -1,120 +1,28 @@
 """Records what vLLM 0.33's readers of tool calls make of calls as models write them: `python record_more_tools.py DIR OUT`.
 
 DIR is the unpacked source distribution of vLLM 0.33.0, for the formats that `record_tools.py` does not have. Only the readers
-are vLLM's own; whatever else they import is made up here, so that neither torch nor a model is needed. Needs `ijson`,
-`jmespath`, `partial-json-parser`, `pydantic`, `regex` and `transformers`.
+are vLLM's own (`vllm_alone.py`), so that neither torch nor a model is needed. Needs `ijson`,
+`jmespath`, `openai`, `partial-json-parser`, `pydantic`, `regex` and `transformers`.
 """
-import ast, importlib, importlib.util, json, random, sys, types
+import importlib, json, random, sys, types
 
-DIR, OUT = sys.argv[1], sys.argv[2]
-REAL = ("vllm.parser", "vllm.tool_parsers", "vllm.reasoning")
-MADE_UP = ("mistral_common", "openai_harmony", "prometheus_client", "torch", "vllm", "xgrammar")
+from vllm_alone import ChatTool, Tokenizer, readers
 
-
-class Anything(type):
-    def __getattr__(cls, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Made
-
-
-class Made(metaclass=Anything):
-    """Stands for whatever is imported."""
-    def __init__(self, *args, **kwargs): pass
-    def __class_getitem__(cls, key): return cls
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return lambda *args, **kwargs: None
-
-
-def made(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return type(name, (Made,), {})
-
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        real = any(name == root or name.startswith(root + ".") for root in REAL)
-        return None if real or name.split(".")[0] not in MADE_UP else importlib.util.spec_from_loader(name, self)
-
-    def create_module(self, spec):
-        module = types.ModuleType(spec.name)
-        module.__path__ = [DIR + "/vllm"] if spec.name == "vllm" else []
-        return module
-
-    def exec_module(self, module):
-        module.__getattr__ = made
-
-
-class Record:
-    fields = ("id", "type", "index", "function", "name", "arguments", "content", "reasoning", "tools_called", "tool_calls")
-    def __init__(self, **values):
-        for field in self.fields:
-            setattr(self, field, values.get(field))
-        self.tool_calls = self.tool_calls or []
-
-
-class ChatTool:
-    def __init__(self, name, parameters):
-        self.type, self.function = "function", types.SimpleNamespace(name=name, parameters=parameters)
-
-
-class Vocabulary(dict):
-    """Has every token."""
-    def __contains__(self, token): return True
-    def __getitem__(self, token): return self.get(token)
-    def get(self, token, default=None): return sum(token.encode())
-
-
-class Tokenizer(Made):
-    all_special_tokens, all_special_ids = [], []
-    eos_token, bos_token, pad_token, name_or_path = "<eos>", "<bos>", None, ""
-    def get_vocab(self): return Vocabulary()
-    def encode(self, text, **kwargs): return [1]
-    def decode(self, ids, **kwargs): return ""
-
-
-sys.meta_path.insert(0, Finder())
-
-
-def put(module, **values):
-    vars(importlib.import_module(module)).update(values)
-
-
-put("vllm.entrypoints.generate.base.protocol", **{name: type(name, (Record,), {}) for name in (
-    "FunctionCall", "DeltaMessage", "DeltaToolCall", "ToolCall", "DeltaFunctionCall", "ExtractedToolCallInformation")})
-put("vllm.entrypoints.openai.chat_completion.protocol", ChatCompletionToolsParam=ChatTool)
-put("vllm.logger", init_logger=lambda name: Made())
-put("vllm.renderers.chat_utils", make_tool_call_id=lambda **k: "random", get_tool_call_id_type=lambda config: "random")
-put("vllm.envs", VLLM_TOOL_PARSE_REGEX_TIMEOUT_SECONDS=5)
-put("vllm.tokenizers.mistral", MistralTokenizer=type("MistralTokenizer", (), {}))
-put("vllm.utils.mistral", is_mistral_tokenizer=lambda tokenizer: False)
+OUT = sys.argv[2]
 
 TYPES = ["integer", "number", "boolean", "object", "array", "string"]
 F = {"type": "object", "properties": {name: {"type": name} for name in TYPES} | {"nullable": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}}
 TOOLS = [ChatTool("f", F), ChatTool("g", {})]
 
 
-def readers():
-    """The file and the class of each reader, by its name."""
-    found = {}
-    for node in ast.walk(ast.parse(open(DIR + "/vllm/tool_parsers/__init__.py").read())):
-        for key, value in zip(node.keys, node.values) if isinstance(node, ast.Dict) else ():
-            if isinstance(key, ast.Constant) and isinstance(value, ast.Tuple):
-                found[key.value] = [part.value for part in value.elts]
-    return found
-
-
-READERS = readers()
+READERS = readers("tool_parsers")
 
 
 def read(name, text):
     file, cls = READERS[name]
     reader = getattr(importlib.import_module("vllm.tool_parsers." + file), cls)(Tokenizer(), TOOLS)
     reader.skip_reasoning_parsing = True
-    request = types.SimpleNamespace(tools=TOOLS, tool_choice="auto", skip_special_tokens=False, _grammar_from_tool_parser=False)
+    request = types.SimpleNamespace(tools=TOOLS, tool_choice="auto", skip_special_tokens=False, chat_template_kwargs={}, _grammar_from_tool_parser=False)
     found = reader.extract_tool_calls(text, request)
     calls = [[call.function.name, call.function.arguments] for call in found.tool_calls] if found.tools_called else []
     return found.content or "", calls
@@ -172,6 +80,40 @@ def python(name, values):
     return f"{name}(" + ", ".join(f"{key}={value!r}" for key, value in values.items()) + ")"
 
 
+def pairs(call, separator, key, line):
+    """A key and a value for each argument, `call` around all of them."""
+    def pair(name, value):
+        return f"<{key}_key>{name}</{key}_key>{line}<{key}_value>{raw(value)}</{key}_value>{line}"
+    def one(name, values):
+        return f"<{call}>{name}{separator}{line}" + "".join(pair(*item) for item in values.items()) + f"</{call}>"
+    return lambda calls: line.join(one(*made) for made in calls)
+
+
+def invokes(begin, end, prefix, word, line):
+    """Tags with the names as attributes."""
+    def one(name, values):
+        parameters = "".join(f'<{prefix}{word} name="{key}">{raw(value)}</{prefix}{word}>{line}' for key, value in values.items())
+        return f'{begin[1]}<{prefix}{begin[2]} name="{name}">{line}{parameters}</{prefix}{begin[2]}>{end[0]}'
+    return lambda calls: begin[0] + line.join(one(*made) for made in calls) + end[1]
+
+
+def plamo3(calls):
+    begin, end = (lambda what: f"<|plamo:begin_tool_{what}:plamo|>"), (lambda what: f"<|plamo:end_tool_{what}:plamo|>")
+    def one(name, values):
+        arguments = begin("arguments") + "<|plamo:constrain|>json<|plamo:msg|>" + spelled(values) + end("arguments")
+        return begin("request") + begin("name") + name + end("name") + arguments + end("request")
+    return begin("requests") + "".join(one(*made) for made in calls) + end("requests")
+
+
+def section(begin, write, end):
+    return lambda calls: begin + write(calls) + end
+
+
+def first(write):
+    """Formats of one call."""
+    return lambda calls: write(calls[:1])
+
+
 WRITERS = {
     "apertus": lambda calls: "<|tools_prefix|>[" + ", ".join(spelled({name: values}) for name, values in calls) + "]<|tools_suffix|>",
     "deepseek_v32": dsml("function_calls"),
@@ -190,6 +132,19 @@ WRITERS = {
     "phi4_mini_json": lambda calls: "functools" + listed(calls),
     "seed_oss": xml("seed:tool_call", ""),
     "step3p5": xml("tool_call", "\n"),
+    # What came later stands at the end, so that the texts before stay what they were.
+    "step3": invokes(["<｜tool_calls_begin｜>", "<｜tool_call_begin｜>function<｜tool_sep｜>", "invoke"],
+                     ["<｜tool_call_end｜>", "<｜tool_calls_end｜>"], "steptml:", "parameter", ""),
+    "hy_v3": section("<tool_calls>\n", pairs("tool_call", "<tool_sep>", "arg", "\n"), "\n</tool_calls>"),
+    "hy_v4": section("<tool_calls>", pairs("tool_call", "", "arg", ""), "</tool_calls>"),
+    "minicpm5": invokes(["", "", "function"], ["", ""], "", "param", ""),
+    "poolside_v1": pairs("tool_call", "", "arg", "\n"),
+    "gigachat3": first(lambda calls: random.choice(["<|function_call|>", "<|message_sep|>\n\nfunction call<|role_sep|>\n"])
+                       + spelled({"name": calls[0][0], "arguments": calls[0][1]})),
+    "granite-20b-fc": each("<function_call> ", ""),
+    "dots": invokes(["<dots_function_call>\n", "", "invoke"], ["", "\n</dots_function_call>"], "", "parameter", "\n"),
+    "k2_horizon": section("<ifm|tool_calls>", pairs("ifm|tool_call", "", "ifm|arg", ""), "</ifm|tool_calls>"),
+    "plamo3": plamo3,
 }
 
 with open(OUT, "w") as out:

@@ -50,6 +50,15 @@ const TOOLS: &[Rule] = &[
     rule("openai", &["<|channel|>", "<|message|>"]),
     rule("mistral", &["[TOOL_CALLS]"]),
     rule("lfm2", &["<|tool_call_start|>"]),
+    rule("hy_v3", &["<tool_calls>", "<tool_sep>"]),
+    rule("k2_horizon", &["<ifm|tool_calls>"]),
+    rule("dots", &["<dots_function_call>"]),
+    rule("step3", &["<steptml:invoke"]),
+    rule("minicpm5", &["<function name=\"", "<param name=\""]),
+    rule("gigachat3", &["<|function_call|>", "<|message_sep|>"]),
+    rule("gigachat3", &["function call<|role_sep|>"]),
+    rule("plamo3", &["<|plamo:begin_tool_requests:plamo|>"]),
+    rule("poolside_v1", &["<tool_call>", "<arg_key>", "<assistant>"]),
     rule("glm47", &["<tool_call>{function-name}<arg_key>"]),
     rule("glm45", &["<tool_call>", "<arg_key>"]),
     rule("mimo", &["<tool_call>\n<function=", ">value_1</parameter>"]),
@@ -71,6 +80,8 @@ const THOUGHTS: &[Rule] = &[
     rule("kimi_k3", &["<|open|>", "<|close|>", "<|sep|>"]),
     rule("openai_gptoss", &["<|channel|>", "<|message|>"]),
     rule("granite", &["Here is my thought process:"]),
+    rule("k2_horizon", &["<ifm|think>"]),
+    rule("plamo3", &["<|plamo:begin_think:plamo|>"]),
 ];
 
 /// Families that write `<think>` and `</think>`, by what else they write, or by the switch that the template has.
@@ -79,6 +90,8 @@ const FAMILIES: &[Rule] = &[
     rule("kimi_k2", &["<|tool_calls_section_begin|>"]),
     rule("deepseek_v41", &["<｜DSML｜ calls>"]),
     rule("deepseek_v4", &["<｜DSML｜tool_calls>"]),
+    rule("hy_v3", &["<tool_calls>", "<tool_sep>"]),
+    rule("poolside_v1", &["<arg_key>", "<assistant>"]),
     rule("deepseek_v3", &["<｜tool▁calls▁begin｜>", "thinking"]),
     rule("glm45", &["<arg_key>", "enable_thinking"]),
     rule("nemotron_v3", &["truncate_history_thinking", "enable_thinking"]),
@@ -90,6 +103,7 @@ const FAMILIES: &[Rule] = &[
 /// Families whose templates open `<think>` for every answer, without a switch.
 const OPENED: &[Rule] = &[
     rule("deepseek_r1", &["<｜tool▁calls▁begin｜>"]),
+    rule("step3", &["<steptml:invoke"]),
     rule("olmo3", &["<function_calls>"]),
     rule("qwen3", &["<think>"]),
 ];
@@ -215,6 +229,15 @@ mod tests {
             (vec!["<|START_ACTION|>", "<|START_THINKING|>"], ("cohere_command3", "cohere_command3")),
             (vec!["<think>", "<answer>", "</answer>", "</think>"], ("-", "hunyuan_a13b")),
             (vec!["<function_calls>", OPEN], ("-", "olmo3")),
+            (vec!["<tool_calls>\n<tool_call>{{ name }}<tool_sep>", GLM, SWITCH], ("hy_v3", "hy_v3")),
+            (vec!["<tool_call>", GLM, "<assistant>", SWITCH], ("poolside_v1", "poolside_v1")),
+            (vec!["<ifm|tool_calls><ifm|tool_call>", "<ifm|think>"], ("k2_horizon", "k2_horizon")),
+            (vec!["<dots_function_call>"], ("dots", "-")),
+            (vec!["<steptml:invoke name=\"", OPEN], ("step3", "step3")),
+            (vec![r#"<function name=\"{{ name }}\"><param name=\""#, SWITCH], ("minicpm5", "qwen3")),
+            (vec!["<|message_sep|>", "<|function_call|>"], ("gigachat3", "-")),
+            (vec![r"<|message_sep|>\n\nfunction call<|role_sep|>\n"], ("gigachat3", "-")),
+            (vec!["<|plamo:begin_tool_requests:plamo|>", "<|plamo:begin_think:plamo|>"], ("plamo3", "plamo3")),
             (vec!["{{- '<think>' + message.thinking + '</think>' -}}", "add_generation_prompt"], ("-", "-")),
             (vec![], ("-", "-")),
         ] {

@@ -1,7 +1,7 @@
 //! The formats in which models write: text to reasoning, content and calls, and what forces calls, one file for each
 //! format.
 //!
-//! Names are those of vLLM 0.32 (`reasoning/`, `tool_parsers/`, `parser/`). Results are vLLM's too, unless vLLM loses
+//! Names are those of vLLM 0.33 (`reasoning/`, `tool_parsers/`, `parser/`). Results are vLLM's too, unless vLLM loses
 //! something. Refuses ids, and to know what a request is. An [`OutputParser`] reads one generation: first a reader of
 //! reasoning, and then a reader of calls reads the rest. The crates `reasoning-parser` and `tool-parser` are not used:
 //! they spell arguments as `serde_json` does where vLLM spells them as Python's `json.dumps`, and keep calls of a text

@@ -62,6 +62,10 @@ enum Thinks {
     UnlessOff,
     /// So it does, but for a `reasoning_effort` of `none`.
     UnlessNoEffort,
+    /// The model thinks if `reasoning_effort` is there, and not `no_think`.
+    IfEffort,
+    /// The model thinks unless `reasoning_effort` is `no_think`.
+    UnlessNoThink,
     /// The model thinks unless `thinking`, or without that `enable_thinking`, is there and not true.
     UnlessFirstOff,
     /// Nothing says that it begins with thoughts, apart from the prompt.
@@ -81,6 +85,10 @@ impl Thinks {
                 let effort = variables.get("reasoning_effort").and_then(Value::as_str);
                 Self::UnlessOff.with(variables) && effort != Some("none")
             }
+            Self::IfEffort => {
+                variables.get("reasoning_effort").is_some_and(is_true) && Self::UnlessNoThink.with(variables)
+            }
+            Self::UnlessNoThink => variables.get("reasoning_effort").and_then(Value::as_str) != Some("no_think"),
             Self::UnlessFirstOff => {
                 let said = |value: &&Value| !value.is_null();
                 asked[0].filter(said).or(asked[1]).is_none_or(is_true)
@@ -157,6 +165,9 @@ const ENTRIES: &[Entry] = &[
     forcible("granite_thinking_parser"),
     tags("holo2", Thinks::UnlessOff, styles::DEEPSEEK_R1),
     tags("hunyuan_a13b", Thinks::Unsaid, styles::HUNYUAN_A13B),
+    needing(BOTH, tags("hy_v3", Thinks::IfEffort, styles::HUNYUAN)),
+    needing(BOTH, tags("hy_v4", Thinks::UnlessNoThink, styles::HUNYUAN)),
+    tags("k2_horizon", Thinks::Always, styles::K2_HORIZON),
     tags("kimi_k2", Thinks::UnlessOff, styles::KIMI_K2),
     tags("kimi_k3", Thinks::UnlessFirstOff, styles::KIMI_K3),
     tags("ling3", Thinks::UnlessOff, styles::GLM),
@@ -170,6 +181,7 @@ const ENTRIES: &[Entry] = &[
     forcible("nemotron"),
     tags("olmo3", Thinks::Always, styles::DEEPSEEK_R1),
     entry("openai_gptoss", Thinks::Always, Style::Channels),
+    tags("plamo3", Thinks::UnlessTold, styles::PLAMO3),
     needing(&["<assistant>"], tags("poolside_v1", Thinks::IfAsked, styles::DEEPSEEK_R1)),
     tags("qwen3", Thinks::UnlessTold, styles::QWEN3),
     tags("seed_oss", Thinks::UnlessTold, styles::SEED_OSS),
@@ -213,9 +225,13 @@ impl ReasoningParser {
 
     /// The marks by which ids tell reasoning; `None` where it is told by other means, or not told from the rest.
     pub fn marks(self) -> Option<ReasoningMarks> {
+        self.marks_spelled(0)
+    }
+
+    fn marks_spelled(self, spelling: usize) -> Option<ReasoningMarks> {
         match &self.0.style {
             Style::Tags(Tags { starts, ends, call, reopens, .. }) => {
-                Some(ReasoningMarks { start: starts[0], end: ends[0], call: *call, reopens: *reopens })
+                Some(ReasoningMarks { start: starts[spelling], end: ends[spelling], call: *call, reopens: *reopens })
             }
             Style::AppendThink | Style::Channels => None,
         }
@@ -234,7 +250,12 @@ impl ReasoningParser {
     pub fn format(self, variables: &Object) -> ReasoningFormat {
         let forces = variables.get("force_nonempty_content").and_then(Value::as_bool) == Some(true);
         let forces_content = self.0.may_force_content && forces;
-        ReasoningFormat { parser: self, thinks: self.0.thinks.with(variables), forces_content }
+        let effort = variables.get("reasoning_effort").and_then(Value::as_str);
+        let spelling = match &self.0.style {
+            Style::Tags(tags) => tags.efforts.iter().position(|known| Some(*known) == effort).unwrap_or_default(),
+            Style::AppendThink | Style::Channels => 0,
+        };
+        ReasoningFormat { parser: self, thinks: self.0.thinks.with(variables), forces_content, spelling }
     }
 }
 
@@ -245,6 +266,8 @@ pub struct ReasoningFormat {
     thinks: bool,
     /// Whether reasoning that nothing follows is content.
     forces_content: bool,
+    /// Which of the spellings of its marks the prompt makes the model write.
+    spelling: usize,
 }
 
 /// The marks by which ids tell where reasoning begins and ends.
@@ -263,7 +286,7 @@ pub struct ReasoningMarks {
 impl ReasoningFormat {
     /// The marks of reasoning; `None` where other means find it.
     pub fn marks(self) -> Option<ReasoningMarks> {
-        self.parser.marks()
+        self.parser.marks_spelled(self.spelling)
     }
 
     /// Whether an answer begins with reasoning.

@@ -10,6 +10,8 @@ pub(super) struct Tags {
     pub(super) starts: &'static [&'static str],
     /// What ends it; other spellings after the usual one.
     pub(super) ends: &'static [&'static str],
+    /// The values of `reasoning_effort` for which the model uses one spelling after the other; none where it has but one.
+    pub(super) efforts: &'static [&'static str],
     /// A mark that begins a call, which ends reasoning that has no other end, and stays in the text.
     pub(super) call: Option<&'static str>,
     /// What stands between the start and the reasoning, and belongs to the start.
@@ -35,6 +37,7 @@ pub(super) struct Tags {
 const THINK: Tags = Tags {
     starts: &["<think>"],
     ends: &["</think>"],
+    efforts: &[],
     call: None,
     label: None,
     drops: &[],
@@ -47,6 +50,7 @@ const THINK: Tags = Tags {
 };
 
 pub(super) const DEEPSEEK_R1: Tags = Tags { first_only: true, ..THINK };
+pub(super) const HUNYUAN: Tags = Tags { call: Some("<tool_calls>"), ..DEEPSEEK_R1 };
 pub(super) const QWEN3: Tags = Tags { call: Some("<tool_call>"), ..THINK };
 pub(super) const NEMOTRON: Tags = Tags { trims: true, ..QWEN3 };
 pub(super) const GLM: Tags = Tags { reopens: true, ..NEMOTRON };
@@ -94,6 +98,25 @@ pub(super) const KIMI_K3: Tags = Tags {
 };
 pub(super) const SEED_OSS: Tags =
     Tags { starts: &["<seed:think>"], ends: &["</seed:think>"], call: Some("<seed:tool_call>"), ..THINK };
+
+/// Each effort has marks of its own.
+pub(super) const K2_HORIZON: Tags = Tags {
+    starts: &["<ifm|think>", "<ifm|think_fast>", "<ifm|think_faster>"],
+    ends: &["</ifm|think>", "</ifm|think_fast>", "</ifm|think_faster>"],
+    efforts: &["high", "medium", "low"],
+    call: Some("<ifm|tool_calls>"),
+    ..DEEPSEEK_R1
+};
+/// Its marks are three tokens each.
+pub(super) const PLAMO3: Tags = Tags {
+    starts: &["<|plamo:begin_think:plamo|>"],
+    ends: &["<|plamo:end_think:plamo|>"],
+    call: Some("<|plamo:begin_tool_requests:plamo|>"),
+    drops: &["<|plamo:tag|>"],
+    tokens: &["<|plamo:begin_", "<|plamo:end_", ":plamo|>"],
+    reopens: true,
+    ..THINK
+};
 
 pub(super) const ERNIE45: Tags =
     Tags { wrapper: Some(&Marks { open: "<response>", close: &["\n</response>", "</response>"] }), ..DEEPSEEK_R1 };

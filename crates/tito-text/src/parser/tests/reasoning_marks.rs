@@ -79,6 +79,23 @@ pub(super) const MARKS: &[&[&str]] = &[
         "<|open|>think<|sep|>W<|close|>think<|sep|><|open|>response<|sep|>W<|close|>response<|sep|><|close|>message<|sep|>",
     ],
     &[
+        "<ifm|think>",
+        "</ifm|think>",
+        "<ifm|think_fast>",
+        "</ifm|think_fast>",
+        "<ifm|tool_calls>",
+        "<ifm|think_fast>W</ifm|think_fast>W",
+    ],
+    &[
+        "<|plamo:begin_think:plamo|>",
+        "<|plamo:end_think:plamo|>",
+        "<|plamo:begin_",
+        ":plamo|>",
+        "<|plamo:tag|>",
+        "<|plamo:begin_tool_requests:plamo|>",
+        "<|plamo:begin_think:plamo|>W<|plamo:end_think:plamo|>W",
+    ],
+    &[
         "<mm:think>",
         "</mm:think>",
         "<seed:think>",

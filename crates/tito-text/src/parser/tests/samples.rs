@@ -203,3 +203,54 @@ fn what_the_prompt_says_of_thoughts_counts_before_what_the_template_is_told() {
         check(&server, &[(text, expected)]);
     }
 }
+
+#[test]
+fn the_effort_says_whether_a_model_thinks_and_in_which_marks() {
+    let plamo = "a<|plamo:end_think:plamo|>b<|plamo:tag|>";
+    for (reasoning, variables, text, expected) in [
+        ("hy_v3", "{}", "a</think>b", "a</think>b"),
+        ("hy_v3", r#"{"reasoning_effort": "high"}"#, "a</think>b", "(a)b"),
+        ("hy_v3", r#"{"reasoning_effort": "no_think"}"#, "a</think>b", "a</think>b"),
+        ("hy_v4", "{}", "<think>a</think>b", "(a)b"),
+        ("hy_v4", r#"{"reasoning_effort": "no_think"}"#, "a", "a"),
+        ("k2_horizon", "{}", "a</ifm|think>b", "(a)b"),
+        ("k2_horizon", r#"{"reasoning_effort": "low"}"#, "<ifm|think_faster>a</ifm|think_faster>b", "(a)b"),
+        ("plamo3", "{}", plamo, "(a)b"),
+        ("plamo3", r#"{"enable_thinking": false}"#, "a", "a"),
+    ] {
+        let server = Server { tool: None, reasoning: Some(reasoning), variables, prompt: PromptReasoning::Unmarked };
+        check(&server, &[(text, expected)]);
+    }
+    let marks = |variables: &str| {
+        let variables = Value::parse(variables).unwrap();
+        let format = ReasoningParser::named("k2_horizon").unwrap().format(variables.as_object().unwrap());
+        format.marks().unwrap().end
+    };
+    assert_eq!(marks("{}"), "</ifm|think>");
+    assert_eq!(marks(r#"{"reasoning_effort": "medium"}"#), "</ifm|think_fast>");
+}
+
+#[test]
+fn calls_of_more_families_end_thoughts_that_have_no_end() {
+    let calls = [
+        (
+            "hy_v3",
+            "hy_v3",
+            r#"{"reasoning_effort": "high"}"#,
+            "<tool_calls><tool_call>f<tool_sep></tool_call></tool_calls>",
+        ),
+        ("k2_horizon", "k2_horizon", "{}", "<ifm|tool_calls><ifm|tool_call>f</ifm|tool_call></ifm|tool_calls>"),
+        (
+            "step3",
+            "step3",
+            "{}",
+            "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"f\"></steptml:invoke>",
+        ),
+        ("minicpm5", "qwen3", "{}", "<function name=\"f\"></function>"),
+    ];
+    for (tool, reasoning, variables, call) in calls {
+        let prompt = PromptReasoning::Unmarked;
+        let server = Server { tool: Some(tool), reasoning: Some(reasoning), variables, prompt };
+        check(&server, &[(&format!("so {call}"), "(so )[f{}]")]);
+    }
+}

@@ -1,18 +1,22 @@
 //! GLM 4.5 to 4.7: `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>` (vLLM
-//! `parser/glm47_moe.py`, called `glm45` and `glm47`, and `ling3` for Ling 3, which writes like 4.7).
+//! `parser/glm47_moe.py`, called `glm45` and `glm47`), and the models that write likewise:
 //!
-//! Only functions of the request are called. The tool's schema says what type a value has.
+//! - Ling 3 (`ling3`), which writes like 4.7.
+//! - Laguna of Poolside (`poolside_v1`), which calls functions by any name, and writes JSON or Python's words where the
+//!   schema does not name a key.
+//!
+//! Of GLM and Ling, only functions of the request are called. The tool's schema says what type a value has.
 
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar as Written},
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
     one_by_one::Spelling,
-    schema::Signatures,
+    pairs::{self, Callee, Marks, Pairs},
+    schema::{self, Signatures},
 };
 use crate::{
     chat::FunctionTool,
-    parser::marker,
+    json::Value,
     structured::{Format, Tag},
 };
 
@@ -24,15 +28,20 @@ const VALUE: &str = "<arg_value>";
 const VALUE_END: &str = "</arg_value>";
 
 /// All that may be special tokens.
-const MARKS: &[&str] = &[CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END, "<think>", "</think>"];
+const TOKENS: &[&str] = &[CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END, "<think>", "</think>"];
 
 pub(super) const GLM45: CallFormat = call_format("glm45", on_lines);
 pub(super) const GLM47: CallFormat = call_format("glm47", on_one_line);
 pub(super) const LING3: CallFormat = call_format("ling3", on_one_line);
+pub(super) const POOLSIDE_V1: CallFormat =
+    CallFormat { begins_call: &[CALL], marks: TOKENS, ..CallFormat::new("poolside_v1", poolside, written(on_lines)) };
 
 const fn call_format(name: &'static str, grammar: fn(&Demand<'_>) -> Format) -> CallFormat {
-    let written = Written { splits_schemas: true, ..Written::new(grammar) };
-    CallFormat { begins_call: &[CALL], ..CallFormat::engine(name, reader, Forcing::Native(written), MARKS) }
+    CallFormat { begins_call: &[CALL], ..CallFormat::engine(name, reader, written(grammar), TOKENS) }
+}
+
+const fn written(grammar: fn(&Demand<'_>) -> Format) -> Forcing {
+    Forcing::Native(Written { splits_schemas: true, ..Written::new(grammar) })
 }
 
 /// What GLM 4.5 and 4.6 write: name, keys and values on lines of their own.
@@ -50,73 +59,47 @@ fn on_one_line(demand: &Demand<'_>) -> Format {
 }
 
 fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<Glm45>(tools)
+    pairs::reader::<Glm45>(tools)
+}
+
+fn poolside(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    pairs::reader::<Poolside>(tools)
 }
 
 #[derive(Debug)]
 struct Glm45;
 
-impl Grammar for Glm45 {
-    const MARKERS: &'static [&'static str] = MARKS;
+impl Pairs for Glm45 {
+    const MARKS: Marks = Marks {
+        section: None,
+        call: [CALL, CALL_END],
+        separator: None,
+        key: [KEY, KEY_END],
+        kind: None,
+        value: [VALUE, VALUE_END],
+    };
+    const TOKENS: &'static [&'static str] = TOKENS;
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
-        Some(match (state, marker) {
-            (ToolCallState::Content, CALL) => (ToolCallState::Name, Act::Open),
-            // Within a value it is text.
-            (ToolCallState::Name | ToolCallState::Arguments, CALL) => (ToolCallState::Name, Act::Next),
-            (ToolCallState::Arguments, VALUE) => (ToolCallState::Value, Act::Keep),
-            (ToolCallState::Name, KEY) | (ToolCallState::Value, VALUE_END | KEY) => {
-                (ToolCallState::Arguments, Act::Keep)
-            }
-            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, CALL_END) => {
-                (ToolCallState::Content, Act::Close)
-            }
-            _ => return None,
-        })
-    }
-
-    fn read(draft: Draft, tools: &Signatures) -> Reading {
-        machine::read_call(&draft, tools, |name| tools.allow(name), arguments)
+    fn allows(name: &str, tools: &Signatures) -> bool {
+        tools.allow(name)
     }
 }
 
-/// The values after their keys. Where the end is missing, the next key ends a value, or the end of the call.
-fn arguments(body: &str) -> Arguments {
-    let mut arguments = Arguments::default();
-    let mut rest = body;
-    while let Some((before, after)) = rest.split_once(KEY) {
-        arguments.unread.push_str(marker::trim(before));
-        let Some((key, value)) = key(after) else {
-            let (key, value) = after.split_once(KEY_END).unwrap_or((after, ""));
-            let begun = VALUE.starts_with(value.trim_start());
-            if begun {
-                arguments.begun = Some((marker::trim(key).to_owned(), rest[before.len()..].to_owned()));
-            } else {
-                arguments.unread.push_str(&rest[before.len()..]);
-            }
-            return arguments;
-        };
-        let (end, next) = match marker::first(value, &[VALUE_END, KEY]) {
-            Some((end, VALUE_END)) => (end, &value[end + VALUE_END.len()..]),
-            Some((end, _)) => (end, &value[end..]),
-            None => {
-                arguments.open = true;
-                (value.len(), "")
-            }
-        };
-        arguments.insert(marker::trim(key), &value[..end], &rest[before.len()..rest.len() - next.len()]);
-        rest = next;
-    }
-    arguments.unread.push_str(marker::trim(rest));
-    arguments
-}
+#[derive(Debug)]
+struct Poolside;
 
-/// The key, which ends where a value begins after it, and the text from that value on.
-fn key(text: &str) -> Option<(&str, &str)> {
-    text.match_indices(KEY_END).find_map(|(at, _)| {
-        let value = text[at + KEY_END.len()..].trim_start().strip_prefix(VALUE)?;
-        Some((&text[..at], value))
-    })
+impl Pairs for Poolside {
+    const MARKS: Marks = Glm45::MARKS;
+    const TOKENS: &'static [&'static str] = TOKENS;
+
+    fn allows(name: &str, _tools: &Signatures) -> bool {
+        pairs::is_name(name)
+    }
+
+    fn value(callee: &Callee<'_>, key: &str, _kind: Option<&str>, text: &str) -> Value {
+        let said = callee.tools.names(callee.name, key);
+        if said { Value::from(text) } else { schema::untyped(text) }
+    }
 }
 
 #[cfg(test)]
@@ -166,6 +149,30 @@ mod tests {
                     "",
                     &[("f", r#"{"string": "<tool_call>"}"#)],
                 ),
+            ],
+        );
+    }
+
+    #[test]
+    fn laguna_writes_likewise() {
+        let pair = |key: &str, value: &str| format!("<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n");
+        let known = pair("integer", "7") + &pair("string", " 7\n") + &pair("nullable", "null");
+        let unknown = pair("a", "7") + &pair("b", "{'c': True}") + &pair("d", "seven");
+        check(
+            "poolside_v1",
+            &[
+                (
+                    &format!("so\n<tool_call>f\n{known}</tool_call>"),
+                    "so\n",
+                    &[("f", "{\"integer\": 7, \"string\": \" 7\\n\", \"nullable\": null}")],
+                ),
+                (
+                    &format!("<tool_call>h\n{unknown}</tool_call> on"),
+                    " on",
+                    &[("h", r#"{"a": 7, "b": {"c": true}, "d": "seven"}"#)],
+                ),
+                ("<tool_call>a name</tool_call>", "<tool_call>a name</tool_call>", &[]),
+                ("<tool_call>h<arg_key>a</arg_key><arg_value>[7, 8", "", &[("h", r#"{"a": "[7, 8"#)]),
             ],
         );
     }

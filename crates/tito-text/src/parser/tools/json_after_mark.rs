@@ -2,6 +2,9 @@
 //! (in `tool_parsers`, and `parser/granite.py` and `parser/cohere_command.py`):
 //!
 //! - `granite`: `<|tool_call|>[{"name", "arguments"}, …]`, in Granite 3.1 after `<tool_call>`.
+//! - `granite-20b-fc`: `<function_call>{"name", "arguments"}` for each call.
+//! - `gigachat3`: `<|function_call|>{"name", "arguments"}`, in `GigaChat` 3.0 after `function call<|role_sep|>` instead, and
+//!   mostly after `<|message_sep|>`.
 //! - `granite4`: `<tool_call>{"name", "arguments"}</tool_call>`.
 //! - `ernie45`: likewise, but arguments may be missing.
 //! - `longcat`: `<longcat_tool_call>{"name", "arguments"}</longcat_tool_call>`.
@@ -34,6 +37,9 @@ pub(super) const ERNIE45: CallFormat =
     CallFormat { keeps_special_tokens: false, trims: true, ..format::<Ernie45>("ernie45") };
 pub(super) const GRANITE: CallFormat =
     CallFormat { trims: true, drops_others: true, silence_is_null: true, ..format::<Granite>("granite") };
+pub(super) const GIGACHAT3: CallFormat = format::<GigaChat3>("gigachat3");
+pub(super) const GRANITE_20B_FC: CallFormat =
+    CallFormat { keeps_special_tokens: false, ..format::<Granite20bFc>("granite-20b-fc") };
 pub(super) const GRANITE4: CallFormat = format::<Granite4>("granite4");
 pub(super) const HUNYUAN_A13B: CallFormat =
     CallFormat { keeps_special_tokens: false, ..format::<HunyuanA13b>("hunyuan_a13b") };
@@ -49,22 +55,22 @@ trait Family {
     const BLOCKS: Blocks;
     /// All marks that may be special tokens.
     const MARKS: &'static [&'static str];
+
+    fn grammar(demand: &Demand<'_>) -> Format {
+        Self::BLOCKS.grammar(demand)
+    }
 }
 
 const fn format<F: Family>(name: &'static str) -> CallFormat {
     CallFormat {
         marks: F::MARKS,
         begins_call: F::BLOCKS.begins,
-        ..CallFormat::new(name, reader::<F>, Forcing::Native(Grammar::new(grammar::<F>)))
+        ..CallFormat::new(name, reader::<F>, Forcing::Native(Grammar::new(F::grammar)))
     }
 }
 
 fn reader<F: Family>(tools: &[FunctionTool]) -> Box<dyn CallReader> {
     F::BLOCKS.reader(tools)
-}
-
-fn grammar<F: Family>(demand: &Demand<'_>) -> Format {
-    F::BLOCKS.grammar(demand)
 }
 
 struct Apertus;
@@ -99,6 +105,41 @@ impl Family for Ernie45 {
         ..Blocks::new(&["<tool_call>"], &["</tool_call>"], Shape::Object)
     };
     const MARKS: &'static [&'static str] = &["<tool_call>", "</tool_call>"];
+}
+
+struct GigaChat3;
+
+/// The mark of `GigaChat` 3.1, which is a token.
+const FUNCTION_CALL: &str = "<|function_call|>";
+/// The head of a message of `GigaChat` 3.0.
+const FUNCTION_CALL_ROLE: &str = "function call<|role_sep|>\n";
+
+impl Family for GigaChat3 {
+    const BLOCKS: Blocks = Blocks::new(
+        &[
+            FUNCTION_CALL,
+            FUNCTION_CALL_ROLE,
+            "<|message_sep|>\n\n<|function_call|>",
+            "<|message_sep|><|function_call|>",
+            "<|message_sep|>\n\nfunction call<|role_sep|>\n",
+        ],
+        &["<|message_sep|>", "</s>"],
+        Shape::Object,
+    );
+    const MARKS: &'static [&'static str] = &[FUNCTION_CALL, "<|message_sep|>", "<|role_sep|>", "</s>"];
+
+    /// The mark that the model's vocabulary has.
+    fn grammar(demand: &Demand<'_>) -> Format {
+        let begins = if (demand.has_token)(FUNCTION_CALL) { &[FUNCTION_CALL] } else { &[FUNCTION_CALL_ROLE] };
+        Blocks::new(begins, &[], Shape::Object).grammar(demand)
+    }
+}
+
+struct Granite20bFc;
+
+impl Family for Granite20bFc {
+    const BLOCKS: Blocks = Blocks::new(&["<function_call>"], &[], Shape::Object);
+    const MARKS: &'static [&'static str] = &["<function_call>"];
 }
 
 struct Granite;
@@ -272,6 +313,36 @@ mod tests {
                     &[("f", r#"{"a": "é"}"#)],
                 ),
                 (r#"<|action_start|><|plugin|>{"name": "f"}"#, "", &[("f", "{}")]),
+            ],
+        );
+        check(
+            "granite-20b-fc",
+            &[
+                (
+                    r#"I look. <function_call> {"name": "f", "arguments": {"a": "<b>"}}<function_call> {"name": "g", "arguments": {}} on"#,
+                    "I look.  on",
+                    &[("f", r#"{"a": "<b>"}"#), ("g", "{}")],
+                ),
+                (r#"<function_call> {"name": "f"}"#, r#"<function_call> {"name": "f"}"#, &[]),
+            ],
+        );
+        let f: &[_] = &[("f", r#"{"a": 1}"#)];
+        check(
+            "gigachat3",
+            &[
+                (r#"<|function_call|>{"name": "f", "arguments": {"a": 1}}</s>"#, "", f),
+                (
+                    "I look.<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
+                    "I look.",
+                    f,
+                ),
+                (
+                    "<|message_sep|>\n\n<|function_call|>{\"name\": \"f\", \"arguments\": {\"a\": 1}}<|message_sep|>",
+                    "",
+                    f,
+                ),
+                ("A function call<|role_sep|>\n{} ", "A function call<|role_sep|>\n{} ", &[]),
+                (r#"<|function_call|>{"name": "f", "arg"#, r#"<|function_call|>{"name": "f", "arg"#, &[]),
             ],
         );
         check("ernie45", &[(r#"<tool_call>{"name": "f"}</tool_call>"#, "", &[("f", "{}")])]);

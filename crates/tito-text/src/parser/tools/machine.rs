@@ -248,6 +248,8 @@ pub(super) struct Arguments {
     pub(super) unread: String,
     /// Whether the last of them has no end.
     pub(super) open: bool,
+    /// Whether the values are of their types already.
+    pub(super) typed: bool,
     /// What is there of an argument whose value has not begun: its key, and all of it as it was written.
     pub(super) begun: Option<(String, String)>,
 }
@@ -273,7 +275,8 @@ impl Arguments {
             Some((_, written)) => self.unread.push_str(&written),
             None => {}
         }
-        let closed = tools.fit(name, Value::from(self.values).to_json_string());
+        let written = Value::from(self.values).to_json_string();
+        let closed = if self.typed { written } else { tools.fit(name, written) };
         let spelled = if self.open && !ended { unclosed(&closed).to_owned() } else { closed };
         (spelled, self.unread)
     }

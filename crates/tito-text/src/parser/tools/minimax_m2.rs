@@ -5,53 +5,24 @@
 //! what type a value has.
 
 use super::{
-    call_format::{CallFormat, CallReader},
+    call_format::CallFormat,
     forcing::{Demand, Forcing, Grammar as Written},
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
+    invokes::{self, Invokes, Marks},
     one_by_one::Spelling,
-    parameters,
     schema::Signatures,
 };
-use crate::{
-    chat::FunctionTool,
-    parser::marker,
-    structured::{Format, Tag},
-};
+use crate::structured::{Format, Tag};
 
 const CALLS: &str = "<minimax:tool_call>";
 const CALLS_END: &str = "</minimax:tool_call>";
-const INVOKE: [&str; 3] = ["<invoke name=\"", "<invoke name='", "<invoke name="];
-const INVOKE_END: &str = "</invoke>";
-const NAME_END: [&str; 3] = ["\">", "'>", ">"];
-const PARAMETER: &str = "<parameter name=";
-const PARAMETER_END: &str = "</parameter>";
-/// What is text everywhere, and holds a `>` that ends no name.
-const TEXT: [&str; 2] = ["<think>", "</think>"];
-
-/// All that may be special tokens.
-const MARKS: &[&str] = &[
-    CALLS,
-    CALLS_END,
-    INVOKE[0],
-    INVOKE[1],
-    INVOKE[2],
-    INVOKE_END,
-    NAME_END[0],
-    NAME_END[1],
-    NAME_END[2],
-    PARAMETER,
-    PARAMETER_END,
-    TEXT[0],
-    TEXT[1],
-];
 
 pub(super) const MINIMAX_M2: CallFormat = CallFormat {
     begins_call: &[CALLS],
     ..CallFormat::engine(
         "minimax_m2",
-        reader,
+        invokes::reader::<MinimaxM2>,
         Forcing::Native(Written { splits_schemas: true, ..Written::new(grammar) }),
-        MARKS,
+        MinimaxM2::TOKENS,
     )
 };
 
@@ -59,113 +30,45 @@ pub(super) const MINIMAX_M2: CallFormat = CallFormat {
 fn grammar(demand: &Demand<'_>) -> Format {
     let spelling = Spelling::new("<parameter name=\"", "\">", "</parameter>\n");
     let begin = |name: &str| format!("<invoke name=\"{name}\">\n");
-    let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), format!("{INVOKE_END}\n")));
+    let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), "</invoke>\n"));
     demand.section(&format!("{CALLS}\n"), tags, "", CALLS_END)
-}
-
-fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<MinimaxM2>(tools)
 }
 
 #[derive(Debug)]
 struct MinimaxM2;
 
-impl Grammar for MinimaxM2 {
-    const MARKERS: &'static [&'static str] = MARKS;
+impl Invokes for MinimaxM2 {
+    const MARKS: Marks = Marks {
+        section: Some([CALLS, CALLS_END]),
+        needs_section: false,
+        takes_json: false,
+        call: None,
+        invoke: ["<invoke name=\"", "<invoke name='", "<invoke name="],
+        invoke_end: "</invoke>",
+        parameter: "<parameter name=",
+        parameter_end: "</parameter>",
+        word: "parameter",
+    };
+    const TOKENS: &'static [&'static str] = &[
+        CALLS,
+        CALLS_END,
+        "<invoke name=\"",
+        "<invoke name='",
+        "<invoke name=",
+        "</invoke>",
+        "\">",
+        "'>",
+        ">",
+        "<parameter name=",
+        "</parameter>",
+        // Text everywhere; they hold a `>` that ends no name.
+        "<think>",
+        "</think>",
+    ];
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
-        let invokes = INVOKE.contains(&marker);
-        Some(match (state, marker) {
-            (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, CALLS) => {
-                (ToolCallState::Preamble, Act::Drop)
-            }
-            (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, CALLS_END) => {
-                (ToolCallState::Content, Act::Drop)
-            }
-            (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, _) if invokes => {
-                (ToolCallState::Name, Act::Open)
-            }
-            (ToolCallState::Name, _) if NAME_END.contains(&marker) => (ToolCallState::Arguments, Act::Drop),
-            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, INVOKE_END) => {
-                (ToolCallState::Between, Act::Close)
-            }
-            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, CALLS_END) => {
-                (ToolCallState::Content, Act::Close)
-            }
-            // Within a value it is text.
-            (ToolCallState::Name | ToolCallState::Arguments, _) if invokes => (ToolCallState::Name, Act::Next),
-            (ToolCallState::Arguments | ToolCallState::Value, PARAMETER) => (ToolCallState::Value, Act::Keep),
-            (ToolCallState::Value, PARAMETER_END) => (ToolCallState::Arguments, Act::Keep),
-            _ => return None,
-        })
+    fn allows(name: &str, tools: &Signatures) -> bool {
+        tools.allow(name)
     }
-
-    fn read(draft: Draft, tools: &Signatures) -> Reading {
-        machine::read_call(&draft, tools, |name| tools.allow(name), arguments)
-    }
-}
-
-/// The values of `<parameter name="KEY">VALUE</parameter>`. Where the end is missing, the next parameter ends a value, or
-/// the end of the call.
-fn arguments(body: &str) -> Arguments {
-    let mut arguments = Arguments::default();
-    let mut rest = body;
-    while let Some((start, after)) = parameters::first(rest, opening) {
-        arguments.unread.push_str(marker::trim(&rest[..start]));
-        let Some((key, value)) = parameter_name(after) else {
-            // What is no name is text, but at the end of the text it may have become one.
-            let next = starts(after).find(|at| opening(&after[*at..]).is_some());
-            let Some(next) = next else {
-                let key = marker::trim(after.trim_start().trim_start_matches(['"', '\'']));
-                arguments.begun = Some((key.to_owned(), rest[start..].to_owned()));
-                return arguments;
-            };
-            arguments.unread.push_str(&rest[start..rest.len() - after.len() + next]);
-            rest = &after[next..];
-            continue;
-        };
-        let (end, next) = parameters::value_end(value, opening).unwrap_or_else(|| {
-            arguments.open = true;
-            (value.len(), "")
-        });
-        let written = &rest[start..rest.len() - next.len()];
-        match marker::trim(key) {
-            "" => arguments.unread.push_str(written),
-            key => arguments.insert(key, &value[..end], written),
-        }
-        rest = next;
-    }
-    arguments.unread.push_str(marker::trim(rest));
-    arguments
-}
-
-/// The name of a parameter, and the text from its value on.
-fn parameter_name(text: &str) -> Option<(&str, &str)> {
-    ["\"", "'", ""].iter().find_map(|quote| {
-        let (key, rest) = key(text.trim_start(), quote)?;
-        Some((key, rest.trim_start().strip_prefix('>')?))
-    })
-}
-
-fn starts(text: &str) -> impl Iterator<Item = usize> {
-    text.match_indices('<').map(|(at, _)| at)
-}
-
-/// The text after `<parameter name=`.
-fn opening(text: &str) -> Option<&str> {
-    let rest = parameters::tag(text, &["parameter"])?;
-    let named = rest.trim_start();
-    let spaced = named.len() < rest.len();
-    named.strip_prefix("name").filter(|_| spaced)?.trim_start().strip_prefix('=')
-}
-
-/// A key in the given quotes, and what comes after it.
-fn key<'t>(text: &'t str, quote: &str) -> Option<(&'t str, &'t str)> {
-    if !quote.is_empty() {
-        return text.strip_prefix(quote)?.split_once(quote);
-    }
-    let end = text.find(|c: char| c == '>' || c.is_whitespace())?;
-    (end > 0).then(|| text.split_at(end))
 }
 
 #[cfg(test)]

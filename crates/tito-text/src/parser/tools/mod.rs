@@ -3,20 +3,25 @@
 mod bare_json;
 mod call_format;
 mod deepseek;
+mod dots;
 mod dsml;
 mod forcing;
 mod functiongemma;
 mod gemma4;
 mod glm45;
 mod hermes;
+mod hunyuan;
+mod invokes;
 mod json_after_mark;
 mod json_blocks;
 mod json_call;
+mod k2_horizon;
 mod kimi_k2;
 mod kimi_k3;
 mod lexer;
 mod llama3_json;
 mod machine;
+mod minicpm5;
 mod minimax_m2;
 mod minimax_m3;
 mod mistral;
@@ -24,11 +29,14 @@ mod mistral_list;
 mod number;
 mod one_by_one;
 mod openai;
+mod pairs;
 mod parameters;
+mod plamo3;
 mod pythonic;
 mod qwen3_coder;
 mod schema;
 mod schema_types;
+mod step3;
 mod until_end;
 mod xlam;
 
@@ -59,7 +67,9 @@ const FORMATS: &[CallFormat] = &[
     json_after_mark::COHERE_COMMAND3,
     json_after_mark::COHERE_COMMAND4,
     json_after_mark::ERNIE45,
+    json_after_mark::GIGACHAT3,
     json_after_mark::GRANITE,
+    json_after_mark::GRANITE_20B_FC,
     json_after_mark::GRANITE4,
     json_after_mark::HUNYUAN_A13B,
     json_after_mark::INTERNLM,
@@ -68,6 +78,7 @@ const FORMATS: &[CallFormat] = &[
     json_after_mark::PHI4_MINI_JSON,
     deepseek::V3,
     deepseek::V31,
+    dots::DOTS,
     dsml::V32,
     dsml::V4,
     dsml::V41,
@@ -76,6 +87,10 @@ const FORMATS: &[CallFormat] = &[
     glm45::GLM45,
     glm45::GLM47,
     glm45::LING3,
+    glm45::POOLSIDE_V1,
+    hunyuan::HY_V3,
+    hunyuan::HY_V4,
+    k2_horizon::K2_HORIZON,
     kimi_k2::KIMI_K2,
     kimi_k3::KIMI_K3,
     llama3_json::LLAMA3_JSON,
@@ -83,10 +98,12 @@ const FORMATS: &[CallFormat] = &[
     pythonic::marked::LFM2,
     pythonic::marked::OLMO3,
     pythonic::LLAMA4_PYTHONIC,
+    minicpm5::MINICPM5,
     minimax_m2::MINIMAX_M2,
     minimax_m3::MINIMAX_M3,
     mistral::MISTRAL,
     openai::OPENAI,
+    plamo3::PLAMO3,
     pythonic::PYTHONIC,
     qwen3_coder::QWEN3_CODER,
     hermes::QWEN3_JSON,
@@ -95,6 +112,7 @@ const FORMATS: &[CallFormat] = &[
     qwen3_coder::SEED_OSS,
     qwen3_coder::STEP3P5,
     qwen3_coder::STEP5,
+    step3::STEP3,
     xlam::XLAM,
 ];
 

@@ -18,9 +18,18 @@ pub(super) fn first<'t>(text: &'t str, tag: impl Fn(&'t str) -> Option<&'t str>)
 
 /// Where a value ends, and what comes then: after `</parameter>`, or at the next parameter.
 pub(super) fn value_end<'t>(text: &'t str, open: impl Fn(&'t str) -> Option<&'t str>) -> Option<(usize, &'t str)> {
+    value_end_of("parameter", text, open)
+}
+
+/// The same of tags that are called otherwise.
+pub(super) fn value_end_of<'t>(
+    word: &str,
+    text: &'t str,
+    open: impl Fn(&'t str) -> Option<&'t str>,
+) -> Option<(usize, &'t str)> {
     let mut starts = text.match_indices('<');
     starts.find_map(|(at, _)| {
-        let end = tag(&text[at..], &["/", "parameter", ">"]);
+        let end = tag(&text[at..], &["/", word, ">"]);
         let next = end.or_else(|| open(&text[at..]).map(|_| &text[at..]))?;
         Some((at, next))
     })

@@ -55,6 +55,22 @@ impl Signatures {
         self.0.iter().find(|tool| tool.name == name).map(|tool| Schemas::of(&tool.schema, &tool.schema))
     }
 
+    /// Whether the schema of a tool says what one of its arguments is.
+    pub(super) fn names(&self, name: &str, key: &str) -> bool {
+        self.schemas(name).is_some_and(|schemas| schemas.property(key).is_some())
+    }
+
+    /// The text as an argument of a tool, where the model has said its type too: that counts where the schema has none, or
+    /// several of which it is one.
+    pub(super) fn value(&self, name: &str, key: &str, said: Option<&str>, text: &str) -> Value {
+        match (self.schemas(name).and_then(|schemas| schemas.property(key)), said) {
+            (Some(schemas), Some(said)) if schemas.types().allow(said) => read(text, &Types::only(said)),
+            (Some(schemas), _) => read(text, &schemas.types()),
+            (None, Some(said)) if said != "any" => read(text, &Types::only(said)),
+            (None, _) => Value::from(text),
+        }
+    }
+
     /// The arguments with values of the types that the schema asks for. Where none changes, the text stays as it is.
     pub(super) fn fit(&self, name: &str, arguments: String) -> String {
         let Some(schemas) = self.schemas(name) else { return arguments };
@@ -104,6 +120,12 @@ fn read(text: &str, types: &Types) -> Value {
         // vLLM's last resort for types that it does not know.
         None => json(text).unwrap_or_else(|| Value::from(text)),
     }
+}
+
+/// The text as the value that it writes as JSON or in Python's words, where nothing says what type it has.
+pub(super) fn untyped(text: &str) -> Value {
+    let written = marker::trim(text);
+    json(written).or_else(|| pythonic::literal(written).filter(is_finite)).unwrap_or_else(|| Value::from(text))
 }
 
 /// A number that JSON has; an integer where it is whole. Digits that are written are kept: a float has 53 bits for them.

@@ -108,6 +108,11 @@ impl<'s> Schemas<'s> {
 pub(super) struct Types(Vec<String>);
 
 impl Types {
+    /// The one type of this name.
+    pub(super) fn only(name: &str) -> Self {
+        Self(vec![normal(name)])
+    }
+
     pub(super) fn allow(&self, name: &str) -> bool {
         self.0.iter().any(|known| known == name)
     }

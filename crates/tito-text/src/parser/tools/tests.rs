@@ -137,8 +137,9 @@ fn calls_as_models_write_them_give_what_vllm_gives() {
     let Compared { texts, kept_more, wrong } =
         compared(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/parser/more_tools.jsonl"));
     assert!(wrong.is_empty(), "{} of {texts}:\n{}", wrong.len(), wrong.join("\n"));
-    // vLLM loses the text in front of calls of `olmo3` and `phi4_mini_json`, and some of the white space of others.
-    assert!(kept_more * 6 < texts, "{kept_more} of {texts} are read otherwise than by vLLM");
+    // vLLM loses the text in front of calls of `olmo3` and `phi4_mini_json`, and some of the white space of others. It
+    // spells whole numbers with a fraction or an exponent, where here they are integers, and `step3` leaves objects text.
+    assert!(kept_more * 5 < texts, "{kept_more} of {texts} are read otherwise than by vLLM");
 }
 
 #[test]

@@ -1,0 +1,214 @@
+//! Calls whose arguments are pairs of a key and a value, each between marks of its own:
+//! `NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>` (vLLM `parser/glm47_moe.py`, and readers of other families in
+//! `tool_parsers`, which read it one by one).
+//!
+//! A format says what the marks are, and may have others: around all calls, between the name and the first key, and around
+//! the type of a value.
+
+use std::fmt;
+
+use super::{
+    call_format::CallReader,
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
+    schema::Signatures,
+};
+use crate::{chat::FunctionTool, json::Value, parser::marker};
+
+/// A beginning and an end.
+type Ends = [&'static str; 2];
+
+/// The marks of a format.
+pub(super) struct Marks {
+    /// Around all calls of a turn; a call that stands elsewhere is text.
+    pub(super) section: Option<Ends>,
+    pub(super) call: Ends,
+    /// After the name.
+    pub(super) separator: Option<&'static str>,
+    pub(super) key: Ends,
+    /// Around the type of a value, which may stand in front of it.
+    pub(super) kind: Option<Ends>,
+    pub(super) value: Ends,
+}
+
+/// What a mark does.
+#[derive(Clone, Copy)]
+enum Role {
+    Section,
+    SectionEnd,
+    Call,
+    CallEnd,
+    Separator,
+    Key,
+    Value,
+    ValueEnd,
+}
+
+impl Marks {
+    fn role(&self, mark: &str) -> Option<Role> {
+        let of_section = |end: usize| self.section.map(|ends| ends[end]);
+        let roles = [
+            (of_section(0), Role::Section),
+            (of_section(1), Role::SectionEnd),
+            (Some(self.call[0]), Role::Call),
+            (Some(self.call[1]), Role::CallEnd),
+            (self.separator, Role::Separator),
+            (Some(self.key[0]), Role::Key),
+            (Some(self.value[0]), Role::Value),
+            (Some(self.value[1]), Role::ValueEnd),
+        ];
+        roles.into_iter().find(|(known, _)| *known == Some(mark)).map(|(_, role)| role)
+    }
+}
+
+/// One format.
+pub(super) trait Pairs: Send + fmt::Debug + 'static {
+    const MARKS: Marks;
+    /// All that may be special tokens.
+    const TOKENS: &'static [&'static str];
+    /// Whether `{"name", "arguments"}` may stand between the marks of a call instead.
+    const TAKES_JSON: bool = false;
+
+    /// Whether a function may be called so.
+    fn allows(name: &str, tools: &Signatures) -> bool;
+
+    /// A value of which the model may have said the type.
+    fn value(_call: &Callee<'_>, _key: &str, _kind: Option<&str>, text: &str) -> Value {
+        Value::from(text)
+    }
+}
+
+/// The function that is called, and what is known of it.
+pub(super) struct Callee<'c> {
+    pub(super) name: &'c str,
+    pub(super) tools: &'c Signatures,
+}
+
+pub(super) fn reader<P: Pairs>(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    machine::reader::<Reader<P>>(tools)
+}
+
+/// Whether it looks like a name: no white space and no mark in it.
+pub(super) fn is_name(name: &str) -> bool {
+    !name.contains(|c: char| c == '<' || marker::is_space(c))
+}
+
+#[derive(Debug)]
+struct Reader<P>(std::marker::PhantomData<P>);
+
+impl<P: Pairs> Grammar for Reader<P> {
+    const MARKERS: &'static [&'static str] = P::TOKENS;
+
+    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+        let sections = P::MARKS.section.is_some();
+        let after = if sections { ToolCallState::Between } else { ToolCallState::Content };
+        Some(match (state, P::MARKS.role(marker)?) {
+            (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, Role::Section) => {
+                (ToolCallState::Preamble, Act::Drop)
+            }
+            (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, Role::SectionEnd) => {
+                (ToolCallState::Content, Act::Drop)
+            }
+            (ToolCallState::Content, Role::Call) if !sections => (ToolCallState::Name, Act::Open),
+            (ToolCallState::Preamble | ToolCallState::Between, Role::Call) => (ToolCallState::Name, Act::Open),
+            // Within a value it is text.
+            (ToolCallState::Name | ToolCallState::Arguments, Role::Call) => (ToolCallState::Name, Act::Next),
+            (ToolCallState::Name, Role::Separator) => (ToolCallState::Arguments, Act::Drop),
+            (ToolCallState::Arguments, Role::Value) => (ToolCallState::Value, Act::Keep),
+            (ToolCallState::Name, Role::Key) | (ToolCallState::Value, Role::ValueEnd | Role::Key) => {
+                (ToolCallState::Arguments, Act::Keep)
+            }
+            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, Role::CallEnd) => {
+                (after, Act::Close)
+            }
+            (ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value, Role::SectionEnd) => {
+                (ToolCallState::Content, Act::Close)
+            }
+            _ => return None,
+        })
+    }
+
+    fn read(draft: Draft, tools: &Signatures) -> Reading {
+        let name = marker::trim(&draft.name);
+        if P::TAKES_JSON && name.starts_with('{') && draft.arguments.is_empty() {
+            let reading = machine::whole_call(name, tools);
+            return if reading.call.as_ref().is_some_and(|call| P::allows(&call.name, tools)) {
+                reading
+            } else {
+                Reading::default()
+            };
+        }
+        let callee = Callee { name, tools };
+        machine::read_call(&draft, tools, |name| P::allows(name, tools), |body| arguments::<P>(body, &callee))
+    }
+}
+
+/// The values after their keys. Where the end is missing, the next key ends a value, or the end of the call.
+fn arguments<P: Pairs>(body: &str, callee: &Callee<'_>) -> Arguments {
+    let Marks { key: [key_begin, _], value: [_, value_end], .. } = P::MARKS;
+    let mut arguments = Arguments { typed: P::MARKS.kind.is_some(), ..Arguments::default() };
+    let mut rest = body;
+    while let Some((before, after)) = rest.split_once(key_begin) {
+        arguments.unread.push_str(marker::trim(before));
+        let Some(Key { name, kind, value }) = key::<P>(after) else {
+            begun::<P>(after, &rest[before.len()..], &mut arguments);
+            return arguments;
+        };
+        let (end, next) = match marker::first(value, &[value_end, key_begin]) {
+            Some((end, mark)) if mark == value_end => (end, &value[end + mark.len()..]),
+            Some((end, _)) => (end, &value[end..]),
+            None => {
+                arguments.open = true;
+                (value.len(), "")
+            }
+        };
+        let name = marker::trim(name);
+        let written = &rest[before.len()..rest.len() - next.len()];
+        arguments.insert(name, P::value(callee, name, kind, &value[..end]), written);
+        rest = next;
+    }
+    arguments.unread.push_str(marker::trim(rest));
+    arguments
+}
+
+/// Takes note of a key without a value, `after` its mark: the end of the text may have cut the value off.
+fn begun<P: Pairs>(after: &str, written: &str, arguments: &mut Arguments) {
+    let Marks { key: [_, key_end], value: [value_begin, _], kind, .. } = P::MARKS;
+    let (key, rest) = after.split_once(key_end).unwrap_or((after, ""));
+    let rest = rest.trim_start();
+    if value_begin.starts_with(rest) || kind.is_some_and(|kind| may_be_typed(rest, kind, value_begin)) {
+        arguments.begun = Some((marker::trim(key).to_owned(), written.to_owned()));
+    } else {
+        arguments.unread.push_str(written);
+    }
+}
+
+/// Whether a text may become a type with a value after it.
+fn may_be_typed(text: &str, [begin, end]: Ends, value_begin: &str) -> bool {
+    let Some(kind) = text.strip_prefix(begin) else { return begin.starts_with(text) };
+    let (kind, after) = kind.split_once(end).unwrap_or((kind, ""));
+    kind.is_ascii() && value_begin.starts_with(after.trim_start())
+}
+
+/// A key, the type that the model says, and the text from the value on.
+struct Key<'t> {
+    name: &'t str,
+    kind: Option<&'t str>,
+    value: &'t str,
+}
+
+/// The key, which ends where a value begins after it.
+fn key<P: Pairs>(text: &str) -> Option<Key<'_>> {
+    let Marks { key: [_, key_end], value: [value_begin, _], kind, .. } = P::MARKS;
+    text.match_indices(key_end).find_map(|(at, _)| {
+        let after = text[at + key_end.len()..].trim_start();
+        let (kind, after) = kind.and_then(|kind| typed(after, kind)).unzip();
+        let value = after.unwrap_or(&text[at + key_end.len()..]).trim_start().strip_prefix(value_begin)?;
+        Some(Key { name: &text[..at], kind, value })
+    })
+}
+
+/// A type at the start of `text`, and what follows it. A text that is no type is none.
+fn typed(text: &str, [begin, end]: Ends) -> Option<(&str, &str)> {
+    let (kind, after) = text.strip_prefix(begin)?.split_once(end)?;
+    kind.is_ascii().then_some((marker::trim(kind), after))
+}
