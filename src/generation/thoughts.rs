@@ -276,7 +276,8 @@ mod tests {
                 prop_assert_eq!(&found, &spans(name, parts.iter().copied()), "{} {:?}", name, text);
                 prop_assert_eq!(&found, &spans(name, text.split_inclusive(|_: char| true)), "{} {:?}", name, text);
                 let removed: &[&str] = match name {
-                    "deepseek_r1" | "deepseek_v3" | "ernie45" | "holo2" | "olmo3" | "poolside_v1" | "step3" | "step5" => &[],
+                    "deepseek_r1" | "deepseek_v3" | "ernie45" | "holo2" | "hy_v3" | "hy_v4" | "olmo3" | "poolside_v1" | "step3"
+                    | "step5" => &[],
                     "glm45" | "glm47" | "ling3" | "deepseek_v4" | "deepseek_v41" => &["<think>", "</think>"],
                     "gemma4" => &["<|channel>", "<channel|>"],
                     "mistral" => &["[THINK]", "[/THINK]"],

@@ -208,7 +208,7 @@ async fn sampling_masks_are_compared_and_one_id_counts() {
         assert_eq!(outcome(&replayer, good.clone()).await, Outcome::Equal { tokens: 30 });
         let mut more = good.clone();
         let rows: Vec<Vec<TokenId>> = good.masks.rows().map(<[_]>::to_vec).collect();
-        let free = (0..).find(|id| !rows[12].contains(id)).unwrap();
+        let free = (0..1_000).find(|id| !rows[12].contains(id)).unwrap();
         more.masks = PackedMasks::default();
         for (index, mut row) in rows.into_iter().enumerate() {
             if index == 12 {

@@ -63,6 +63,7 @@ impl PackedMasks {
     }
 
     /// The rows of the tokens in `start..end`.
+    #[must_use]
     pub fn of(&self, start: usize, end: usize) -> Self {
         let sum = |counts: &[u32]| counts.iter().map(|count| *count as usize).sum::<usize>();
         let counts = self.counts.get(start..end).unwrap_or_default();
@@ -80,7 +81,9 @@ mod tests {
 
     fn packed(rows: &[&[TokenId]]) -> PackedMasks {
         let mut masks = PackedMasks::default();
-        rows.iter().for_each(|row| masks.push(row));
+        for row in rows {
+            masks.push(row);
+        }
         masks
     }
 

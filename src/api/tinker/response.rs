@@ -53,8 +53,8 @@ fn result(completions: &[Completion], shown: &Shown, prompt: usize) -> Result<Op
     let first = prompt - shown.prompt_logprobs.unwrap_or(prompt).min(prompt);
     let given = |index: usize| index.checked_sub(1).filter(|_| index >= first).and_then(|before| tokens.get(before));
     let logprobs = || floats((0..prompt).map(|index| given(index).map_or(f32::NAN, |token| token.logprob)));
-    let scores = scored.map(|prompt| &prompt.candidates[..]).unwrap_or_default();
-    let targets = shown.targets.as_ref().map(|targets| targets.scored(scores)).transpose()?;
+    let candidates = scored.map(|prompt| &prompt.candidates[..]).unwrap_or_default();
+    let targets = shown.targets.as_ref().map(|targets| targets.scored(candidates)).transpose()?;
     Ok(Some(SampleResponse {
         sequences,
         prompt_logprobs: shown.prompt_logprobs.map(|_| logprobs()),
