@@ -4,11 +4,24 @@
 # docker build -t tito:cuda --target cuda .                             for NVIDIA GPUs of one kind, by default 9.0
 # docker build -t tito:cuda --target cuda --build-arg CUDA_COMPUTE_CAP=80 .
 #
-# docker build -t tito --target packed --build-context program=DIR .    of the program DIR/tito, compiling nothing
+# docker build -t tito --target packed --build-context program=DIR .    of what DIR has, compiling nothing: tito, LICENSE and
+#                                                                       THIRD-PARTY-LICENSES, as in a tarball of scripts/package
 #
 # FEATURES names the features to build: empty, or only `cuda` for the second image, leaves mistral.rs out.
 FROM rust:1.95.0-bookworm AS source
 WORKDIR /tito
+
+# The licences of what the images below are made of. Python comes with the image of Rust.
+FROM source AS licences
+COPY Cargo.toml Cargo.lock LICENSE README.md ./
+COPY .cargo .cargo
+COPY benches benches
+COPY crates crates
+COPY src src
+COPY scripts/third-party-licenses scripts/
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    install -D --mode 644 --target-directory /out LICENSE \
+    && scripts/third-party-licenses >/out/THIRD-PARTY-LICENSES
 
 FROM source AS build-cpu
 ARG FEATURES=mistralrs
@@ -47,7 +60,11 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 # What tito opens when it first needs it; the driver comes with the machine.
 WORKDIR /opt/cuda-toolchain/nvidia/cu13/lib
 RUN install -D --target-directory /out/lib \
-    libcublas.so.* libcublasLt.so.* libcurand.so.* libnvrtc.so.* libnvrtc-builtins.so.*
+    libcublas.so.* libcublasLt.so.* libcurand.so.* libnvrtc.so.* libnvrtc-builtins.so.* \
+    && for part in cublas curand cuda_nvrtc; do \
+        install -D --mode 644 /opt/cuda-toolchain/nvidia_"$part"-*.dist-info/licenses/License.txt \
+            /out/licences/NVIDIA-"$part" || exit 1; \
+    done
 
 FROM debian:12.12-slim AS runtime
 # hadolint ignore=DL3008
@@ -69,17 +86,23 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=10m \
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["tito", "serve"]
 
+# An image says where its licences are, as Debian's packages do: /usr/share/doc.
 FROM runtime AS cuda
 # What NVIDIA's container toolkit puts into the container: GPUs, and of the driver what computes.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY --from=licences /out /usr/share/doc/tito-server
+COPY --from=build-cuda /out/licences /usr/share/doc/tito-server
 COPY --from=build-cuda /out/lib /usr/local/lib
 COPY --from=build-cuda /out/tito /usr/local/bin/tito
 
 # What scripts/package has packed, or any other program that runs on this Debian; a release has the program of its packages.
 FROM runtime AS packed
 # hadolint ignore=DL3022
+COPY --from=program --chmod=644 LICENSE THIRD-PARTY-LICENSES /usr/share/doc/tito-server/
+# hadolint ignore=DL3022
 COPY --from=program --chmod=755 tito /usr/local/bin/tito
 
 # The last stage is the one that is built unless another is asked for.
 FROM runtime AS cpu
+COPY --from=licences /out /usr/share/doc/tito-server
 COPY --from=build-cpu /out/tito /usr/local/bin/tito

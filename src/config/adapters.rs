@@ -22,25 +22,30 @@ pub struct AdapterArgs {
     #[arg(long)]
     pub enable_lora: bool,
 
-    /// Most adapters whose requests are computed at a time; more can be loaded, and take turns.
+    /// The most adapters that compute at the same time.
+    ///
+    /// More adapters can be loaded. They take turns.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub max_loras: usize,
 
-    /// Most adapters that are loaded at a time; for the next one, the one that was asked for longest ago leaves. [default: as
-    /// many as there is memory for]
+    /// The most adapters that are loaded at the same time [default: as many as memory holds]
+    ///
+    /// The next one replaces the one whose last request is the oldest.
     #[arg(long, value_name = "N", value_parser = positive)]
     pub max_cpu_loras: Option<usize>,
 
-    /// The greatest rank of an adapter.
+    /// The greatest rank that an adapter may have.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
     pub max_lora_rank: usize,
 
-    /// Adapters to load at the start: NAME=DIR, where a hub id may take the place of a directory, or a JSON object with
-    /// `name`, `path` and `base_model_name`.
+    /// Adapters to load at the start, as NAME=DIR.
+    ///
+    /// A hub id may take the place of the directory. A JSON object with `name`, `path` and `base_model_name` works
+    /// too.
     #[arg(long, value_name = "NAME=DIR", num_args = 1.., value_parser = module)]
     pub lora_modules: Vec<LoraModule>,
 
-    /// The only directory from which adapters are loaded, with all that is in it. [default: any directory]
+    /// Load adapters only from this directory and those in it [default: any directory]
     #[arg(long, value_name = "DIR")]
     pub lora_root: Option<PathBuf>,
 
@@ -87,7 +92,7 @@ fn module(text: &str) -> Result<LoraModule, String> {
             base_model_name: None,
             _is_3d_lora_weight: false,
         }),
-        _ => serde_json::from_str(text).map_err(|error| format!("neither NAME=DIR nor a JSON object: {error}")),
+        _ => serde_json::from_str(text).map_err(|error| format!("expected NAME=DIR or a JSON object: {error}")),
     }
 }
 

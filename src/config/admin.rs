@@ -9,29 +9,32 @@ use clap::{ArgAction, Args, ValueEnum};
 #[command(next_help_heading = "Control plane")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct AdminArgs {
-    /// Port of its own for /pause, /resume and the other calls of a training loop. [default: none]
+    /// Serve /pause, /resume and the other calls of a training loop on this port [default: none]
     #[arg(long, value_name = "PORT")]
     pub admin_port: Option<u16>,
 
-    /// Address or name that this port listens on.
+    /// The address or host name on which that port listens.
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
     pub admin_host: String,
 
-    /// Key that opens these calls; repeatable.
+    /// A key that these calls must have; may be repeated.
     #[arg(long, num_args = 1.., value_name = "KEY", env = "TITO_ADMIN_API_KEY", hide_env_values = true)]
     pub admin_api_key: Vec<String>,
 
-    /// Name of a host by which they may be asked without a key, besides addresses and `localhost`, such as `tito-0.svc` or
-    /// `*.svc.cluster.local`; repeatable.
+    /// A host name that calls without a key may use; may be repeated.
+    ///
+    /// For example `tito-0.svc`, or `*.svc.cluster.local` for all names with this ending. Addresses and `localhost`
+    /// are always allowed.
     #[arg(long, num_args = 1.., value_name = "NAME")]
     pub admin_allowed_hosts: Vec<String>,
 
-    /// Serve these calls on the port of the API too, as vLLM does; one of --admin-api-key, or else of --api-key, guards
-    /// them.
+    /// Serve these calls on the main port too, as vLLM does.
+    ///
+    /// They need one of the keys of --admin-api-key, or of --api-key if there is none.
     #[arg(long)]
     pub admin_on_main_port: bool,
 
-    /// Serve these calls to everybody who reaches them, without a key.
+    /// Serve these calls without a key to everyone who can reach the port.
     #[arg(long)]
     pub insecure_admin: bool,
 
@@ -44,19 +47,21 @@ pub struct AdminArgs {
           value_parser = switch)]
     pub vllm_allow_runtime_lora_updating: bool,
 
-    /// Have requests that come during a pause wait, even where vLLM refuses them with 503.
+    /// Let all requests wait during a pause.
+    ///
+    /// Otherwise they get a 503 where vLLM sends one.
     #[arg(long)]
     pub queue_while_paused: bool,
 
-    /// What becomes of the keys and values of running requests when the weights change.
+    /// What happens to the keys and values of running requests when the weights change.
     #[arg(long, value_enum, default_value_t, value_name = "WAY")]
     pub on_weights_change: WeightsChange,
 
-    /// What an update of the weights keeps of those that it overwrites, until it is finished.
+    /// What is kept of the old weights until an update is finished.
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     pub weights_undo: Undo,
 
-    /// Seconds after which an update that was started, and of which no call comes, is undone.
+    /// Undo an update of the weights if no call comes for this many seconds.
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub weight_update_timeout: u64,
 }
@@ -87,19 +92,19 @@ fn switch(text: &str) -> Result<bool, Infallible> {
 /// What becomes of keys and values when the weights change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum WeightsChange {
-    /// They are computed anew with the new weights before the next token.
+    /// They are computed again with the new weights before the next token.
     #[default]
     Recompute,
-    /// They stay, as in vLLM; answers say so.
+    /// They stay as they are, as in vLLM; responses say so.
     Reuse,
 }
 
 /// What an update keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Undo {
-    /// The old weights, in memory: an update that fails leaves the server with them.
+    /// All of them, in memory: if an update fails, the server goes on with the old weights.
     #[default]
     Memory,
-    /// Nothing: after an update that fails, the server refuses requests until it gets all weights.
+    /// Nothing: if an update fails, the server refuses requests until it gets all weights.
     Nothing,
 }

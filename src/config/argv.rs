@@ -139,7 +139,7 @@ fn take_config(arguments: &mut Vec<OsString>) -> Result<Option<OsString>, String
         None => arguments.drain(at..=at + 1).next_back().expect("two arguments were drained"),
     };
     if arguments.iter().any(is_config) {
-        return Err("more than one --config".to_owned());
+        return Err("--config is given more than once".to_owned());
     }
     Ok(Some(path))
 }

@@ -15,19 +15,19 @@ pub(super) fn read(path: &OsString, names: &BTreeSet<String>) -> Result<Vec<(Str
     let path = Path::new(path);
     let shown = path.display();
     if !path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
-        return Err(format!("--config wants a .yaml or .yml file, got {shown}"));
+        return Err(format!("--config needs a .yaml or .yml file, not {shown}"));
     }
     let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
-    let documents = YamlOwned::load_from_str(&text).map_err(|error| format!("{shown} is no YAML: {error}"))?;
+    let documents = YamlOwned::load_from_str(&text).map_err(|error| format!("{shown} is not valid YAML: {error}"))?;
     let mapping = match documents.into_iter().next() {
         None | Some(YamlOwned::Value(ScalarOwned::Null)) => return Ok(Vec::new()),
         Some(YamlOwned::Mapping(mapping)) => mapping,
-        Some(_) => return Err(format!("{shown} is no mapping of flags to values")),
+        Some(_) => return Err(format!("{shown} must map names of flags to values")),
     };
     let mut flags = Vec::new();
     for (key, value) in mapping {
         let YamlOwned::Value(ScalarOwned::String(key)) = key else {
-            return Err(format!("{shown}: a key is no name of a flag"));
+            return Err(format!("{shown}: a key is not the name of a flag"));
         };
         let key = key.trim_start_matches("--").replace('_', "-");
         let arguments = arguments(&key, value, names).map_err(|error| format!("{shown}: {key}: {error}"))?;

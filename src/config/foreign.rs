@@ -103,8 +103,8 @@ fn values_of(matches: &ArgMatches, flag: &Foreign) -> Vec<String> {
 fn refusal(flag: &str, value: &str, neutral: &[&str], reason: &str) -> String {
     let flag = if value.is_empty() { flag.to_owned() } else { format!("{flag} {value}") };
     match neutral.iter().find(|value| !value.is_empty()) {
-        Some(value) => format!("{flag} cannot be honoured: {reason}; leave it out, or say {value}"),
-        None => format!("{flag} cannot be honoured: {reason}"),
+        Some(value) => format!("{flag} is not supported: {reason}; leave it out, or pass {value}"),
+        None => format!("{flag} is not supported: {reason}"),
     }
 }
 
@@ -143,42 +143,42 @@ mod tests {
             assert_eq!(judged(line), Ok(None), "{line}");
         }
         for (line, words) in [
-            ("serve --tensor-parallel-size 2", "--tensor-parallel-size 2 cannot be honoured: one process"),
-            ("serve --quantization-config {\"a\":1}", "say None"),
-            ("serve --fully-sharded-loras", "--fully-sharded-loras cannot be honoured: tito applies adapters"),
-            ("serve --kv-cache-dtype fp8", "say auto"),
-            ("serve --logits-processors a.b:C d.e:F", "a.b:C cannot be honoured"),
+            ("serve --tensor-parallel-size 2", "--tensor-parallel-size 2 is not supported: one process"),
+            ("serve --quantization-config {\"a\":1}", "pass None"),
+            ("serve --fully-sharded-loras", "--fully-sharded-loras is not supported: tito applies adapters"),
+            ("serve --kv-cache-dtype fp8", "pass auto"),
+            ("serve --logits-processors a.b:C d.e:F", "a.b:C is not supported"),
             ("serve --lora-target-modules a b", "a"),
             ("serve --weight-transfer-config {\"backend\":\"nccl\"}", "--enable-lora"),
-            ("serve --kv-events-config {\"enable_kv_cache_events\":true}", "no events of the cache are published"),
-            ("serve --kv-transfer-config {\"kv_connector\":\"a\"}", "keys and values stay in the process"),
+            ("serve --kv-events-config {\"enable_kv_cache_events\":true}", "tito publishes no events"),
+            ("serve --kv-transfer-config {\"kv_connector\":\"a\"}", "does not transfer keys and values"),
             (
                 "serve --mamba-cache-dtype float16",
-                "kept in float32, and nothing of them is rounded; leave it out, or say float32",
+                "keeps recurrent states in float32 and rounds nothing of them; leave it out, or pass float32",
             ),
-            ("serve --mamba-ssm-cache-dtype bfloat16", "recurrent states are kept in float32"),
-            ("serve --enable-mamba-cache-stochastic-rounding", "recurrent states are kept in float32"),
+            ("serve --mamba-ssm-cache-dtype bfloat16", "tito keeps recurrent states in float32"),
+            ("serve --enable-mamba-cache-stochastic-rounding", "tito keeps recurrent states in float32"),
             (
                 "serve --guided-decoding-disable-any-whitespace",
-                "say --structured-outputs-config.disable_any_whitespace=true",
+                "pass --structured-outputs-config.disable_any_whitespace=true",
             ),
             (
                 "serve --guided-decoding-disable-additional-properties",
-                "say --structured-outputs-config.disable_additional_properties=true",
+                "pass --structured-outputs-config.disable_additional_properties=true",
             ),
-            ("serve --otlp-traces-endpoint http://a:4317", "no traces are sent"),
-            ("serve --collect-detailed-traces all", "no traces are sent"),
-            ("serve --max-num-queued-tokens 1000", "say --max-num-queued-reqs"),
-            ("serve --device-ids 1", "--device says which GPU computes, as cuda:N; leave it out, or say 0"),
-            ("serve --logging-config {\"a\":1}", "--log says what is logged"),
+            ("serve --otlp-traces-endpoint http://a:4317", "tito sends no traces"),
+            ("serve --collect-detailed-traces all", "tito sends no traces"),
+            ("serve --max-num-queued-tokens 1000", "pass --max-num-queued-reqs"),
+            ("serve --device-ids 1", "choose it with --device cuda:N; leave it out, or pass 0"),
+            ("serve --logging-config {\"a\":1}", "choose its lines with --log"),
             ("serve --custom-histogram-buckets {\"a\":[1]}", "the buckets of /metrics are fixed"),
-            ("serve --enable-fault-tolerance", "a supervisor has to start it again"),
-            ("serve --sleep-preserve-parameter-names a*", "all weights are given back"),
+            ("serve --enable-fault-tolerance", "let a supervisor restart it"),
+            ("serve --sleep-preserve-parameter-names a*", "drops all weights"),
             ("serve --scheduler-cls a.B", "it names Python code"),
-            ("serve --h11-max-header-count 9", "say 256"),
-            ("serve --fail-on-environ-validation", "environment variables are not looked through"),
-            ("serve --enable-per-request-metrics", "answers have no metrics of their own"),
-            ("serve --tokens-only", "--tokens-only cannot be honoured: text and stop strings are always served"),
+            ("serve --h11-max-header-count 9", "pass 256"),
+            ("serve --fail-on-environ-validation", "does not check environment variables"),
+            ("serve --enable-per-request-metrics", "responses carry no metrics"),
+            ("serve --tokens-only", "--tokens-only is not supported: tito always serves text"),
         ] {
             let reason = judged(line).unwrap_err();
             assert!(reason.contains(words), "{line}: {reason}");

@@ -11,93 +11,105 @@ use super::number::{human_readable_count, human_readable_int};
 #[command(next_help_heading = "HTTP")]
 #[expect(clippy::struct_excessive_bools, reason = "flags are independent")]
 pub struct HttpArgs {
-    /// Address or name to listen on.
+    /// The address or host name to listen on.
     #[arg(long, default_value = "0.0.0.0")]
     pub host: String,
 
-    /// Port to listen on.
+    /// The port to listen on; 0 takes any free port.
     #[arg(long, default_value_t = 8000)]
     pub port: u16,
 
-    /// Unix socket to listen on instead.
+    /// Listen on this Unix socket instead of a port.
     #[arg(long, value_name = "PATH")]
     pub uds: Option<PathBuf>,
 
-    /// Key that opens everything but health, metrics and docs; repeatable. Each is a client of its own.
+    /// A key that requests must have; may be repeated.
+    ///
+    /// Health, metrics and docs stay open without a key. Each key is a client of its own.
     #[arg(long, num_args = 1.., value_name = "KEY", env = "VLLM_API_KEY", hide_env_values = true)]
     pub api_key: Vec<String>,
 
-    /// Take all keys for one client, which is given what any of them was answered.
+    /// Treat all keys as one client.
+    ///
+    /// Otherwise no client gets anything back that the server remembers of another one.
     #[arg(long)]
     pub share_between_api_keys: bool,
 
-    /// Certificate chain in PEM; serves HTTPS.
+    /// Serve HTTPS with this certificate chain, in PEM.
     #[arg(long, value_name = "FILE", requires = "ssl_keyfile")]
     pub ssl_certfile: Option<PathBuf>,
 
-    /// Key of the certificate in PEM.
+    /// The private key of the certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "ssl_certfile")]
     pub ssl_keyfile: Option<PathBuf>,
 
-    /// Authorities in PEM that certificates of clients are checked against.
+    /// The authorities that must have signed clients' certificates, in PEM.
     #[arg(long, value_name = "FILE", requires = "ssl_certfile")]
     pub ssl_ca_certs: Option<PathBuf>,
 
-    /// Certificates of clients: 0 does not ask for one, 1 checks one that is there, 2 wants one.
+    /// Whether clients need a certificate: 0 for no, 1 for optional, 2 for required.
     #[arg(long, value_name = "0|1|2", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
     pub ssl_cert_reqs: u8,
 
-    /// Read the certificate again when its files change.
+    /// Load the certificate again when its files change.
     #[arg(long)]
     pub enable_ssl_refresh: bool,
 
-    /// Origins that browsers may ask from, a JSON list; `["*"]` is all. [default: none]
+    /// The origins of web pages that may use the API, as a JSON list [default: none]
+    ///
+    /// `["*"]` allows all origins.
     #[arg(long, value_name = "JSON", value_parser = json_strings, default_value = "[]", hide_default_value = true)]
     pub allowed_origins: Strings,
 
-    /// Methods that they may use.
+    /// The methods that these pages may use, as a JSON list.
     #[arg(long, value_name = "JSON", value_parser = json_strings, default_value = r#"["*"]"#)]
     pub allowed_methods: Strings,
 
-    /// Headers that they may send.
+    /// The headers that these pages may send, as a JSON list.
     #[arg(long, value_name = "JSON", value_parser = json_strings, default_value = r#"["*"]"#)]
     pub allowed_headers: Strings,
 
-    /// They may send cookies and keys.
+    /// Let these pages send cookies and keys.
     #[arg(long)]
     pub allow_credentials: bool,
 
-    /// Path that a proxy adds in front of all others.
+    /// The path prefix under which a proxy serves tito.
     #[arg(long, value_name = "PATH", default_value = "", hide_default_value = true)]
     pub root_path: String,
 
-    /// Leave /docs, /redoc and /openapi.json out.
+    /// Do not serve /docs, /redoc and /openapi.json.
     #[arg(long)]
     pub disable_fastapi_docs: bool,
 
-    /// Answer with an X-Request-Id header: the client's own, or a fresh one.
+    /// Send an X-Request-Id header with responses: the request's own, or a new one.
     #[arg(long)]
     pub enable_request_id_headers: bool,
 
-    /// Longest body of a request, such as `1G`; a longer one is answered with 413.
+    /// The longest body of a request, such as `1G`.
+    ///
+    /// A longer one gets a 413.
     #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = human_readable_count)]
     pub max_request_bytes: usize,
 
-    /// Bytes of requests that are read, rendered and put into ids at the same time, such as `1G`; a request for which
-    /// there is no room is answered with 503. [default: 1/32 of the memory]
+    /// The most bytes of requests that are read and tokenized at the same time [default: 1/32 of the memory]
+    ///
+    /// A request for which there is no room gets a 503.
     #[arg(long, value_name = "BYTES", value_parser = human_readable_int)]
     pub max_bytes_in_flight: Option<usize>,
 
-    /// Seconds without a token after which streams get a comment, for proxies that give up; 0 is never.
+    /// Send a comment after this many seconds of silence in a stream; 0 sends none.
+    ///
+    /// This is for proxies that close silent connections.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub sse_keep_alive_interval: u64,
 
-    /// Seconds after which a stream, or an answer, that its client does not read is ended; 0 is never. Until then its
-    /// sequences pause, once what waits for the client is too much.
+    /// End a response if its client reads nothing for this many seconds; 0 never does.
+    ///
+    /// Until then, its sequences pause as soon as too much output waits for the client.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(..=31_536_000))]
     pub stream_stall_timeout: u64,
 
-    /// Seconds that requests may go on after the server was asked to stop.
+    /// How many seconds running requests may take to finish after the server was told to stop.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     pub shutdown_timeout: u64,
 }
@@ -106,15 +118,17 @@ pub struct HttpArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logs")]
 pub struct LogArgs {
-    /// Log a line for every request: its id, its numbers of tokens, its times; prompts at the level debug only.
+    /// Log a line for every request, with its id, its token counts and its times.
+    ///
+    /// The ids of its prompt are logged only at the level `debug`.
     #[arg(long)]
     pub enable_log_requests: bool,
 
-    /// Most ids of a prompt in such a line. [default: all]
+    /// The most prompt ids in such a line [default: all]
     #[arg(long, value_name = "N")]
     pub max_log_len: Option<usize>,
 
-    /// Do not log throughput every ten seconds.
+    /// Do not log the throughput every ten seconds.
     #[arg(long)]
     pub disable_log_stats: bool,
 
@@ -122,15 +136,17 @@ pub struct LogArgs {
     #[arg(long)]
     pub disable_uvicorn_access_log: bool,
 
-    /// Paths that are left out of these lines, with commas between them.
+    /// Paths for which no such line is logged, separated by commas.
     #[arg(long, value_name = "PATHS")]
     pub disable_access_log_for_endpoints: Option<String>,
 
-    /// Lowest level of lines about connections; those for every response are `info`.
+    /// The lowest level of log lines about connections and responses.
+    ///
+    /// The line for every response has the level `info`.
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
     pub uvicorn_log_level: Level,
 
-    /// Lowest level of all other lines.
+    /// The lowest level of all other log lines.
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL", env = "VLLM_LOGGING_LEVEL", ignore_case = true)]
     pub log_level: Level,
 }
@@ -154,7 +170,7 @@ impl LogArgs {
 /// A level of log lines, by the names of Python and uvicorn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Level {
-    /// Says the same as `error`.
+    /// The same as `error`.
     Critical,
     /// What failed.
     Error,
@@ -164,7 +180,7 @@ pub enum Level {
     /// What happens.
     #[default]
     Info,
-    /// Shows also how it happens.
+    /// How it happens.
     Debug,
     /// Every step.
     Trace,

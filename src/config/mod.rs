@@ -7,6 +7,7 @@ mod adapters;
 mod admin;
 mod argv;
 mod capture;
+mod choices;
 mod config_file;
 mod device;
 mod efforts;
@@ -32,13 +33,16 @@ use clap::{
 
 pub use adapters::AdapterArgs;
 pub use admin::{AdminArgs, Undo, WeightsChange};
+pub use choices::{Dtype, EngineKind, GgufWeights, QuantizedWeights};
 pub use device::DeviceArg;
 pub use http::HttpArgs;
 pub use parsers::{Choice, ToolStrictLevelArg};
-pub use serve::{Dtype, EngineKind, GgufWeights, ModelLength, QuantizedWeights, ServeArgs};
+pub use serve::{ModelLength, ServeArgs};
 pub use speculative::SpeculativeConfig;
 
-/// Token in, token out: a drop-in for `vllm serve` that continues conversations from the ids that were sampled.
+/// A drop-in replacement for `vllm serve` that keeps conversations exact, token by token.
+///
+/// Each turn continues from the token ids that the model sampled. Nothing is tokenized twice.
 #[derive(Debug, Parser)]
 #[command(name = "tito", bin_name = "tito", version, styles = Styles::plain(), max_term_width = 100,
           after_help = examples::OF_ALL)]
@@ -47,7 +51,7 @@ pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
 
-    /// What to log, for example `debug` or `warn,tito=debug`.
+    /// Which lines to log, for example `debug` or `warn,tito=debug`.
     #[arg(long, global = true, env = "TITO_LOG", value_name = "FILTER")]
     pub log: Option<String>,
 
@@ -56,62 +60,62 @@ pub struct Arguments {
     pub warning: Option<String>,
 }
 
-const REPLAY_EXIT_CODES: &str = "\
-Exit codes:
-  0  every turn is equal: its ids, all bits of its log-probs, and its end
-  1  a turn differs or is not repeatable, there is nothing to replay, or something failed
-  2  the command line is wrong
-  3  all that was compared is equal, and some turns were compared only in part";
-
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve a model over HTTP.
     #[command(after_help = examples::OF_SERVE)]
     Serve(Box<ServeArgs>),
-    /// Say what `serve` would do with a model on this machine, and why, without loading its weights.
+    /// Check whether this machine can serve a model, and how.
     ///
-    /// Takes all flags of `serve`. Ends with 0 if `serve` would start with them, else with 1 and its error.
+    /// Prints what `serve` would do with the same flags, without loading the weights. Exits with 0 if `serve` would start.
+    /// Otherwise it prints the error of `serve`, and exits with 1.
     #[command(after_help = examples::OF_DOCTOR)]
     Doctor(Box<ServeArgs>),
-    /// Widen a GGUF file to a Hugging Face directory in bfloat16, or merge an adapter into a directory.
+    /// Convert a GGUF file to a Hugging Face directory, or merge a LoRA adapter into a model.
+    ///
+    /// Weights of a GGUF file are widened to bfloat16.
+    #[command(after_help = examples::OF_CONVERT)]
     Convert {
         /// The GGUF file or, with --merge, the directory of the base model.
         model: PathBuf,
-        /// The directory to make.
+        /// The directory to create.
         directory: PathBuf,
-        /// Merge this LoRA adapter into the weights, each number rounded once.
+        /// Merge this LoRA adapter into the weights. Each number is rounded once.
         #[arg(long, value_name = "ADAPTER")]
         merge: Option<PathBuf>,
     },
-    /// Sample the turns of a capture again, and say whether they come out the same, bit by bit.
+    /// Sample recorded turns again, and check that every bit is the same.
     ///
-    /// Besides those that are listed, all flags of `serve` that say how a model is computed are known.
-    #[command(after_long_help = REPLAY_EXIT_CODES)]
+    /// It takes the flags of `serve` that say how the model is computed.
+    #[command(after_help = examples::OF_REPLAY)]
     Replay {
         /// The file that `serve --capture` wrote.
         file: PathBuf,
-        /// The trajectory to replay. [default: all of them]
+        /// Replay only this trajectory [default: all of them]
         #[arg(long, value_name = "ID")]
         trajectory: Option<String>,
         /// How the model is computed.
         #[command(flatten)]
         model: Box<ServeArgs>,
     },
-    /// Show the trajectories of a capture file in a page, without a model that answers; nothing in the file is changed.
+    /// Show recorded trajectories in a web page.
+    ///
+    /// This only reads the file, and needs no running model.
+    #[command(after_help = examples::OF_INSPECT)]
     Inspect {
-        /// The file that a server captured to; no other process may have it open.
+        /// The file that `serve --capture` wrote. No other process may have it open.
         file: PathBuf,
-        /// The model's directory, or one with its tokenizer: with it, ids have texts, and drift is shown.
+        /// The directory of the model or its tokenizer. The page then shows texts and drift beside the ids.
         model: Option<PathBuf>,
         /// The address to listen on.
         #[arg(long, default_value = "127.0.0.1")]
         host: String,
-        /// The port to listen on; 0 for any that is free.
+        /// The port to listen on; 0 takes any free port.
         #[arg(long, default_value_t = 8010)]
         port: u16,
     },
-    /// Print the OpenAPI document.
+    /// Print the OpenAPI document of the HTTP API.
     Openapi,
     /// Try a set of kernels on this machine; `serve` does so in a process of its own before it chooses one.
     #[command(hide = true)]
@@ -155,7 +159,7 @@ impl Arguments {
 /// The commands that take a command line of `vllm serve`.
 const OF_SERVE: [&str; 2] = ["serve", "doctor"];
 
-const NO_MODEL: &str = "no model is named; pass a hub id, a model directory or a .gguf file, for example: \
+const NO_MODEL: &str = "no model is given; pass a hub id, a model directory or a .gguf file, for example: \
                         tito serve HuggingFaceTB/SmolLM2-135M-Instruct";
 
 /// An error of the parser, said in one sentence where more is known than that a name is unknown or missing.

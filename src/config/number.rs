@@ -48,7 +48,7 @@ const LEAST_STORE_BYTES: u64 = 1 << 20;
 /// The room of a store.
 pub(super) fn store_size(text: &str) -> Result<u64, String> {
     let size = human_readable_size(text)?;
-    if size < LEAST_STORE_BYTES { Err("at least 1M".to_owned()) } else { Ok(size) }
+    if size < LEAST_STORE_BYTES { Err("expected at least 1M".to_owned()) } else { Ok(size) }
 }
 
 /// Reads the same as a count of things.

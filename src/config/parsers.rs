@@ -22,12 +22,12 @@ pub enum Choice<P> {
 /// How far calls are held that the model makes by itself, under vLLM's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum ToolStrictLevelArg {
-    /// As the tools of a request say by `strict`.
+    /// As each tool asks with its `strict`.
     #[default]
     Auto,
-    /// At least to the form of calls, and to the tools' names.
+    /// Calls have the right format and name one of the tools.
     Function,
-    /// To the schema of every tool, as if all were `strict`.
+    /// Calls also follow the schema of their tool, as if all tools were `strict`.
     Parameter,
 }
 

@@ -37,11 +37,11 @@ pub(super) fn parse(text: &str) -> Result<SpeculativeConfig, String> {
     })?;
     match written.method.as_deref() {
         Some("ngram") => {}
-        Some(method) => return Err(format!("the method {method} is not served; only ngram is")),
-        None => return Err("method is missing; ngram is served".to_owned()),
+        Some(method) => return Err(format!("the method {method} is not supported; ngram is")),
+        None => return Err("method is missing; the only one is ngram".to_owned()),
     }
     let num_speculative_tokens =
-        written.num_speculative_tokens.ok_or("num_speculative_tokens is missing, the most tokens of a draft")?;
+        written.num_speculative_tokens.ok_or("num_speculative_tokens is missing; it is the most tokens of a draft")?;
     let (prompt_lookup_min, prompt_lookup_max) = match (written.prompt_lookup_min, written.prompt_lookup_max) {
         (Some(min), Some(max)) => (min, max),
         (Some(one), None) | (None, Some(one)) => (one, one),

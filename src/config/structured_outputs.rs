@@ -42,7 +42,7 @@ pub(super) fn parse(text: &str) -> Result<StructuredOutputsConfig, String> {
         return Err("the reasoning parser is named by --reasoning-parser".to_owned());
     }
     if config.enable_in_reasoning {
-        return Err("enable_in_reasoning cannot be honoured: what a model thinks is free".to_owned());
+        return Err("enable_in_reasoning is not supported: tito does not constrain what a model thinks".to_owned());
     }
     Ok(config)
 }

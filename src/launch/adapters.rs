@@ -30,7 +30,7 @@ pub fn merge(base: &Path, adapter: &Path, directory: &Path) -> anyhow::Result<()
         let text = files::read_text(&base.join("config.json"), MOST_CONFIG_BYTES).context("cannot read config.json")?;
         let config: Map<String, Value> = json::read_python(&text).context("config.json is not a JSON object")?;
         if config.contains_key("quantization_config") {
-            bail!("its weights are quantised, and a merged number has no code");
+            bail!("its weights are quantised, so the merged numbers could not be stored exactly");
         }
         let modules = native::adapted_tensors(&config, &read).map_err(anyhow::Error::msg)?;
         Ok(peft::merge(base, &modules, directory, &mut |done, all| step.count(done, all))?)
@@ -47,7 +47,7 @@ pub(super) fn check(settings: &AdapterSettings, progress: &Progress) -> anyhow::
     let Some(resolver) = &settings.resolver else { return Ok(()) };
     let shown = resolver.display();
     if !resolver.is_dir() {
-        bail!("VLLM_LORA_RESOLVER_CACHE_DIR has to be set to a directory, and {shown} is none");
+        bail!("VLLM_LORA_RESOLVER_CACHE_DIR must name a directory, but {shown} is not one");
     }
     if settings.policy.found_in.is_none() {
         progress.say("VLLM_LORA_RESOLVER_CACHE_DIR has no effect without VLLM_ALLOW_RUNTIME_LORA_UPDATING=1");
@@ -55,7 +55,7 @@ pub(super) fn check(settings: &AdapterSettings, progress: &Progress) -> anyhow::
     }
     match &settings.policy.root {
         Some(root) if files::Directory::within(root, &resolver.canonicalize()?).is_err() => {
-            bail!("VLLM_LORA_RESOLVER_CACHE_DIR has to be within --lora-root, and {shown} is not");
+            bail!("VLLM_LORA_RESOLVER_CACHE_DIR must name a directory within --lora-root, but {shown} is outside");
         }
         _ => Ok(()),
     }
@@ -91,7 +91,7 @@ pub(super) async fn load(
     progress: &Progress,
 ) -> anyhow::Result<Arc<Adapters>> {
     if *is_on && engine.adapters().is_none() {
-        bail!("adapters are served by the native engine only: --enable-lora needs --engine native");
+        bail!("only the native engine serves adapters; leave --enable-lora out, or pass --engine native");
     }
     let policy = AdapterPolicy { base_names: models.names().to_vec(), ..policy.clone() };
     let adapters = Arc::new(Adapters::new(Arc::clone(engine), policy));

@@ -39,13 +39,18 @@ fn decide(
         Err(Trouble::Absent(reason)) if auto => Ok((Device::Cpu, Some(reason))),
         Err(Trouble::NotBuilt) if auto => Ok((Device::Cpu, None)),
         Err(Trouble::Absent(reason)) => {
-            bail!("--device {asked}: no CUDA device: {reason}; --device cpu computes without one")
+            bail!(
+                "--device {asked} cannot be used: there is no CUDA device ({reason}); pass --device cpu, or leave --device out"
+            )
         }
         Err(Trouble::Unusable(reason)) => {
-            bail!("cuda:{number} cannot be used: {reason}; --device cpu computes without it")
+            bail!("the GPU cuda:{number} cannot be used: {reason}; pass --device cpu to compute without it")
         }
         Err(Trouble::NotBuilt) => {
-            bail!("--device {asked}: this build computes on the CPU only; build it with the feature `cuda`")
+            bail!(
+                "--device {asked} cannot be used: this build computes on the CPU only; install a build with the feature `cuda`, or leave \
+                 --device out"
+            )
         }
     }
 }
@@ -76,16 +81,19 @@ mod tests {
     fn a_gpu_that_was_asked_for_is_never_replaced() {
         assert_eq!(decide(DeviceArg::Cuda(1), |_| Ok(())).unwrap(), (Device::Cuda(1), None));
         let error = decide(DeviceArg::Cuda(1), absent).unwrap_err().to_string();
-        let expected = "--device cuda:1: no CUDA device: nobody has one; --device cpu computes without one";
+        let expected = "--device cuda:1 cannot be used: there is no CUDA device (nobody has one); pass --device cpu, or leave --device out";
         assert_eq!(error, expected);
         let error = decide(DeviceArg::Cuda(0), |_| Err(Trouble::NotBuilt)).unwrap_err().to_string();
-        assert!(error.ends_with("this build computes on the CPU only; build it with the feature `cuda`"), "{error}");
+        assert!(
+            error.contains("this build computes on the CPU only; install a build with the feature `cuda`"),
+            "{error}"
+        );
     }
 
     #[test]
     fn auto_does_not_pass_over_a_gpu_that_fails() {
         let broken = |_| Err(Trouble::Unusable("it smokes".to_owned()));
         let error = decide(DeviceArg::Auto, broken).unwrap_err().to_string();
-        assert_eq!(error, "cuda:0 cannot be used: it smokes; --device cpu computes without it");
+        assert_eq!(error, "the GPU cuda:0 cannot be used: it smokes; pass --device cpu to compute without it");
     }
 }

@@ -65,7 +65,9 @@ fn device_text(device: Device, asked: DeviceArg, without: Option<String>) -> Str
     match (device, without) {
         (Device::Cuda(number), _) => format!("cuda:{number}"),
         (Device::Cpu, Some(reason)) => format!("cpu, because there is no CUDA device: {reason}"),
-        (Device::Cpu, None) if asked == DeviceArg::Auto => "cpu, because this build computes nowhere else".to_owned(),
+        (Device::Cpu, None) if asked == DeviceArg::Auto => {
+            "cpu, because this build computes on the CPU only".to_owned()
+        }
         (Device::Cpu, None) => "cpu".to_owned(),
     }
 }
@@ -81,7 +83,7 @@ fn files_text(files: &ModelFiles) -> String {
 
 fn of_context(tokens: usize, longest: Option<usize>) -> String {
     match longest {
-        Some(longest) if longest > tokens => format!("{tokens} tokens, of the {longest} that the model is made for"),
+        Some(longest) if longest > tokens => format!("{tokens} tokens, of the {longest} that the model supports"),
         _ => format!("{tokens} tokens"),
     }
 }
@@ -127,10 +129,10 @@ async fn of_engine(load_plan: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<
 
 fn of_native(native: &NativeSettings, load_plan: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()> {
     let why = match (load_plan.settings.dtype, native.dtype) {
-        (Dtype::Auto, NativeDtype::Bf16) => "that of the weights",
-        (Dtype::Float16, _) => "which holds every number of float16, in which this engine does not compute",
-        (Dtype::Auto, NativeDtype::F32) => "which holds what weights of other types than bfloat16 say",
-        _ => "by --dtype",
+        (Dtype::Auto, NativeDtype::Bf16) => "the type of the weights",
+        (Dtype::Float16, _) => "because this engine does not compute in float16; every number of it is exact",
+        (Dtype::Auto, NativeDtype::F32) => "because the weights are not in bfloat16; all of their numbers are exact",
+        _ => "as --dtype says",
     };
     say("dtype", &format!("{}, {why}", native.dtype.name()))?;
     let weights = native::weight_bytes(native)?;
@@ -142,12 +144,12 @@ fn of_native(native: &NativeSettings, load_plan: LoadPlan<'_>, is_fetched: bool)
     say("kernels", &device)?;
     let cache = megabytes(native.kv_cache_bytes);
     let room = match cached_tokens {
-        Some(tokens) => format!("{cache}, room for {tokens} tokens of all sequences together"),
+        Some(tokens) => format!("{cache}, room for {tokens} tokens over all sequences"),
         None => "what the weights leave of the GPU's memory, see --gpu-memory-utilization".to_owned(),
     };
     say("keys and values", &room)?;
     if state_bytes > 0 {
-        say("recurrent states", &format!("{state_bytes} bytes for each sequence, out of the same memory"))?;
+        say("recurrent states", &format!("{state_bytes} bytes for each sequence, from the same memory"))?;
     }
     let known = |bytes: Option<u64>| bytes.map_or_else(|| "an unknown amount".to_owned(), megabytes);
     say("memory", &format!("{} free of {}", known(crate::memory::available()), known(memory::all())))

@@ -25,9 +25,9 @@ use crate::{
 const UNREAD_SEAT: Duration = Duration::from_millis(100);
 
 /// Why another engine is not started.
-const SPECULATION: &str = "--speculative-config is for the native engine";
-const ROUTED_EXPERTS: &str = "--enable-return-routed-experts is for the native engine";
-const STEP_GATE: &str = "--step-gate is for the native engine";
+const SPECULATION: &str = "--speculative-config works only with the native engine";
+const ROUTED_EXPERTS: &str = "--enable-return-routed-experts works only with the native engine";
+const STEP_GATE: &str = "--step-gate works only with the native engine";
 
 /// Where the engine computes that the command line asks for; one line says so if `auto` has to do without a GPU.
 pub(super) fn device(settings: &EngineSettings, progress: &Progress) -> anyhow::Result<Device> {
@@ -69,10 +69,10 @@ pub(super) fn choose(load_plan: LoadPlan<'_>) -> anyhow::Result<Choice> {
     let LoadPlan { settings, files, .. } = load_plan;
     quantization::check(settings.quantization.as_deref(), files)?;
     if settings.script.is_some() && settings.kind != EngineKind::Scripted {
-        bail!("--script is for --engine scripted");
+        bail!("--script works only with --engine scripted");
     }
     if settings.unproven_models && matches!(settings.kind, EngineKind::Native | EngineKind::Scripted) {
-        bail!("--unproven-models is for --engine mistralrs");
+        bail!("--unproven-models works only with --engine mistralrs or auto");
     }
     let native_only = for_native_only(settings);
     if let Some(flag) = native_only.filter(|_| matches!(settings.kind, EngineKind::Mistralrs | EngineKind::Scripted)) {
@@ -82,13 +82,13 @@ pub(super) fn choose(load_plan: LoadPlan<'_>) -> anyhow::Result<Choice> {
         EngineKind::Scripted => Ok(Choice::Scripted),
         EngineKind::Native => match native::find(settings, files)? {
             Ok(found) => Ok(Choice::Native(Box::new(found))),
-            Err(reason) => bail!("the native engine does not serve this model: {reason}"),
+            Err(reason) => bail!("the native engine cannot serve this model: {reason}"),
         },
         EngineKind::Mistralrs => mistralrs(load_plan, None),
         EngineKind::Auto => match native::find(settings, files)? {
             Ok(found) => Ok(Choice::Native(Box::new(found))),
             Err(reason) => match native_only {
-                Some(flag) => bail!("{flag}, which does not serve this model: {reason}"),
+                Some(flag) => bail!("{flag}, which cannot serve this model: {reason}"),
                 None => mistralrs(load_plan, Some(reason)),
             },
         },
@@ -143,7 +143,7 @@ fn scripted(LoadPlan { settings, tokenizer, eos, max_model_len, .. }: LoadPlan<'
 /// Why mistral.rs cannot be loaded in this build.
 #[cfg(not(feature = "mistralrs"))]
 pub(super) const LEFT_OUT: Option<&str> =
-    Some("this build leaves the mistralrs engine out; build it with the feature `mistralrs`");
+    Some("this build has no mistralrs engine; install a build with the feature `mistralrs`");
 #[cfg(feature = "mistralrs")]
 pub(super) const LEFT_OUT: Option<&str> = None;
 

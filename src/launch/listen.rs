@@ -115,7 +115,7 @@ fn addresses(host: &str, port: u16, flag: &str) -> anyhow::Result<Vec<SocketAddr
     if let Ok(address) = bare.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    let found = (host, port).to_socket_addrs().with_context(|| format!("{flag} {host} is unknown"))?;
+    let found = (host, port).to_socket_addrs().with_context(|| format!("the host name {host} of {flag} is unknown"))?;
     Ok(found.collect())
 }
 

@@ -15,7 +15,7 @@ const ELSE_OF_REQUESTS: u64 = 1 << 29;
 
 /// What to do about weights that are too large.
 const SMALLER: &str =
-    "serve a quantised .gguf file of the model, or a smaller model; --dtype bfloat16 takes half of what float32 takes";
+    "serve a quantised .gguf file of the model, or a smaller model; --dtype bfloat16 takes half the memory of float32";
 
 /// Refuses what the machine cannot hold whatever else gives way: the system would give addresses for it all the same,
 /// and end the process when they are used. `cache` is what keys and values were said to take.
@@ -30,7 +30,7 @@ pub(super) fn all() -> Option<u64> {
 }
 
 fn compare(weights: u64, cache: Option<u64>, memory: u64) -> anyhow::Result<()> {
-    let there = format!("more than the {} of memory that there are", megabytes(memory));
+    let there = format!("more than the {} of memory that this machine or container has", megabytes(memory));
     if weights > memory {
         bail!("the model's weights take {}, {there}; {SMALLER}", megabytes(weights));
     }
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn what_no_memory_holds_is_refused_with_the_numbers() {
         let refusal = |weights, cache| compare(weights, cache, 8_000_000_000).unwrap_err().to_string();
-        let there = "more than the 8000 MB of memory that there are";
+        let there = "more than the 8000 MB of memory that this machine or container has";
         assert_eq!(refusal(9_000_000_000, None), format!("the model's weights take 9000 MB, {there}; {SMALLER}"));
         let together = "the 7000 MB of --kv-cache-memory and the 2000 MB of the model's weights are";
         assert_eq!(refusal(2_000_000_000, Some(7_000_000_000)), format!("{together} {there}; lower --kv-cache-memory"));

@@ -40,7 +40,10 @@ pub(super) fn tokenizer(model: &ModelSettings, files: &ModelFiles) -> anyhow::Re
         && let Some(width) = files.config.vocab_size
         && tokenizer.trained_size() > width
     {
-        bail!("the tokenizer has {} ids, and the model {width}: they do not belong together", tokenizer.vocab_size());
+        bail!(
+            "the tokenizer has {} ids, but the model has only {width}; pass a --tokenizer that belongs to the model",
+            tokenizer.vocab_size()
+        );
     }
     Ok(tokenizer)
 }
@@ -91,7 +94,9 @@ pub(super) fn given_template(model: &ModelSettings) -> anyhow::Result<Option<(St
     if given.contains(['{', '\n']) {
         return Ok(Some((given.clone(), "the template given by --chat-template".to_owned())));
     }
-    bail!("--chat-template {given} is neither a file nor a template");
+    bail!(
+        "--chat-template {given} is neither a file nor a template; pass the path of a file, or the text of a template"
+    );
 }
 
 /// The longest sequence, prompt and output together.
@@ -107,6 +112,8 @@ pub(super) fn max_model_len(model: &ModelSettings, files: &ModelFiles) -> anyhow
         }
         (ModelLength::Tokens(asked), _) => Ok(asked),
         (ModelLength::Auto, Some(longest)) => Ok(longest),
-        (ModelLength::Auto, None) => bail!("the model does not say how long its context is; pass --max-model-len"),
+        (ModelLength::Auto, None) => {
+            bail!("the model's config.json does not say how long its context is; pass --max-model-len")
+        }
     }
 }

@@ -65,7 +65,7 @@ fn check_strict_level(policy: ToolPolicy) -> anyhow::Result<()> {
     let Some(parser) = policy.parser.filter(|parser| policy.auto && !parser.holds_any()) else { return Ok(()) };
     bail!(
         "--tool-strict-level {level} cannot be kept with {} {}: no grammar of this format holds calls that the model \
-         makes by itself; leave the level out, and such calls are free",
+         makes by itself; leave the level out if such calls may have any form",
         CALLS.spelling,
         parser.name()
     );
@@ -110,7 +110,10 @@ impl<P: Copy> Flag<P> {
     fn of_template(&self, template: Option<&str>) -> anyhow::Result<P> {
         let flag = self.spelling;
         let Some(template) = template else {
-            bail!("{flag} auto looks at the chat template, and there is none: name one of {}", self.listed());
+            bail!(
+                "{flag} auto finds the format in the chat template, but the model has none; name one of {}",
+                self.listed()
+            );
         };
         (self.of_template)(template).map_err(|reason| {
             let marks = (self.marks)();
@@ -188,7 +191,10 @@ mod tests {
     #[test]
     fn nothing_is_guessed() {
         for (template, reason) in [
-            (None, "--tool-call-parser auto looks at the chat template, and there is none: name one of "),
+            (
+                None,
+                "--tool-call-parser auto finds the format in the chat template, but the model has none; name one of ",
+            ),
             (Some("a"), "--tool-call-parser auto cannot choose: none of the marks"),
         ] {
             let error = of(template).unwrap_err();

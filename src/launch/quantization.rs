@@ -32,9 +32,11 @@ pub(super) fn check(asked: Option<&str>, files: &ModelFiles) -> anyhow::Result<(
     match own {
         _ if ["", "none", "null"].contains(&method) => Ok(()),
         Some(own) if own == method => Ok(()),
-        Some(own) => bail!("--quantization {asked} cannot be honoured: the model is quantised by {own}; leave it out"),
+        Some(own) => {
+            bail!("--quantization {asked} does not fit the model, which is quantised with {own}; leave it out")
+        }
         None => bail!(
-            "--quantization {asked} cannot be honoured: the model is not quantised, and tito quantises nothing; leave it out"
+            "--quantization {asked} does not fit the model, which is not quantised; tito quantises nothing, so leave it out"
         ),
     }
 }

@@ -42,7 +42,7 @@ pub enum Proven {
 pub(super) async fn replay(capture: &Path, trajectory: Option<&str>, settings: Settings) -> anyhow::Result<Proven> {
     let progress = Progress::new();
     if !capture.is_file() {
-        bail!("there is no capture at {}", capture.display());
+        bail!("{} does not exist; pass the file that serve --capture wrote", capture.display());
     }
     let policy = CapturePolicy { bytes: u64::MAX, ttl: None, texts: true };
     let opened = store::capture(Some(&CaptureSettings { path: Some(capture.to_owned()), policy }), &progress)?;
@@ -54,7 +54,7 @@ pub(super) async fn replay(capture: &Path, trajectory: Option<&str>, settings: S
     if equal + partial + differ + unrepeatable == 0 {
         match trajectory {
             Some(id) => bail!("there is no trajectory {id} in {}", capture.display()),
-            None => bail!("there is nothing in {}", capture.display()),
+            None => bail!("{} has no trajectories", capture.display()),
         }
     }
     writeln!(
@@ -63,7 +63,7 @@ pub(super) async fn replay(capture: &Path, trajectory: Option<&str>, settings: S
          {differ} differ, {unrepeatable} not repeatable"
     )?;
     if differ + unrepeatable > 0 {
-        bail!("not every turn came out as it is kept");
+        bail!("some turns are not the same as in the file, or cannot be replayed");
     }
     Ok(if partial > 0 { Proven::InPart } else { Proven::Whole })
 }

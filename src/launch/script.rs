@@ -22,7 +22,9 @@ pub(super) fn read(path: &Path, tokenizer: &Tokenizer, eos: Option<TokenId>) -> 
 fn answer(line: &str, tokenizer: &Tokenizer, eos: Option<TokenId>) -> anyhow::Result<Vec<TokenId>> {
     match Value::parse(line)? {
         Value::String(text) => {
-            let Some(eos) = eos else { bail!("the model has no end-of-sequence token to end a text with") };
+            let Some(eos) = eos else {
+                bail!("the model has no end-of-sequence token, which a text would end with; write token ids instead")
+            };
             let mut ids = tokenizer.encode(&text, false)?;
             ids.push(eos);
             Ok(ids)

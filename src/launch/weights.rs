@@ -38,10 +38,9 @@ pub(super) fn keep_codes(
     match wanted {
         QuantizedWeights::Widened => Ok(false),
         QuantizedWeights::Kept if has_codes()? => Ok(true),
-        QuantizedWeights::Kept => bail!(
-            "--quantized-weights kept cannot be honoured: no weight of this model is in FP8 or MXFP4, and others are \
-             widened; leave it out"
-        ),
+        QuantizedWeights::Kept => {
+            bail!("--quantized-weights kept does not fit the model, which has no weights in FP8 or MXFP4; leave it out")
+        }
         QuantizedWeights::Auto => match larger_than_free(widened) {
             Some(reason) if has_codes()? => Ok(are_kept_for(&reason)),
             _ => Ok(false),

@@ -223,7 +223,7 @@ def test_what_cannot_be_replayed_says_why(tmp_path):
         assert done.returncode != 0
         return done.stderr
 
-    assert f"there is no capture at {tmp_path / 'none'}" in refused(tmp_path / "none", FIXTURE)
+    assert f"{tmp_path / 'none'} does not exist" in refused(tmp_path / "none", FIXTURE)
     text = tmp_path / "text"
     text.write_text("not a capture")
     assert "not a trajectory store" in refused(text, FIXTURE) or "text" in refused(text, FIXTURE)

@@ -46,8 +46,8 @@ mod fuzz;
 mod fuzz_seeds;
 /// Templates and variables that are made to stop the server.
 mod hostile_templates;
-/// What labels of metrics may say.
 mod inherent_methods;
+/// What labels of metrics may say.
 mod labels;
 /// Which module may use which, and the rules that rustc does not check.
 mod layering;
@@ -63,8 +63,10 @@ mod openapi;
 mod patience;
 /// Ports that end together.
 mod ports;
-/// One file for each endpoint.
+/// Who publishes is said in one place.
+mod publisher;
 mod rooms;
+/// One file for each endpoint.
 mod routes;
 /// docs/security.md: which path is open to whom.
 mod security;

@@ -40,7 +40,9 @@ fn help_and_version_are_on_standard_output() {
         "Model",
         "Memory and speed",
         "HTTP",
-        "Answers",
+        "Chat and tools",
+        "Sampling and log-probs",
+        "Requests and responses",
         "Adapters",
         "Trajectories",
         "Token continuity",
@@ -51,7 +53,7 @@ fn help_and_version_are_on_standard_output() {
     for part in
         ["--served-model-name", "--max-model-len", "--logprobs-mode", "--return-tokens-as-token-ids", "--api-key"]
             .into_iter()
-            .chain(["\nModel:\n", "\nAnswers:\n", "\nToken continuity:\n", "\nHTTP:\n", "\nLogs:\n"])
+            .chain(["\nModel:\n", "\nChat and tools:\n", "\nToken continuity:\n", "\nHTTP:\n", "\nLogs:\n"])
     {
         assert!(serve.out.contains(part), "{part}");
     }
@@ -61,14 +63,43 @@ fn help_and_version_are_on_standard_output() {
 }
 
 #[test]
-fn every_flag_is_in_the_docs() {
+fn every_flag_is_in_the_docs_under_the_heading_of_its_help() {
     let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/flags.md")).unwrap();
     let help = run(&["serve", "--help"]).out;
-    let flags = help.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
-    let flags = flags.filter_map(|line| line.split([' ', ',']).next());
-    let missing: Vec<&str> = flags.filter(|flag| *flag != "config" && !docs.contains(&format!("`--{flag}"))).collect();
-    assert_eq!(missing, Vec::<&str>::new());
+    let (mut heading, mut missing, mut count) = ("", Vec::new(), 0);
+    for line in help.lines() {
+        if let Some(next) = line.strip_suffix(':').filter(|line| !line.starts_with(' ')) {
+            heading = next;
+        }
+        // Flags are indented by six blanks, and what is said of them by ten.
+        let Some(flag) = line.strip_prefix("      --") else { continue };
+        let flag = flag.split([' ', ',']).next().unwrap();
+        let heading = if heading == "Options" { "Logs" } else { heading };
+        let section = docs.split("\n## ").find(|section| section.starts_with(&format!("{heading}\n")));
+        count += 1;
+        let names = [format!("`--{flag}`"), format!("`--{flag} ")];
+        if !section.is_some_and(|section| names.iter().any(|name| section.contains(name))) {
+            missing.push(format!("{heading}: --{flag}"));
+        }
+    }
+    assert!(missing.is_empty() && count > 100, "{count}: {missing:?}");
     assert!(docs.contains("`--max-num-queued-reqs`"));
+}
+
+#[test]
+fn each_command_says_what_it_does_in_a_line_and_shows_examples() {
+    let help = run(&["--help"]).out;
+    let (_, commands) = help.split_once("\nCommands:\n").unwrap();
+    for line in commands.lines().take_while(|line| !line.is_empty()) {
+        assert!(line.starts_with("  ") && !line.starts_with("   ") && line.len() <= 100, "{line}");
+    }
+    for command in ["serve", "doctor", "convert", "replay", "inspect"] {
+        let help = run(&[command, "--help"]).out;
+        assert!(help.contains(&format!("\nExamples:\n  tito {command} ")), "{help}");
+    }
+    // The short help is a list: each flag has one sentence.
+    let short = run(&["serve", "-h"]).out;
+    assert!(short.lines().count() < run(&["serve", "--help"]).out.lines().count() / 2, "{short}");
 }
 
 #[test]
@@ -108,21 +139,25 @@ fn flags_of_vllm_are_understood_or_refused_with_a_reason() {
     let run = self::run(&[&["serve", "./no/such/model", "--device", "cpu", "--port", "0"], &share[..]].concat());
     let warned = "ignored flags, without effect on the CPU: --gpu-memory-utilization";
     assert!(run.code == Some(1) && run.err.contains(warned), "{}", run.err);
-    usage(&["-tp", "2"], "--tensor-parallel-size 2 cannot be honoured: one process computes the whole model");
-    usage(&["-r", "1"], "--node-rank 1 cannot be honoured: one process computes the whole model");
-    usage(&["--fully-sharded-loras"], "tito applies adapters of linear layers as they are");
+    usage(&["-tp", "2"], "--tensor-parallel-size 2 is not supported: one process computes the whole model");
+    usage(&["-r", "1"], "--node-rank 1 is not supported: one process computes the whole model");
+    usage(&["--fully-sharded-loras"], "tito applies adapters only to linear layers, as they are");
     let experts = self::run(&["serve", TINY_MODEL, "--engine", "scripted", "--enable-return-routed-experts"]);
     assert_eq!(experts.code, Some(1), "{}", experts.err);
-    assert!(experts.err.contains("--enable-return-routed-experts is for the native engine"), "{}", experts.err);
+    assert!(
+        experts.err.contains("--enable-return-routed-experts works only with the native engine"),
+        "{}",
+        experts.err
+    );
     let gate = self::run(&["serve", TINY_MODEL, "--engine", "scripted", "--step-gate", "none"]);
     assert_eq!(gate.code, Some(1), "{}", gate.err);
-    assert!(gate.err.contains("--step-gate is for the native engine"), "{}", gate.err);
-    usage(&["-sc", r#"{"method":"eagle3","num_speculative_tokens":3}"#], "the method eagle3 is not served");
+    assert!(gate.err.contains("--step-gate works only with the native engine"), "{}", gate.err);
+    usage(&["-sc", r#"{"method":"eagle3","num_speculative_tokens":3}"#], "the method eagle3 is not supported");
     usage(&["--speculative-config.method", "ngram"], "num_speculative_tokens is missing");
     let ngram = r#"{"method":"ngram","num_speculative_tokens":3}"#;
     let drafts = self::run(&["serve", TINY_MODEL, "--engine", "scripted", "--speculative-config", ngram]);
     assert_eq!(drafts.code, Some(1), "{}", drafts.err);
-    assert!(drafts.err.contains("--speculative-config is for the native engine"), "{}", drafts.err);
+    assert!(drafts.err.contains("--speculative-config works only with the native engine"), "{}", drafts.err);
     usage(&["--enforce-eagr"], "a similar argument exists: '--enforce-eager'");
     usage(&["--served-model-nam=a", "--max", "3"], "ambiguous option: --max could match --max-");
 }
@@ -171,7 +206,7 @@ fn a_tokenizer_may_come_from_another_model_that_fits() {
     let narrow = std::fs::read_to_string(&config).unwrap().replace("326", "9");
     std::fs::write(&config, narrow).unwrap();
     let line = failure(&serve_arguments(path(directory.path()), &["--tokenizer", TINY_MODEL]));
-    assert!(line.contains("326 ids, and the model 9"), "{line}");
+    assert!(line.contains("326 ids, but the model has only 9"), "{line}");
 }
 
 #[test]
@@ -289,8 +324,9 @@ fn a_model_without_weights_says_which_file_is_missing() {
 #[test]
 fn a_gpu_that_is_not_there_is_refused_before_anything_is_read() {
     let line = failure(&["serve", "./no/such/model", "--device", "cuda:99", "--host", "127.0.0.1", "--port", "0"]);
-    let reason = if cfg!(feature = "cuda") { "no CUDA device: " } else { "this build computes on the CPU only" };
-    assert!(line.contains("--device cuda:99: ") && line.contains(reason), "{line}");
+    let reason =
+        if cfg!(feature = "cuda") { "there is no CUDA device (" } else { "this build computes on the CPU only" };
+    assert!(line.contains("--device cuda:99 cannot be used: ") && line.contains(reason), "{line}");
     let bad = run(&["serve", TINY_MODEL, "--device", "gpu"]);
     assert_eq!(bad.code, Some(2));
     assert!(bad.err.contains("expected auto, cpu, cuda or cuda:N"), "{}", bad.err);
@@ -309,7 +345,7 @@ fn a_build_without_the_engine_for_a_model_says_how_to_get_it() {
     let run = run(&["serve", directory.path().to_str().unwrap(), "--host", "127.0.0.1", "--port", "0"]);
     assert_eq!(run.code, Some(1));
     assert!(run.err.contains("does not know the architecture Starcoder2ForCausalLM"), "{}", run.err);
-    assert!(run.err.contains("build it with the feature `mistralrs`"), "{}", run.err);
+    assert!(run.err.contains("install a build with the feature `mistralrs`"), "{}", run.err);
 }
 
 #[test]

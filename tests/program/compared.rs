@@ -50,5 +50,5 @@ fn what_mistralrs_has_not_been_shown_to_compute_is_refused_before_weights_are_lo
     let failing = refusal(&with(json!({"architectures": ["Qwen3NextForCausalLM"]})), &[]);
     assert!(failing.ends_with("--engine mistralrs --unproven-models serves this all the same"), "{failing}");
     let scripted = refusal(&llama, &["--engine", "scripted", "--unproven-models"]);
-    assert_eq!(scripted, "error: --unproven-models is for --engine mistralrs");
+    assert_eq!(scripted, "error: --unproven-models works only with --engine mistralrs or auto");
 }

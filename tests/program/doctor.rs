@@ -2,10 +2,10 @@
 
 use std::net::TcpListener;
 
-use crate::program::{Run, TINY_MODEL, run};
+use crate::program::{Run, TINY_MODEL, run, run_command, tito};
 
 /// A model with weights and a tokenizer.
-fn whole_model() -> tempfile::TempDir {
+pub(crate) fn whole_model() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let llama = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/native/llama");
     for (from, file) in [
@@ -24,7 +24,7 @@ fn doctor(model: &str, more: &[&str]) -> Run {
 }
 
 /// The line about one thing.
-fn line<'r>(run: &'r Run, what: &str) -> &'r str {
+pub(crate) fn line<'r>(run: &'r Run, what: &str) -> &'r str {
     let lines = || format!("{what}: {} {}", run.out, run.err);
     run.out
         .lines()
@@ -57,7 +57,7 @@ fn a_model_that_would_be_served_is_told_in_plain_lines() {
 }
 
 /// The error with which a command ends.
-fn error(run: &Run) -> &str {
+pub(crate) fn error(run: &Run) -> &str {
     assert_eq!(run.code, Some(1), "{}", run.out);
     run.err.lines().last().unwrap()
 }
@@ -95,4 +95,40 @@ fn a_port_that_is_taken_hides_nothing_of_the_model() {
     let run = run(&["doctor", model.path().to_str().unwrap(), "--host", "127.0.0.1", "--port", &port]);
     assert!(error(&run).contains("another program listens there"), "{}", run.err);
     assert_eq!(line(&run, "engine"), "native");
+}
+
+#[test]
+fn without_a_gpu_auto_says_why_it_is_the_cpu_and_cuda_is_refused() {
+    let model = whole_model();
+    let path = model.path().to_str().unwrap();
+    let on = |command, device| {
+        let arguments = [command, path, "--device", device, "--host", "127.0.0.1", "--port", "0"];
+        // A machine that has a GPU shows none.
+        run_command(tito(&arguments).env("CUDA_VISIBLE_DEVICES", ""))
+    };
+    let is_built = cfg!(feature = "cuda");
+    let auto = on("doctor", "auto");
+    assert_eq!(auto.code, Some(0), "{} {}", auto.out, auto.err);
+    let why = if is_built {
+        "cpu, because there is no CUDA device: "
+    } else {
+        "cpu, because this build computes on the CPU only"
+    };
+    assert!(line(&auto, "device").starts_with(why), "{}", auto.out);
+    for (device, shown) in [("cuda", "cuda:0"), ("cuda:99", "cuda:99")] {
+        let (examined, served) = (on("doctor", device), on("serve", device));
+        let (start, end) = if is_built {
+            ("there is no CUDA device (", "); pass --device cpu, or leave --device out")
+        } else {
+            (
+                "this build computes on the CPU only; ",
+                "; install a build with the feature `cuda`, or leave --device out",
+            )
+        };
+        let line = error(&examined);
+        assert!(line.starts_with(&format!("error: --device {shown} cannot be used: {start}")), "{line}");
+        assert!(line.ends_with(end) && !line.contains("\n"), "{line}");
+        assert_eq!(line, error(&served));
+        assert!(!examined.out.contains("would start"), "{}", examined.out);
+    }
 }

@@ -191,12 +191,9 @@ fn adapters_are_found_only_where_the_environment_says() {
     let serve = ["serve", model.path().to_str().unwrap(), "--engine", "native", "--port", "0", "--enable-lora"];
     let missing = root.path().join("nothing").display().to_string();
     let line = failure_with(&serve, &[(DIRECTORY, &missing)]);
-    assert_eq!(
-        line,
-        format!("error: VLLM_LORA_RESOLVER_CACHE_DIR has to be set to a directory, and {missing} is none")
-    );
+    assert_eq!(line, format!("error: VLLM_LORA_RESOLVER_CACHE_DIR must name a directory, but {missing} is not one"));
     let elsewhere = tempfile::tempdir().unwrap();
     let rooted = [&serve[..], &["--lora-root", elsewhere.path().to_str().unwrap()]].concat();
     let line = failure_with(&rooted, &[ALLOW, directory]);
-    assert!(line.starts_with("error: VLLM_LORA_RESOLVER_CACHE_DIR has to be within --lora-root"), "{line}");
+    assert!(line.starts_with("error: VLLM_LORA_RESOLVER_CACHE_DIR must name a directory within --lora-root"), "{line}");
 }

@@ -24,6 +24,8 @@ mod found_adapters;
 mod hostile_files;
 /// HTTP/2, as clients ask who know it before.
 mod http2;
+/// Models of the hub, while they are fetched and before.
+mod hub;
 /// Clients that only sit there.
 mod idle_clients;
 /// A capture file, looked at.

@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &[&str]) -> Run {
     run_command(&mut tito(arguments))
 }
 
-fn run_command(command: &mut Command) -> Run {
+pub(crate) fn run_command(command: &mut Command) -> Run {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Run { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }

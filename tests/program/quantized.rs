@@ -117,7 +117,7 @@ fn kept_weights_answer_as_widened_ones_and_are_not_replaced() {
     let gptq = model("gptq", false);
     let keep = ["serve", gptq.path().to_str().unwrap(), "--host", "127.0.0.1", "--quantized-weights", "kept"];
     let refusal = failure(&[&keep[..], &NATIVE].concat());
-    assert!(refusal.contains("no weight of this model is in FP8 or MXFP4"), "{refusal}");
+    assert!(refusal.contains("the model, which has no weights in FP8 or MXFP4"), "{refusal}");
 }
 
 #[test]
@@ -127,9 +127,9 @@ fn the_method_of_the_command_line_is_that_of_the_checkpoint() {
         failure(&[&serve[..], &NATIVE].concat())
     };
     let (gptq, wide) = (model("gptq", false), model("gptq", true));
-    let cannot = |method| format!("error: --quantization {method} cannot be honoured: the model is");
-    assert_eq!(refusal(gptq.path(), "awq"), format!("{} quantised by gptq; leave it out", cannot("awq")));
-    let online = format!("{} not quantised, and tito quantises nothing; leave it out", cannot("fp8"));
+    let cannot = |method| format!("error: --quantization {method} does not fit the model, which is");
+    assert_eq!(refusal(gptq.path(), "awq"), format!("{} quantised with gptq; leave it out", cannot("awq")));
+    let online = format!("{} not quantised; tito quantises nothing, so leave it out", cannot("fp8"));
     assert_eq!(refusal(wide.path(), "fp8"), online);
     for (model, method) in [(&gptq, "gptq_marlin"), (&gptq, "None"), (&wide, "none")] {
         serve(model.path(), &["-q", method]).stop("-TERM");

@@ -52,7 +52,11 @@ fn the_exit_code_says_how_much_is_proven() {
     fs::write(&script, "[67, 67, 68, 68]\n[67, 67]\n").unwrap();
     let other = replayed(&whole, &["--script", script.to_str().unwrap()]);
     assert_eq!(other.code, Some(1), "{}", other.out);
-    assert!(other.err.ends_with("error: not every turn came out as it is kept\n"), "{}", other.err);
+    assert!(
+        other.err.ends_with("error: some turns are not the same as in the file, or cannot be replayed\n"),
+        "{}",
+        other.err
+    );
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn misuse(arguments: &[&str]) -> String {
 
 #[test]
 fn a_start_without_a_model_says_what_to_pass() {
-    let said = "error: no model is named; pass a hub id, a model directory or a .gguf file, for example: \
+    let said = "error: no model is given; pass a hub id, a model directory or a .gguf file, for example: \
                 tito serve HuggingFaceTB/SmolLM2-135M-Instruct";
     assert_eq!(misuse(&["serve"]), said);
     assert_eq!(misuse(&["serve", "--port", "0"]), said);
@@ -188,9 +188,10 @@ fn a_model_that_no_memory_holds_says_what_it_needs_and_what_to_do() {
     std::fs::write(&config, wide.to_string()).unwrap();
     let line = failure(&["serve", directory.path().to_str().unwrap(), "--host", "127.0.0.1", "--port", "0"]);
     assert!(
-        line.starts_with("error: the model's weights take ") && line.contains(" of memory that there are; "),
+        line.starts_with("error: the model's weights take ")
+            && line.contains(" of memory that this machine or container has; "),
         "{line}"
     );
-    let next = "serve a quantised .gguf file of the model, or a smaller model; --dtype bfloat16 takes half of what float32 takes";
+    let next = "serve a quantised .gguf file of the model, or a smaller model; --dtype bfloat16 takes half the memory of float32";
     assert!(line.ends_with(next), "{line}");
 }

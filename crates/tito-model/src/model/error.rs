@@ -9,7 +9,7 @@ pub enum ModelError {
     #[error("no such file or directory: {0}; pass a .gguf file, a model directory or a hub id such as Qwen/Qwen3-0.6B")]
     NotFound(String),
     /// The path is a file, but not a GGUF file.
-    #[error("{} is neither a .gguf file nor a model directory", .0.display())]
+    #[error("{} is neither a .gguf file nor a model directory; pass one of these, or a hub id", .0.display())]
     NotAModel(PathBuf),
     /// The hub's cache lacks it, and the network may not be used.
     #[error(

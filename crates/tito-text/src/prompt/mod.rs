@@ -103,9 +103,9 @@ pub enum OnUnprovable {
     /// Refuse the request.
     #[default]
     Error,
-    /// Join as NeMo-RL does, by counting end tokens; refuse where that fails too.
+    /// Count end tokens, as NeMo-RL does; refuse the request if that fails too.
     EosCount,
-    /// Ignore the known ids and encode the whole conversation.
+    /// Ignore the known ids, and encode the whole conversation again.
     Retokenize,
 }
 
