@@ -24,6 +24,20 @@ def recorded(framework, variant):
     return [line for line in lines if line["variant"] == variant]
 
 
+def answer_of(text):
+    """An answer, which may have been streamed; of a stream, it has the ids: of the tool calls, the prompt and the answer."""
+    if not text.startswith("data: "):
+        return json.loads(text)
+    lines = [line[6:] for line in text.splitlines() if line.startswith("data: {")]
+    calls, token_ids, answer = [], [], {}
+    for chunk in map(json.loads, lines):
+        answer |= {key: chunk[key] for key in ("prompt_token_ids", "token_continuity") if chunk.get(key) is not None}
+        for choice in chunk["choices"]:
+            calls += [call for call in choice["delta"].get("tool_calls") or [] if call.get("id")]
+            token_ids += choice.get("token_ids") or []
+    return {**answer, "choices": [{"message": {"tool_calls": calls}, "token_ids": token_ids}]}
+
+
 def ids_of(answer):
     """The ids of the tool calls in an answer, which are other ones each time."""
     message = (answer.get("choices") or [{}])[0].get("message") or {}
@@ -45,6 +59,6 @@ def replayed(server, framework, variant, **added):
         body = json.loads(text) | ({} if call["path"] == "/tokenize" else added)
         status, text = server.exchange(call["path"], body)
         assert status == 200, f"{call['path']}: {status} {text}"
-        answer = json.loads(text)
+        answer = answer_of(text)
         ours |= zip(call["tool_calls"], ids_of(answer), strict=True)
         yield call["path"], body, answer

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Records what NeMo Gym and agent-lightning send to their inference server, with their own servers and agents, unchanged.
+"""Records what NeMo Gym, agent-lightning and verifiers send to their inference server, with their own programs, unchanged.
 
     python3.13 -m venv venv && venv/bin/pip install nemo-gym==0.7.0 agentlightning==1.0.2 pytest
-    TITO_BIN=… TITO_TEST_MODEL=… venv/bin/python tests/golden/frameworks/record.py
+    TITO_BIN=… TITO_TEST_MODEL=… venv/bin/python tests/golden/frameworks/record.py script nemo_gym agent_lightning
 
-It writes script.jsonl, nemo_gym.jsonl and agent_lightning.jsonl beside it, or those that are named. `tests/clients/played.py` replays them, since the
-packages need a newer Python than the tests have. NeMo Gym's agents and model servers run as in production, over HTTP: the
+    python3.12 -m venv another && another/bin/pip install verifiers==0.4.0 uv fastapi pytest
+    TITO_BIN=… TITO_TEST_MODEL=… another/bin/python tests/golden/frameworks/record.py verifiers
+
+It writes the files that are named beside it. `tests/clients/played.py` replays them, since the packages need a newer Python than the
+tests have, or other versions of what they depend on. NeMo Gym's agents and model servers run as in production, over HTTP: the
 agent calls the model server and the tool, and the model server calls tito.
 
 The recordings were made by Python 3.13.0 (`--ignore-requires-python`), with stand-ins for wandb and mlflow, which are imported
@@ -17,6 +20,7 @@ import contextlib
 import http.server
 import importlib.metadata
 import json
+import os
 import pathlib
 import socketserver
 import sys
@@ -33,7 +37,7 @@ import httpx  # noqa: E402
 import uvicorn  # noqa: E402
 
 from conftest import Server  # noqa: E402
-from played import RECORDED, ids_of, playing  # noqa: E402
+from played import RECORDED, answer_of, ids_of, playing  # noqa: E402
 
 QUESTION = "How warm is it in Oslo and in Bergen?"
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -75,14 +79,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         request = urllib.request.Request(self.server.target + self.path, raw, {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=300) as response:
-                status, text = response.status, response.read()
+                status, text, kind = response.status, response.read(), response.headers["Content-Type"]
         except urllib.error.HTTPError as error:
-            status, text = error.code, error.read()
+            status, text, kind = error.code, error.read(), "application/json"
         assert status == 200, f"{self.path}: {status} {text.decode()}\n{raw.decode()}"
-        kept = {"path": self.path, "body": json.loads(raw), "tool_calls": ids_of(json.loads(text))}
+        kept = {"path": self.path, "body": json.loads(raw), "tool_calls": ids_of(answer_of(text.decode()))}
         self.server.calls.append(kept)
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
@@ -220,6 +224,20 @@ async def ask(http, base):
             messages.append({"role": "tool", "tool_call_id": called["id"], "content": f"{len(city)} degrees in {city}"})
 
 
+async def verifiers(_variant, upstream, directory):
+    """vf-eval of verifiers rolls out the environment beside this file, with its harness `null`, which has the tool and nothing else."""
+    command = [pathlib.Path(sys.executable).parent / "vf-eval", "verifiers-weather", "--env.agent.harness.id", "null", "--env.agent.runtime.type", "subprocess"]
+    command += ["--model", "smollm2", "--client.base-url", f"{upstream}/v1", "--client.api-key-var", "TITO_KEY"]
+    command += ["--output-dir", directory, "--run.name", "one", "--no-push", "--no-rich"]
+    # Its harness is installed by uv, which this Python has, and its cache is the home's.
+    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(HERE), "HOME": directory}
+    process = await asyncio.create_subprocess_exec(*command, env=environment, cwd=directory)
+    assert await process.wait() == 0
+    [trace] = (json.loads(line) for line in (pathlib.Path(directory) / "one" / "traces.jsonl").read_text().splitlines())
+    assert ANSWERS[-1] in json.dumps(trace), trace
+
+
 async def record(name, package, converse, variants):
     lines = []
     for variant in variants:
@@ -235,6 +253,8 @@ async def main(names):
         write_script()
     if not names or "agent_lightning" in names:
         await record("agent_lightning", "agentlightning", agent_lightning, ["train", "val"])
+    if not names or "verifiers" in names:
+        await record("verifiers", "verifiers", verifiers, ["eval"])
     if not names or "nemo_gym" in names:
         from nemo_gym.server_utils import GlobalAIOHTTPAsyncClientConfig, set_global_aiohttp_client
 
