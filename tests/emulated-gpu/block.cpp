@@ -106,7 +106,8 @@ Warp result(const Fiber *warp, u32 lane, u32 present) {
     const s32 own = static_cast<s32>(lane);
     s32 from = own;
     switch (got.kind) {
-    case WarpKind::wait: return got;
+    case WarpKind::wait:
+    case WarpKind::mma: return got;
     case WarpKind::any: got.value = yes != 0; return got;
     case WarpKind::all: got.value = yes == got.mask; return got;
     case WarpKind::ballot: got.value = yes; return got;
@@ -121,6 +122,30 @@ Warp result(const Fiber *warp, u32 lane, u32 present) {
     if ((present >> from & 1) == 0) die(warp[lane].thread, "a number of a lane that does not take part", 0, 0);
     got.value = warp[from].operation.value;
     return got;
+}
+
+f32 half_of(u32 pair, u32 place) { return std::bit_cast<f32>(pair >> (16 * place) << 16); }
+
+// Lane `4 * r + c` has of the left matrix the columns 2c and 2c + 1, and those eight further, of row r and of the eighth row
+// after it; of the right matrix as many rows of column r; of the sums columns 2c and 2c + 1 of its two rows.
+void multiply(Fiber *warp) {
+    f64 left[16][16], right[16][8];
+    for (u32 lane = 0; lane < 32; ++lane) {
+        const Matrices &own = *warp[lane].operation.matrices;
+        const u32 row = lane / 4, column = lane % 4 * 2;
+        for (u32 pair = 0; pair < 4; ++pair)
+            for (u32 place = 0; place < 2; ++place)
+                left[row + pair % 2 * 8][column + pair / 2 * 8 + place] = half_of(own.left[pair], place);
+        for (u32 pair = 0; pair < 2; ++pair)
+            for (u32 place = 0; place < 2; ++place) right[column + pair * 8 + place][row] = half_of(own.right[pair], place);
+    }
+    for (u32 lane = 0; lane < 32; ++lane)
+        for (u32 number = 0; number < 4; ++number) {
+            const u32 row = lane / 4 + number / 2 * 8, column = lane % 4 * 2 + number % 2;
+            f64 sum = warp[lane].operation.matrices->sums[number];
+            for (u32 inner = 0; inner < 16; ++inner) sum += left[row][inner] * right[inner][column];
+            warp[lane].operation.matrices->sums[number] = static_cast<f32>(sum);
+        }
 }
 
 // Lets warps go on whose lanes have all come to one operation.
@@ -140,6 +165,10 @@ bool release_warps() {
                 (there ? present : missing) |= 1u << other;
             }
             if (missing != 0) continue;
+            if (wanted.kind == WarpKind::mma) {
+                if (present != 0xffffffffu) die(warp[lane].thread, "a product that not all lanes take part in", 0, 0);
+                multiply(warp);
+            }
             Warp results[32];
             for (u32 other = 0; other < lanes; ++other)
                 if (present >> other & 1) results[other] = result(warp, other, present);

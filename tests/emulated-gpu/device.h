@@ -155,13 +155,20 @@ template <bool left, bool wrap> inline u32 funnel(u32 low, u32 upper, u32 count)
     return left ? static_cast<u32>(both << count >> 32) : static_cast<u32>(both >> count);
 }
 
-enum class WarpKind : u8 { wait, up, down, bfly, idx, any, all, ballot };
+enum class WarpKind : u8 { wait, up, down, bfly, idx, any, all, ballot, mma };
+
+// A lane's share of mma.sync.m16n8k16: pairs of bf16 of both matrices, and sums.
+struct Matrices {
+    u32 left[4], right[2];
+    f32 sums[4];
+};
 
 // An operation of a warp: which lanes take part, what this lane gives, and then what it gets.
 struct Warp {
     u32 mask, value, lane, clamp;
     WarpKind kind;
     bool inside = false;
+    Matrices *matrices = nullptr;
 };
 
 // What the votes at a barrier were.

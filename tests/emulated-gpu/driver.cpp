@@ -248,6 +248,8 @@ EXPORT CUresult cuMemFree(CUdeviceptr at) {
 }
 EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, std::size_t size, CUstream) { return cuMemAlloc(out, size); }
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr at, CUstream) { return cuMemFree(at); }
+EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice) { return *pool = nullptr, CUDA_SUCCESS; }
+EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, void *) { return CUDA_SUCCESS; }
 EXPORT CUresult cuMemGetInfo(std::size_t *free, std::size_t *total) {
     const std::lock_guard guard(lock);
     return *free = total_memory() - in_use, *total = total_memory(), CUDA_SUCCESS;

@@ -368,6 +368,19 @@ class Instructions:
         self.write(given[0], "b32" if way == "ballot" else "pred", "got.value")
         self.emit("}")
 
+    def op_mma(self, parts, given):
+        """A product of matrices whose numbers are spread over the lanes of a warp."""
+        if parts != ["sync", "aligned", "m16n8k16", "row", "col", "f32", "bf16", "bf16", "f32"]:
+            raise Unknown("mma")
+        self.synchronises = True
+        left, right = (", ".join(self.read(one, "u32") for one in given[place]) for place in (1, 2))
+        sums = ", ".join(self.read(one, "f32") for one in given[3])
+        self.emit(f"{{ Matrices matrices{{{{{left}}}, {{{right}}}, {{{sums}}}}};")
+        self.emit("warp_operation(t, Warp{0xffffffffu, 0, 0, 0, WarpKind::mma, false, &matrices});")
+        for place, one in enumerate(given[0]):
+            self.write(one, "f32", f"matrices.sums[{place}]")
+        self.emit("}")
+
     def op_membar(self, _parts, _given):
         """Threads of a block run one after another."""
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import re
 import shlex
 import subprocess
@@ -15,14 +14,12 @@ READY_POLL = 0.02
 
 
 class Binary:
-    """The program: its version, its flags and its endpoints."""
+    """The program: its version and its flags."""
 
     def __init__(self, path):
         self.path = path
         self.version = self._output("--version").strip()
         self._help = self._output("serve", "--help")
-        document = json.loads(self._output("openapi"))
-        self.paths = set(document["paths"])
 
     def _output(self, *arguments):
         try:
@@ -42,6 +39,7 @@ class Binary:
         words = [self.path, "serve", str(directory), "--host", "127.0.0.1", "--port", "{port}"]
         words += ["--served-model-name", MODEL, "--engine", "native", "--enable-prompt-tokens-details"]
         words += ["--disable-uvicorn-access-log", "--shutdown-timeout", "1"]
+        flags = {"--admin-on-main-port": True, "--insecure-admin": True} | flags
         for flag, value in flags.items():
             if self.offers(flag):
                 words += [flag] if value is True else [flag, str(value)]
@@ -65,6 +63,10 @@ class Session:
             said = bytes(reply.body[:500]).decode(errors="replace")
             raise BenchError(f"{path}: status {reply.status}: {said}")
         return reply.json() if reply.body else None
+
+    async def offers(self, path):
+        """Whether something is there that takes a POST."""
+        return (await self.client.send(self.client.post(path, {}))).status not in (404, 405)
 
     async def complete(self, prompt, tokens, **fields):
         """A completion of ids, greedy unless said otherwise, which nothing but `tokens` ends."""

@@ -1,7 +1,6 @@
 """New weights in a running server, from a directory in memory and back: nothing but their numbers may change.
 
-Asks what the binary's OpenAPI document offers, in the form that SGLang's `/update_weights_from_disk` has. A server that
-offers another way is told as such: none is presumed.
+Asks in the form that SGLang's `/update_weights_from_disk` has. A server that lacks it is told as such.
 """
 
 import time
@@ -14,12 +13,8 @@ from .compare import between
 FROM_DISK = "/update_weights_from_disk"
 
 
-async def update(session, paths, here, there):
+async def update(session, here, there):
     """(checks, figures) of going to the weights `there`, and back to those `here`."""
-    known = sorted(path for path in paths if "weight" in path)
-    if FROM_DISK not in paths:
-        text = f"not offered: there is no {FROM_DISK}" + (f", but {', '.join(known)}" if known else "")
-        return [Check("weights updated in place", None, text)], {"offered": False, "paths": known}
     prompt = draw(session.shape, "updated", 200)
 
     async def ask(**fields):

@@ -247,6 +247,9 @@ impl NativeEngine {
         room: Room,
     ) -> Result<Self, LoadError> {
         model.allocate_cache(room).map_err(|NoRoom| LoadError::CacheTooLarge { bytes })?;
+        if let Device::Cuda { .. } = settings.device {
+            model.warm_up();
+        }
         EngineMeters::cache_config(backend::BLOCK_TOKENS, room.blocks);
         let quantised = if settings.source.kept_by().is_some() { ", quantised weights" } else { "" };
         let info = EngineInfo {

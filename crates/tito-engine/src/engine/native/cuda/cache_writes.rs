@@ -10,6 +10,10 @@ impl Cache {
     /// are not finite.
     pub(super) fn write(&self, states: &Tensor, first: usize, shared: &mut StepShared) -> Result<()> {
         #[cfg(feature = "cuda")]
+        if super::kernels::serve_paged(self) {
+            return super::kernels::write_paged(states, first, self, shared);
+        }
+        #[cfg(feature = "cuda")]
         if super::kernels::serve(self) {
             return super::kernels::write_cache(states, first, self, shared);
         }

@@ -6,10 +6,10 @@
 //!
 //! # Reproducible
 //! The same requests in the same batches give the same bits. Other company may change the last bits of a row: cuBLAS
-//! chooses its kernels by the number of rows, and attention by the length of the longest sequence. `deterministic`
-//! gives every product one shape and every row one way of attention, so that company, cached prefixes and pieces of
-//! prompts change nothing; that costs time. Tests show it on the processor; that cuBLAS gives a row the same bits wherever it
-//! stands in a tile is still to be shown on a GPU.
+//! chooses its kernels by the number of rows. Attention in bf16 does not: a row's bits depend on its own context only.
+//! `deterministic` gives every product one shape, so that company, cached prefixes and pieces of prompts change nothing;
+//! that costs time. In f32 attention does depend on the longest sequence of a batch, unless `deterministic` gives every
+//! row one way of it. Tests show all of it, on the processor and on an H200.
 
 mod attention;
 mod buffer;
@@ -27,6 +27,8 @@ mod packing;
 mod products;
 mod reading;
 mod recurrent;
+#[cfg(any(feature = "cuda", test))]
+mod schedule;
 mod shared;
 mod summaries;
 #[cfg(test)]

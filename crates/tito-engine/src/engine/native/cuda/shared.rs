@@ -10,7 +10,11 @@ use std::{
 
 use candle_core::{DType, Device, Result, Tensor};
 
+#[cfg(feature = "cuda")]
+use super::schedule::{DeviceSchedule, Schedule};
 use crate::engine::native::backend::{Angles, BLOCK_TOKENS, Batch, Reach, Span};
+#[cfg(feature = "cuda")]
+use crate::engine::native::backend::{AttentionShape, CacheShape};
 
 /// Sequences with no more new tokens than this attend row by row, straight from the cache.
 const SHORT_SPAN: usize = 16;
@@ -69,6 +73,10 @@ pub(super) struct Policy {
 /// Divisions by reach and policy.
 type Divisions = HashMap<(Reach, Policy), Rc<Division>>;
 
+/// Schedules by reach, heads, heads of keys and the numbers of a head.
+#[cfg(feature = "cuda")]
+type Schedules = HashMap<(Reach, usize, usize, usize), Rc<DeviceSchedule>>;
+
 /// What the layers of a step share.
 #[derive(Debug)]
 pub(crate) struct StepShared {
@@ -85,6 +93,11 @@ pub(crate) struct StepShared {
     slots: OnceCell<Tensor>,
     divisions: RefCell<Divisions>,
     masks: RefCell<HashMap<MaskShape, Tensor>>,
+    /// The blocks of all spans, one after the other.
+    #[cfg(feature = "cuda")]
+    blocks: OnceCell<Tensor>,
+    #[cfg(feature = "cuda")]
+    schedules: RefCell<Schedules>,
 }
 
 /// What a mask depends on: first position and number of queries and of keys, and to which tokens a query attends.
@@ -120,6 +133,10 @@ impl StepShared {
             slots: OnceCell::new(),
             divisions: RefCell::default(),
             masks: RefCell::default(),
+            #[cfg(feature = "cuda")]
+            blocks: OnceCell::new(),
+            #[cfg(feature = "cuda")]
+            schedules: RefCell::default(),
             device: device.clone(),
         })
     }
@@ -133,6 +150,33 @@ impl StepShared {
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only kernels ask for slots"))]
     pub(super) fn slots(&self) -> Result<Tensor> {
         once(&self.slots, || Tensor::from_vec(slots(&self.runs), self.broken.dim(0)?, &self.device))
+    }
+
+    /// How many rows the step has.
+    #[cfg(feature = "cuda")]
+    pub(super) fn rows(&self) -> usize {
+        self.spans.last().map_or(0, |span| span.first_row + span.tokens)
+    }
+
+    /// The blocks of all spans, one after the other.
+    #[cfg(feature = "cuda")]
+    pub(super) fn blocks(&self) -> Result<Tensor> {
+        let joined = || self.spans.iter().flat_map(|span| span.blocks.iter().copied()).collect::<Vec<_>>();
+        once(&self.blocks, || Tensor::new(joined(), &self.device))
+    }
+
+    /// Which blocks of threads attend for which rows.
+    #[cfg(feature = "cuda")]
+    pub(super) fn schedule(&self, shape: AttentionShape, cache: CacheShape) -> Result<Rc<DeviceSchedule>> {
+        let key = (shape.reach, shape.heads, cache.heads, cache.head_dim);
+        if let Some(schedule) = self.schedules.borrow().get(&key) {
+            return Ok(Rc::clone(schedule));
+        }
+        let starts = self.spans.iter().scan(0, |next, span| Some(std::mem::replace(next, *next + span.blocks.len())));
+        let schedule = Schedule::new(&self.spans, &starts.collect::<Vec<_>>(), shape, cache);
+        let schedule = Rc::new(schedule.send(&self.device, shape, cache)?);
+        self.schedules.borrow_mut().insert(key, Rc::clone(&schedule));
+        Ok(schedule)
     }
 
     /// How rows attend.

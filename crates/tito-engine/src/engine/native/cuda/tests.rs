@@ -77,6 +77,22 @@ fn every_family_agrees_with_numpy() {
 }
 
 #[test]
+fn what_was_computed_to_warm_up_changes_nothing() {
+    for name in MODELS {
+        let mut model = loaded(name, backend(DType::F32));
+        model.warm_up();
+        compare(name, &mut model, TOLERANCE);
+    }
+    for name in KINDS {
+        let golden = Golden::named(name);
+        let mut model = golden.model(backend(DType::F32)).unwrap();
+        model.warm_up();
+        let worst = golden.compare(&mut model);
+        assert!(worst < TOLERANCE, "{name} is off by {worst:.1e}");
+    }
+}
+
+#[test]
 fn every_family_agrees_with_numpy_in_equal_shapes() {
     for name in MODELS {
         compare(name, &mut loaded(name, backend(DType::F32).deterministic()), TOLERANCE);

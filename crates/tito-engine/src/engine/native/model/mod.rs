@@ -6,6 +6,7 @@
 
 mod adapter_sites;
 mod adapters;
+mod angles;
 mod attention;
 mod both;
 mod dense;
@@ -27,6 +28,7 @@ mod tensor;
 mod tensors;
 mod tied;
 mod update;
+mod warm_up;
 mod workspace;
 
 pub(crate) use adapter_sites::AdapterSites;
@@ -46,6 +48,7 @@ use super::{
     weights::{Weights, WeightsError},
 };
 use crate::engine::WeightDtype;
+use angles::KnownAngles;
 use destinations::Destination;
 use inputs::Inputs;
 use layer::{Layer, Past};
@@ -73,6 +76,8 @@ pub(crate) struct Model<B: Backend> {
     recurrents: Vec<Option<B::Recurrent>>,
     room: Room,
     workspace: Workspace<B>,
+    /// For each way of rotating, the angles of positions so far.
+    angles: Vec<KnownAngles>,
 }
 
 /// How much of the past there is room for.
@@ -123,6 +128,7 @@ impl<B: Backend> Model<B> {
             recurrents: Vec::new(),
             room: Room::default(),
             workspace: Workspace::new(&backend),
+            angles: shape.ropes.iter().map(|_| KnownAngles::default()).collect(),
             backend,
             shape,
         };
@@ -216,12 +222,12 @@ impl<B: Backend> Model<B> {
         consumer: &dyn Consumer,
         mut after_layer: impl FnMut(&mut B, &B::States),
     ) -> Vec<bool> {
-        let Self { shape, backend, parameters, caches, recurrents, workspace, .. } = self;
+        let Self { shape, backend, parameters, caches, recurrents, workspace, angles, .. } = self;
         let parameters = parameters.as_ref().expect("nothing is computed without weights");
         let Parameters { embedding, inputs, layers, norm, head } = parameters;
         let positions: Vec<usize> =
             batch.spans.iter().flat_map(|span| span.first_position..span.first_position + span.tokens).collect();
-        let angles = shape.ropes.iter().map(|rope| rope.angles(positions.iter().copied())).collect();
+        let angles = angles.iter_mut().zip(&shape.ropes).map(|(angles, rope)| angles.of(rope, &positions)).collect();
         let mut shared = backend.begin_step(batch, angles);
         workspace.adapters.begin(&batch.spans);
         let Workspace { hidden, adapters, .. } = &mut *workspace;

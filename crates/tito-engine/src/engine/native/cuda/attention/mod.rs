@@ -1,4 +1,5 @@
-//! Attention over gathered keys and values, with candle's operations, on any device.
+//! Attention over gathered keys and values, with candle's operations, on any device. On a GPU in bf16, the engine's own
+//! kernel attends in its place, straight from the blocks of the cache (`kernels/paged_attention.cu`).
 //!
 //! Scores and their softmax are in f32; keys are read in tiles, so that a long prompt over a long prefix takes no more
 //! memory than a tile of scores. A tile that counts for no query of a row leaves the row's bits as they were.

@@ -12,13 +12,17 @@ mod blas;
 mod coded;
 mod launch;
 mod logits;
+mod paged_attention;
 mod rows;
 
 use candle_core::{
     CudaDevice, DType, Device, Error, Result, Storage, Tensor, bail,
     cuda_backend::{
         CudaError, WrapErr,
-        cudarc::driver::{DevicePtr, DriverError, sys::CUresult},
+        cudarc::driver::{
+            DevicePtr, DriverError, result,
+            sys::{self, CUresult},
+        },
     },
 };
 
@@ -27,15 +31,33 @@ pub(super) use self::{
     blas::{batched, multiply},
     coded::widen,
     logits::{blocks_of, count_at_least, summarize},
+    paged_attention::{attend_paged, serve_paged, write_paged},
     rows::{gate, head_norm, norm, rotate},
 };
+
+/// How much freed memory the driver keeps for the next allocation, in bytes. By default it keeps none over a wait for the
+/// device, of which each step has several, and asks for it anew. What a step takes and gives back is less than this; a
+/// server that sleeps gives back all the rest.
+const KEPT_FREE: u64 = 512 << 20;
 
 /// Opens a GPU, with a stream of its own.
 pub(super) fn open(number: usize) -> Result<Device> {
     let device = Device::new_cuda_with_stream(number)?;
     // SAFETY: there is one stream, so that no other one uses or frees what it works on.
     unsafe { device.as_cuda_device()?.disable_event_tracking() };
+    keep_freed_memory(device.as_cuda_device()?)?;
     Ok(device)
+}
+
+/// Sets how much freed memory is kept.
+fn keep_freed_memory(device: &CudaDevice) -> Result<()> {
+    let mut kept = KEPT_FREE;
+    let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    // SAFETY: the device is open, its pool lives as long as it does, and the attribute is a number of 64 bits.
+    unsafe {
+        let pool = result::device::get_default_mem_pool(device.cuda_stream().context().cu_device()).w()?;
+        result::mem_pool::set_attribute(pool, attribute, (&raw mut kept).cast()).w()
+    }
 }
 
 /// Free and all memory of a GPU, in bytes.
@@ -72,6 +94,7 @@ fn address(tensor: &Tensor) -> Result<u64> {
         DType::BF16 => storage.as_cuda_slice::<half::bf16>()?.device_ptr(&stream).0,
         DType::F32 => storage.as_cuda_slice::<f32>()?.device_ptr(&stream).0,
         DType::F64 => storage.as_cuda_slice::<f64>()?.device_ptr(&stream).0,
+        DType::I64 => storage.as_cuda_slice::<i64>()?.device_ptr(&stream).0,
         DType::U32 => storage.as_cuda_slice::<u32>()?.device_ptr(&stream).0,
         DType::U8 => storage.as_cuda_slice::<u8>()?.device_ptr(&stream).0,
         other => bail!("no kernel takes {other:?}"),

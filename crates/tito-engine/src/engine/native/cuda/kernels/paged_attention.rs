@@ -1,0 +1,164 @@
+//! The engine's own attention over the blocks of a cache, in `paged_attention.cu`.
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use super::{
+    super::{cache::Cache, schedule::DeviceSchedule, shared::StepShared},
+    address,
+    launch::{Argument, Kernels, Launch},
+    rows_of, sums_of,
+};
+use crate::engine::native::backend::{AttentionShape, BLOCK_TOKENS, CacheShape, Reach};
+
+/// The kernels for heads of one size.
+macro_rules! kernels_of {
+    ($head_dim:literal) => {
+        Kernels {
+            name: concat!("paged_attention_", $head_dim),
+            ptx: include_str!(concat!(env!("OUT_DIR"), "/paged_attention_", $head_dim, ".ptx")),
+        }
+    };
+}
+
+/// The kernels for heads of some sizes, `HEAD_DIMS` in build.rs.
+static ATTENTION: [(usize, Kernels); 7] = [
+    (64, kernels_of!(64)),
+    (80, kernels_of!(80)),
+    (96, kernels_of!(96)),
+    (112, kernels_of!(112)),
+    (128, kernels_of!(128)),
+    (192, kernels_of!(192)),
+    (256, kernels_of!(256)),
+];
+/// Numbers of a key that lie together, and of a block that the kernels know.
+const TOGETHER: usize = 8;
+const TOKENS: usize = 32;
+/// Threads of a block, `WARPS` there.
+const THREADS: u32 = 128;
+/// Threads that write the keys and values of a row.
+const WRITERS: u32 = 256;
+/// Rows of a tile, `TILE` there.
+const TILE_ROWS: usize = 16;
+
+/// The kernels for heads of this size.
+fn kernels(head_dim: usize) -> Option<&'static Kernels> {
+    ATTENTION.iter().find(|(served, _)| *served == head_dim).map(|(_, kernels)| kernels)
+}
+
+/// Whether the kernels read a cache.
+pub(in super::super) fn serve_paged(cache: &Cache) -> bool {
+    let keys = &cache.keys;
+    let lies_as_read = keys.dims().last() == Some(&TOGETHER) && BLOCK_TOKENS == TOKENS;
+    keys.device().is_cuda() && keys.dtype() == DType::BF16 && lies_as_read && kernels(cache.shape().head_dim).is_some()
+}
+
+/// Writes the keys and values of all rows, which begin at number `first` of each, and marks the rows of which one is not
+/// finite.
+pub(in super::super) fn write_paged(states: &Tensor, first: usize, cache: &Cache, shared: &StepShared) -> Result<()> {
+    let CacheShape { heads, head_dim } = cache.shape();
+    let (from, rows, columns) = sums_of(states)?;
+    let slots = shared.slots()?;
+    let Some(file) = kernels(head_dim).filter(|_| serve_paged(cache)) else { bail!("heads of {head_dim}") };
+    if first + 2 * heads * head_dim > columns || slots.dims1()? != rows {
+        bail!("keys and values of {rows} rows of {columns}, {heads} heads of {head_dim} after {first}");
+    }
+    let arguments = [
+        Argument::Address(from),
+        Argument::Address(address(&slots)?),
+        Argument::Address(address(&cache.keys)?),
+        Argument::Address(address(&cache.values)?),
+        Argument::Address(address(&shared.broken)?),
+        Argument::count(columns)?,
+        Argument::count(first)?,
+        Argument::count(heads)?,
+        Argument::count(head_dim)?,
+    ];
+    let launch = Launch { file, kernel: "write_cache", rows, parts: 1, threads: WRITERS };
+    // SAFETY: each row has both, as was just compared; slots are places of blocks of the cache, and there is a mark for each row.
+    unsafe { launch.run(super::device(states)?, &arguments) }
+}
+
+/// Attention of all rows of a step, whose queries are the first numbers of `states`; the result is
+/// `[rows, heads * head_dim]` in bf16.
+#[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+pub(in super::super) fn attend_paged(
+    states: &Tensor,
+    cache: &Cache,
+    shape: AttentionShape,
+    sinks: Option<&Tensor>,
+    shared: &StepShared,
+    out: &Tensor,
+) -> Result<()> {
+    let kept = cache.shape();
+    let CacheShape { heads: kv_heads, head_dim } = kept;
+    let (from, rows, columns) = sums_of(states)?;
+    let (to, out_rows, width) = rows_of(out)?;
+    let Some(file) = kernels(head_dim).filter(|_| serve_paged(cache)) else { bail!("heads of {head_dim}") };
+    let fits = shape.heads * head_dim == width && width <= columns && shape.heads.is_multiple_of(kv_heads);
+    if !fits || rows != out_rows || out.dtype() != DType::BF16 || rows != shared.rows() {
+        bail!("attention of {rows} rows of {columns} to {out_rows} of {width}, heads of {head_dim}");
+    }
+    let sinks = match sinks {
+        None => 0,
+        Some(sinks) if sinks.dtype() == DType::F32 && sinks.dims1()? == shape.heads => address(sinks)?,
+        Some(sinks) => bail!("sinks of {:?}", sinks.shape()),
+    };
+    let (schedule, blocks) = (shared.schedule(shape, kept)?, shared.blocks()?);
+    let (window, chunk) = match shape.reach {
+        Reach::All => (0, 0),
+        Reach::Window(window) => (window, 0),
+        Reach::Chunk(chunk) => (0, chunk),
+    };
+    for (items, tiles) in [(&schedule.narrow, 1), (&schedule.wide, 2)] {
+        let Some(items) = items else { continue };
+        let pieces = (shape.heads / kv_heads).div_ceil(tiles * TILE_ROWS);
+        let arguments = [
+            Argument::Address(from),
+            Argument::Address(address(&cache.keys)?),
+            Argument::Address(address(&cache.values)?),
+            Argument::Address(address(items)?),
+            Argument::Address(address(&blocks)?),
+            Argument::Address(sinks),
+            Argument::Address(address(&schedule.parts)?),
+            Argument::Address(to),
+            Argument::count(columns)?,
+            Argument::count(shape.heads)?,
+            Argument::count(kv_heads)?,
+            Argument::count(window)?,
+            Argument::count(chunk)?,
+            Argument::Number(shape.scale),
+            Argument::Number(shape.cap.unwrap_or(0.0)),
+        ];
+        let kernel = format!("attend_{head_dim}_{tiles}");
+        let (rows, parts) = (items.dim(0)?, kv_heads * pieces);
+        let launch = Launch { file, kernel: &kernel, rows, parts, threads: THREADS };
+        // SAFETY: items and tables are those of this step, whose rows `states` and `out` have, as was just compared; each
+        // sequence's blocks are blocks of the cache and reach to its last position; there is a sink for each head, and `parts` has
+        // room for all parts that items name.
+        unsafe { launch.run(super::device(states)?, &arguments)? };
+    }
+    merge(file, &schedule, sinks, out, (shape.heads, head_dim))
+}
+
+/// Merges the parts of rows whose splits were computed apart.
+fn merge(
+    file: &Kernels,
+    schedule: &DeviceSchedule,
+    sinks: u64,
+    out: &Tensor,
+    (heads, head_dim): (usize, usize),
+) -> Result<()> {
+    let Some(merges) = &schedule.merges else { return Ok(()) };
+    let arguments = [
+        Argument::Address(address(&schedule.parts)?),
+        Argument::Address(address(merges)?),
+        Argument::Address(sinks),
+        Argument::Address(address(out)?),
+        Argument::count(heads)?,
+        Argument::count(head_dim)?,
+    ];
+    let rows = merges.dim(0)?;
+    let launch = Launch { file, kernel: "merge_attention", rows, parts: heads, threads: THREADS };
+    // SAFETY: the parts that merges name were written by the launches before this one, and their rows are rows of `out`.
+    unsafe { launch.run(super::device(out)?, &arguments) }
+}

@@ -1,0 +1,243 @@
+//! Which block of threads attends for which rows, and to which keys: what `paged_attention.cu` is given.
+//!
+//! Rows of a sequence are computed in tiles, and contexts are read in splits. Where tiles are few or some contexts are
+//! much longer than others, the splits of a tile are computed by several blocks at once, and merged afterwards. That
+//! changes no bit: splits begin at multiples of [`SPLIT_TOKENS`] and are merged in their order by either.
+
+#[cfg(feature = "cuda")]
+use candle_core::{DType, Device, Result, Tensor};
+
+use crate::engine::native::backend::{AttentionShape, CacheShape, Span};
+
+/// Keys of a split, `SPLIT` in `paged_attention.cu`.
+const SPLIT_TOKENS: usize = 1024;
+/// Rows of a product, `TILE` there.
+const TILE_ROWS: usize = 16;
+/// Heads for which two tiles share what is read: longer ones leave no registers for it.
+const LONGEST_SHARED_HEAD: usize = 128;
+/// How many blocks of threads are to be at work: four on each multiprocessor of an H100.
+const BLOCKS_AT_WORK: usize = 4 * 132;
+/// The most numbers of partial sums that are there at a time.
+const MOST_PARTIAL_SUMS: usize = 1 << 26;
+/// In place of a part: the block of threads computes a tile to its end.
+const WHOLE: u32 = u32::MAX;
+
+/// A tile of rows with some of its splits; `Item` in `paged_attention.cu`.
+pub(super) type Item = [u32; 8];
+/// A row whose splits are merged: its number, its first part, and how many there are; `Merge` there.
+pub(super) type Merge = [u32; 3];
+
+/// What a layer's rows are computed by.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Schedule {
+    /// Items of one tile each.
+    pub(super) narrow: Vec<Item>,
+    /// Items of two tiles each.
+    pub(super) wide: Vec<Item>,
+    pub(super) merges: Vec<Merge>,
+    /// How many partial sums there are for each head.
+    pub(super) parts: usize,
+}
+
+/// A schedule on the device. Lists without items are not there.
+#[cfg(feature = "cuda")]
+#[derive(Debug)]
+pub(super) struct DeviceSchedule {
+    pub(super) narrow: Option<Tensor>,
+    pub(super) wide: Option<Tensor>,
+    pub(super) merges: Option<Tensor>,
+    /// Room for the partial sums of a layer: for each part and head a largest score, a sum of weights, and a head's numbers.
+    pub(super) parts: Tensor,
+}
+
+/// Consecutive rows of a span, and the splits that they attend to.
+struct Tile {
+    row: usize,
+    tokens: usize,
+    position: usize,
+    table: usize,
+    first_split: usize,
+    splits: usize,
+}
+
+impl Schedule {
+    /// The schedule of all spans; the blocks of each begin at its place of `tables` in the joined table of all blocks.
+    pub(super) fn new(spans: &[Span], tables: &[usize], shape: AttentionShape, cache: CacheShape) -> Self {
+        let group = shape.heads / cache.heads;
+        let mut tiles = [Vec::new(), Vec::new()];
+        for (span, table) in spans.iter().zip(tables) {
+            let is_wide = span.tokens * group > TILE_ROWS && cache.head_dim <= LONGEST_SHARED_HEAD;
+            let rows = if is_wide { 2 * TILE_ROWS } else { TILE_ROWS };
+            tiles[usize::from(is_wide)].extend(tiles_of(span, *table, (rows / group).max(1), shape));
+        }
+        let splits: usize = tiles.iter().flatten().map(|tile| tile.splits).sum();
+        // A tile of no more splits than a block has to compute anyway is not divided.
+        let longest = (splits * cache.heads).div_ceil(BLOCKS_AT_WORK).max(1);
+        let most_parts = MOST_PARTIAL_SUMS / (shape.heads * (cache.head_dim + 2));
+        let mut schedule = Self::default();
+        let [narrow, wide] = tiles.map(|tiles| schedule.divide(tiles, longest, most_parts));
+        Self { narrow, wide, ..schedule }
+    }
+
+    /// Sends it, and makes room for partial sums.
+    #[cfg(feature = "cuda")]
+    pub(super) fn send(&self, device: &Device, shape: AttentionShape, cache: CacheShape) -> Result<DeviceSchedule> {
+        fn sent<const N: usize>(items: &[[u32; N]], device: &Device) -> Result<Option<Tensor>> {
+            let send = || Tensor::from_vec(items.as_flattened().to_vec(), (items.len(), N), device);
+            (!items.is_empty()).then(send).transpose()
+        }
+        let sums = (self.parts * shape.heads * (cache.head_dim + 2)).max(1);
+        Ok(DeviceSchedule {
+            narrow: sent(&self.narrow, device)?,
+            wide: sent(&self.wide, device)?,
+            merges: sent(&self.merges, device)?,
+            parts: Tensor::zeros(sums, DType::F32, device)?,
+        })
+    }
+
+    /// The items of some tiles, those with the most splits first, as they take longest.
+    fn divide(&mut self, tiles: Vec<Tile>, longest: usize, most_parts: usize) -> Vec<Item> {
+        let mut items = Vec::new();
+        for tile in tiles {
+            let parts = tile.tokens * tile.splits;
+            if tile.splits <= longest || self.parts + parts > most_parts {
+                items.push(tile.item(0, tile.splits, WHOLE));
+                continue;
+            }
+            items.extend((0..tile.splits).map(|split| tile.item(split, 1, narrow(self.parts + split))));
+            self.merges.extend(
+                (0..tile.tokens)
+                    .map(|token| [tile.row + token, self.parts + token * tile.splits, tile.splits].map(narrow)),
+            );
+            self.parts += parts;
+        }
+        items.sort_by_key(|item| std::cmp::Reverse(item[5]));
+        items
+    }
+}
+
+impl Tile {
+    /// Some of its splits, in the order of `Item`'s fields.
+    fn item(&self, skipped: usize, splits: usize, part: u32) -> Item {
+        let Self { row, tokens, position, table, first_split, splits: parts } = *self;
+        let [row, tokens, position, table, first, splits, parts] =
+            [row, tokens, position, table, first_split + skipped, splits, parts].map(narrow);
+        [row, tokens, position, table, first, splits, part, parts]
+    }
+}
+
+fn tiles_of(span: &Span, table: usize, most_tokens: usize, shape: AttentionShape) -> impl Iterator<Item = Tile> {
+    (0..span.tokens).step_by(most_tokens).map(move |first| {
+        let (tokens, position) = (most_tokens.min(span.tokens - first), span.first_position + first);
+        let first_split = shape.reach.first_key(position) / SPLIT_TOKENS;
+        let splits = (position + tokens).div_ceil(SPLIT_TOKENS) - first_split;
+        Tile { row: span.first_row + first, tokens, position, table, first_split, splits }
+    })
+}
+
+/// A number as kernels count.
+fn narrow(number: usize) -> u32 {
+    u32::try_from(number).expect("rows, positions and blocks are 32 bits wide")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::engine::native::backend::Reach;
+
+    const CACHE: CacheShape = CacheShape { heads: 2, head_dim: 128 };
+
+    fn shape(heads: usize, reach: Reach) -> AttentionShape {
+        AttentionShape { heads, scale: 1.0, reach, cap: None }
+    }
+
+    fn spans(sizes: &[(usize, usize)]) -> Vec<Span> {
+        let mut first_row = 0;
+        let spans = sizes.iter().map(|(first_position, tokens)| {
+            first_row += tokens;
+            Span {
+                first_row: first_row - tokens,
+                tokens: *tokens,
+                first_position: *first_position,
+                blocks: Vec::new(),
+                slot: 0,
+                adapter: None,
+                snapshots: Vec::new(),
+            }
+        });
+        spans.collect()
+    }
+
+    /// For each row its position, and the splits that some block computes, in order of parts.
+    fn computed(schedule: &Schedule) -> BTreeMap<u32, (u32, Vec<u32>)> {
+        let mut rows: BTreeMap<u32, (u32, Vec<u32>)> = BTreeMap::new();
+        let mut places = BTreeMap::new();
+        for [row, tokens, position, _, first, splits, part, parts] in schedule.narrow.iter().chain(&schedule.wide) {
+            for token in 0..*tokens {
+                let of_row = rows.entry(row + token).or_insert((position + token, Vec::new()));
+                assert_eq!(of_row.0, position + token);
+                of_row.1.extend(*first..first + splits);
+                if *part != WHOLE {
+                    assert_eq!(*splits, 1);
+                    assert!(
+                        places.insert(part + token * parts, (row + token, *first)).is_none(),
+                        "a part is written twice"
+                    );
+                }
+            }
+        }
+        let mut merged = 0;
+        for [row, first, parts] in &schedule.merges {
+            merged += parts;
+            let splits: Vec<u32> = (*first..first + parts).map(|part| places[&part].1).collect();
+            assert!((*first..first + parts).all(|part| places[&part].0 == *row));
+            assert!(splits.is_sorted());
+            rows.get_mut(row).unwrap().1.sort_unstable();
+            assert_eq!(rows[row].1, splits);
+        }
+        assert_eq!((merged as usize, places.len()), (schedule.parts, schedule.parts));
+        rows
+    }
+
+    #[test]
+    fn every_row_attends_to_every_split_once_in_order() {
+        let sizes = [(0, 1), (1023, 1), (1024, 1), (40_000, 1), (1000, 40), (0, 300), (30_000, 100)];
+        for (heads, reach) in [(2, Reach::All), (8, Reach::Window(700)), (6, Reach::Chunk(600)), (80, Reach::All)] {
+            for sizes in [&sizes[..], &sizes[..1], &sizes[3..4], &[(8191, 1); 100]] {
+                let spans = spans(sizes);
+                let tables = vec![0; spans.len()];
+                let rows = computed(&Schedule::new(&spans, &tables, shape(heads, reach), CACHE));
+                let positions: Vec<u32> =
+                    sizes.iter().flat_map(|(first, tokens)| *first..first + tokens).map(narrow).collect();
+                assert_eq!(rows.values().map(|(position, _)| *position).collect::<Vec<_>>(), positions);
+                for (position, splits) in rows.values() {
+                    // Other rows of a tile may begin earlier and end later.
+                    let first = narrow(reach.first_key(*position as usize) / SPLIT_TOKENS);
+                    let all: Vec<u32> = (splits[0]..=*splits.last().unwrap()).collect();
+                    assert_eq!(splits, &all);
+                    assert!(splits[0] <= first && (all.last().unwrap() + 1) * narrow(SPLIT_TOKENS) > *position);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_contexts_are_divided_where_blocks_would_be_idle() {
+        let of = |sizes: &[(usize, usize)]| {
+            let spans = spans(sizes);
+            Schedule::new(&spans, &vec![0; spans.len()], shape(8, Reach::All), CACHE)
+        };
+        let alone = of(&[(8191, 1)]);
+        assert_eq!((alone.narrow.len(), alone.wide.len(), alone.merges.len(), alone.parts), (8, 0, 1, 8));
+        let many = of(&[(2047, 1); 512]);
+        assert_eq!((many.narrow.len(), many.merges.len(), many.parts), (512, 0, 0));
+        let uneven: Vec<_> = std::iter::once((32_767, 1)).chain([(1023, 1); 511]).collect();
+        let uneven = of(&uneven);
+        assert_eq!((uneven.narrow.len(), uneven.parts), (511 + 32, 32));
+        let prompt = of(&[(0, 8192)]);
+        assert_eq!((prompt.narrow.len(), prompt.wide.len()), (0, 1024));
+        assert_eq!((prompt.wide[0][2], prompt.wide[0][5]), (7 * 1024, 8));
+    }
+}
