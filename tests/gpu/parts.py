@@ -16,8 +16,9 @@ from .session import serving
 from .updates import FROM_DISK, update
 from .worker import Worker
 
-# Weights of the budget, about the seconds that each part takes on an H200.
-PARTS = {"models": 40, "roofline": 10, "small": 75, "large": 220, "reference": 40, "small speed": 75, "generate": 40}
+# Weights of the budget, in seconds. What a part does not take goes to those after it, so that the first ones, without which
+# there is nothing to check, have room for a slow disk.
+PARTS = {"models": 90, "roofline": 25, "small": 120, "large": 230, "reference": 40, "small speed": 55, "generate": 40}
 # Blocks of the cache that a turn may find unfinished: tokens by which the cached history may fall short.
 UNCACHED = 48
 # Seats and tokens a step of servers whose speed is measured.
