@@ -12,7 +12,7 @@ const FOLDER: &str = "src/engine/native/cuda/kernels";
 const KERNELS: [(&str, bool); 2] = [("rows", true), ("summary", false)];
 /// The file that is compiled once for each size of heads, without fusing.
 const ATTENTION: &str = "paged_attention";
-/// These sizes, `HEAD_DIMS` in paged_attention.rs.
+/// These sizes, `HEAD_DIMS` in `paged_attention.rs`.
 const HEAD_DIMS: [usize; 7] = [64, 80, 96, 112, 128, 192, 256];
 /// Where `CUDA_COMPUTE_CAP` says nothing: PTX for an earlier GPU runs on every later one.
 const EARLIEST: &str = "80";

@@ -274,7 +274,7 @@ pub struct ServeArgs {
     #[arg(long, help_heading = REQUESTS)]
     pub enable_server_load_tracking: bool,
 
-    /// Serve /tokenizer_info, which shows the tokenizer's settings and the chat template.
+    /// Serve `/tokenizer_info`, which shows the tokenizer's settings and the chat template.
     #[arg(long, help_heading = REQUESTS)]
     pub enable_tokenizer_info_endpoint: bool,
 

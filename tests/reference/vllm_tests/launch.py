@@ -13,7 +13,7 @@ import httpx
 import openai
 
 # A server of the small model is there in seconds; beside other work, in a minute.
-START_SECONDS = 240
+START_SECONDS = 600
 LAST_LINES = 12
 # Flags that tito refuses, and that few tests of their file are about: without them, the others are run.
 LEFT_OUT = ("--enable-per-request-metrics",)

@@ -62,7 +62,8 @@ async fn an_argument_that_is_nothing_is_explained() {
                     to download the model, or pass a directory";
     assert_eq!(message("org/name").await, expected);
     let other = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
-    assert!(message(other).await.ends_with("Cargo.toml is neither a .gguf file nor a model directory"));
+    let expected = "Cargo.toml is neither a .gguf file nor a model directory; pass one of these, or a hub id";
+    assert!(message(other).await.ends_with(expected));
 }
 
 #[test]
