@@ -127,7 +127,7 @@ fn without_a_gpu_auto_says_why_it_is_the_cpu_and_cuda_is_refused() {
         };
         let line = error(&examined);
         assert!(line.starts_with(&format!("error: --device {shown} cannot be used: {start}")), "{line}");
-        assert!(line.ends_with(end) && !line.contains("\n"), "{line}");
+        assert!(line.ends_with(end) && !line.contains('\n'), "{line}");
         assert_eq!(line, error(&served));
         assert!(!examined.out.contains("would start"), "{}", examined.out);
     }
