@@ -115,10 +115,13 @@ fn memory_that_is_not_there_is_one_line() {
     let specimen = specimen(Kind::Config);
     let refusal = |arguments: &[&str]| serve(&specimen.model(), arguments).unwrap_err();
     let line = refusal(&["--kv-cache-memory", "900T"]);
-    assert!(line.contains("--kv-cache-memory") && line.contains("of memory that there are"), "{line}");
+    assert!(
+        line.contains("--kv-cache-memory") && line.contains("of memory that this machine or container has"),
+        "{line}"
+    );
     // More than the process may address, whether or not the machine has as much.
     let line = refusal(&["--kv-cache-memory", "3G"]);
-    assert!(line.contains("KV cache of 3221225472 bytes is too large") || line.contains("that there are"), "{line}");
+    assert!(line.contains("KV cache of 3221225472 bytes is too large") || line.contains(" has; "), "{line}");
 
     // A sparse file of 2 GB, of which nothing need be read to know that there is no room for it.
     let config: serde_json::Value = serde_json::from_slice(&specimen.sound()).unwrap();
@@ -128,7 +131,7 @@ fn memory_that_is_not_there_is_one_line() {
     fs::write(specimen.path(), wider.to_string()).unwrap();
     widen_embeddings(&specimen.model().join("model.safetensors"), 1 << 24);
     let line = refusal(&["--kv-cache-memory", "1M", "--dtype", "bfloat16"]);
-    assert!(line.contains("no room for the model's weights") || line.contains("that there are"), "{line}");
+    assert!(line.contains("no room for the model's weights") || line.contains(" has; "), "{line}");
 }
 
 /// Makes the embeddings and the head of a file of tensors that many rows long, by a hole at its end.
