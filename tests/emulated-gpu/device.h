@@ -139,6 +139,16 @@ template <typename T> inline T extracted(T a, u32 from, u32 count) {
     }
     return bits;
 }
+// `into` with `count` bits of `bits` from its bit `from` on.
+template <typename T> inline T inserted(T bits, T into, u32 from, u32 count) {
+    from &= 255, count &= 255;
+    constexpr u32 width = 8 * sizeof(T);
+    for (u32 place = 0; place < count && from + place < width; ++place) {
+        const T bit = static_cast<T>(1) << (from + place);
+        into = static_cast<T>((into & ~bit) | (bits >> place & 1 ? bit : 0));
+    }
+    return into;
+}
 inline u32 permuted(u32 a, u32 b, u32 how) {
     const u64 bytes = static_cast<u64>(b) << 32 | a;
     u32 out = 0;

@@ -194,6 +194,9 @@ class Instructions:
     def op_bfe(self, parts, given):
         self.compute(parts, given, lambda a, b, c: f"extracted({a}, {b}, {c})", [parts[-1], "u32", "u32"])
 
+    def op_bfi(self, parts, given):
+        self.compute(parts, given, lambda a, b, c, d: f"inserted({a}, {b}, {c}, {d})", [parts[-1], parts[-1], "u32", "u32"])
+
     def op_prmt(self, parts, given):
         if parts != ["b32"]:
             raise Unknown("prmt")
