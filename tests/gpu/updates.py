@@ -15,6 +15,9 @@ FROM_DISK = "/update_weights_from_disk"
 
 async def update(session, here, there):
     """(checks, figures) of going to the weights `there`, and back to those `here`."""
+    if not await session.offers(FROM_DISK):
+        text = f"not offered: there is no {FROM_DISK}"
+        return [Check("weights updated in place", None, text)], {"offered": False}
     prompt = draw(session.shape, "updated", 200)
 
     async def ask(**fields):

@@ -256,12 +256,16 @@ class Pages(unittest.TestCase):
 
 
 class OtherWeights:
-    """A server that can change its weights; `stale` keeps the cache of the old ones, `lost` never goes back."""
+    """A server whose weights change; `stale` keeps the cache of the old ones, `lost` never goes back, `fixed` cannot."""
 
     shape = shapes.TINY_QWEN3
 
-    def __init__(self, stale=False, lost=False):
-        self.stale, self.lost, self.weights = stale, lost, "a"
+    def __init__(self, stale=False, lost=False, fixed=False):
+        self.stale, self.lost, self.fixed, self.weights = stale, lost, fixed, "a"
+
+    async def offers(self, path):
+        """Whether weights can be updated from disk."""
+        return path == updates.FROM_DISK and not self.fixed
 
     async def post(self, path, fields):
         """An update."""
@@ -277,9 +281,9 @@ class OtherWeights:
 class Updates(unittest.TestCase):
     bound = compare.Bound.of({"max": 0.1, "mean": 0.01})
 
-    def ok(self, session, paths=frozenset([updates.FROM_DISK])):
+    def ok(self, session):
         """What the check says."""
-        [check], _ = asyncio.run(updates.update(session, paths, "a", "b"))
+        [check], _ = asyncio.run(updates.update(session, "a", "b"))
         check.judge(self.bound)
         return check.ok
 
@@ -293,7 +297,7 @@ class Updates(unittest.TestCase):
         self.assertFalse(self.ok(OtherWeights(lost=True)))
 
     def test_what_is_not_offered_is_told(self):
-        self.assertIsNone(self.ok(OtherWeights(), paths=frozenset()))
+        self.assertIsNone(self.ok(OtherWeights(fixed=True)))
 
 
 class Flags(unittest.TestCase):
