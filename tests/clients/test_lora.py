@@ -458,5 +458,5 @@ def test_metrics_and_the_server_say_which_adapters_are_asked_for(served):
 def test_adapters_need_the_native_engine(tmp_path):
     script = tmp_path / "script"
     script.write_text('"a"\n')
-    with pytest.raises(AssertionError, match="--enable-lora needs --engine native"):
+    with pytest.raises(AssertionError, match="only the native engine serves adapters; leave --enable-lora out"):
         Server("--engine", "scripted", "--script", str(script), "--enable-lora", model=str(FIXTURE))
