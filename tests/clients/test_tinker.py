@@ -3,15 +3,13 @@
 import asyncio
 import json
 import struct
-import threading
 
 import numpy
 import pytest
 import tinker
 from tinker import types
-from tinker.resources import futures
 
-from conftest import Server, note
+from conftest import Server
 from control import Trained
 from control import prompt as drawn_prompt
 
@@ -350,37 +348,3 @@ def test_an_adapter_is_sampled_by_its_path_until_it_is_another_one(tmp_path):
     finally:
         service.close("success").result()
         trained.stop()
-
-
-@pytest.mark.parametrize("is_in_time", [True, False])
-def test_a_server_that_stops_gives_the_result_or_says_why_there_is_none(
-    monkeypatch, is_in_time
-):
-    retrieves, asked = futures.AsyncFuturesResource.retrieve, threading.Event()
-
-    async def retrieve(*arguments, **named):
-        asked.set()
-        return await retrieves(*arguments, **named)
-
-    monkeypatch.setattr(futures.AsyncFuturesResource, "retrieve", retrieve)
-    flags = [] if is_in_time else ["--shutdown-timeout", "1"]
-    server = Server("--engine", "native", "--tinker-api", *flags, gated=True)
-    service = tinker.ServiceClient(base_url=server.url, api_key=KEY)
-    sampling = service.create_sampling_client(base_model="smollm2").result()
-    server.gate.hold()
-    params = types.SamplingParams(max_tokens=5, seed=1, stop=[])
-    future = sampling.sample(of([5, 6, 7]), 1, params)
-    assert asked.wait(300)
-    server.poll("it is sampled", lambda: server.gauge("vllm:num_requests_running") == 1)
-    server.process.terminate()
-    said = "no new connections" if is_in_time else "ending them with what they have"
-    server.poll("it stops", lambda: said in server.logged())
-    server.gate.go_on()
-    try:
-        result = future.result(600)
-        assert is_in_time and len(result.sequences[0].tokens) == 5
-    except tinker.RequestFailedError as error:
-        assert not is_in_time and "the server is stopping" in str(error)
-    except tinker.APIConnectionError:
-        note("NOT TRIED: a client that waits while the server stops: it was not connected yet")
-    server.stop()
