@@ -7,16 +7,9 @@
 use super::{
     call_format::CallFormat,
     forcing::{Demand, Forcing, Grammar as Written},
-    invokes::{self, Callee, Invokes, Marks},
-    machine::Arguments,
-    one_by_one::Spelling,
-    schema::Signatures,
+    invokes::{self, Invokes, Marks},
 };
-use crate::{
-    json::Value,
-    parser::marker,
-    structured::{Format, Tag},
-};
+use crate::structured::Format;
 
 const CALLS: &str = "<dots_function_call>";
 const CALLS_END: &str = "</dots_function_call>";
@@ -34,27 +27,15 @@ pub(super) const DOTS: CallFormat = CallFormat {
 
 /// A line for each mark.
 fn grammar(demand: &Demand<'_>) -> Format {
-    let spelling = Spelling::new("<parameter name=\"", "\">", "</parameter>\n");
-    let begin = |name: &str| format!("<invoke name=\"{name}\">\n");
-    let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), "</invoke>\n"));
-    demand.section(&format!("{CALLS}\n"), tags, "", CALLS_END)
+    invokes::on_lines(demand, [CALLS, CALLS_END])
 }
 
 #[derive(Debug)]
 struct Dots;
 
 impl Invokes for Dots {
-    const MARKS: Marks = Marks {
-        section: Some([CALLS, CALLS_END]),
-        needs_section: true,
-        takes_json: true,
-        call: None,
-        invoke: ["<invoke name=\"", "<invoke name='", "<invoke name="],
-        invoke_end: "</invoke>",
-        parameter: "<parameter name=",
-        parameter_end: "</parameter>",
-        word: "parameter",
-    };
+    const MARKS: Marks = Marks { needs_section: true, takes_json: true, ..Marks::of_invokes([CALLS, CALLS_END]) };
+    const TRIMS_VALUES: bool = true;
     const TOKENS: &'static [&'static str] = &[
         CALLS,
         CALLS_END,
@@ -71,14 +52,6 @@ impl Invokes for Dots {
         "<think>",
         "</think>",
     ];
-
-    fn allows(name: &str, tools: &Signatures) -> bool {
-        tools.allow(name)
-    }
-
-    fn add(arguments: &mut Arguments, key: &str, text: &str, written: &str, _callee: &Callee<'_>) {
-        arguments.insert(key, Value::from(marker::trim(text)), written);
-    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar as Written},
+    machine::Callee,
     one_by_one::Spelling,
-    pairs::{self, Callee, Marks, Pairs},
+    pairs::{self, Marks, Pairs},
     schema::{self, Signatures},
 };
 use crate::{
@@ -79,10 +80,6 @@ impl Pairs for Glm45 {
         value: [VALUE, VALUE_END],
     };
     const TOKENS: &'static [&'static str] = TOKENS;
-
-    fn allows(name: &str, tools: &Signatures) -> bool {
-        tools.allow(name)
-    }
 }
 
 #[derive(Debug)]

@@ -8,11 +8,18 @@ use std::fmt;
 
 use super::{
     call_format::CallReader,
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
+    forcing::Demand,
+    machine::{self, Act, Arguments, Callee, Draft, Grammar, Reading, ToolCallState},
+    one_by_one::Spelling,
     parameters,
     schema::Signatures,
 };
-use crate::{chat::FunctionTool, json::Value, parser::marker};
+use crate::{
+    chat::FunctionTool,
+    json::Value,
+    parser::marker,
+    structured::{Format, Tag},
+};
 
 /// What ends a name.
 const NAME_END: [&str; 3] = ["\">", "'>", ">"];
@@ -52,6 +59,21 @@ enum Role {
 }
 
 impl Marks {
+    /// Tags called `invoke` and `parameter`, in these marks around all calls.
+    pub(super) const fn of_invokes(section: [&'static str; 2]) -> Self {
+        Self {
+            section: Some(section),
+            needs_section: false,
+            takes_json: false,
+            call: None,
+            invoke: ["<invoke name=\"", "<invoke name='", "<invoke name="],
+            invoke_end: "</invoke>",
+            parameter: "<parameter name=",
+            parameter_end: "</parameter>",
+            word: "parameter",
+        }
+    }
+
     fn role(&self, mark: &str) -> Option<Role> {
         let roles = [
             (self.section.map(|ends| ends[0]), Role::Section),
@@ -73,20 +95,27 @@ pub(super) trait Invokes: Send + fmt::Debug + 'static {
     const MARKS: Marks;
     /// All that may be special tokens.
     const TOKENS: &'static [&'static str];
+    /// Whether white space around a value is none of it.
+    const TRIMS_VALUES: bool = false;
 
-    /// Whether a function may be called so.
-    fn allows(name: &str, tools: &Signatures) -> bool;
+    /// Whether a function may be called so; by default those of the request may.
+    fn allows(name: &str, tools: &Signatures) -> bool {
+        tools.allow(name)
+    }
 
     /// Adds an argument, which stands as `written`.
     fn add(arguments: &mut Arguments, key: &str, text: &str, written: &str, _callee: &Callee<'_>) {
+        let text = if Self::TRIMS_VALUES { marker::trim(text) } else { text };
         arguments.insert(key, Value::from(text), written);
     }
 }
 
-/// The function that is called, and what is known of it.
-pub(super) struct Callee<'c> {
-    pub(super) name: &'c str,
-    pub(super) tools: &'c Signatures,
+/// Calls in the tags of [`Marks::of_invokes`], with a line for each mark and names in double quotes.
+pub(super) fn on_lines(demand: &Demand<'_>, [calls, calls_end]: [&str; 2]) -> Format {
+    let spelling = Spelling::new("<parameter name=\"", "\">", "</parameter>\n");
+    let begin = |name: &str| format!("<invoke name=\"{name}\">\n");
+    let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), "</invoke>\n"));
+    demand.section(&format!("{calls}\n"), tags, "", calls_end)
 }
 
 pub(super) fn reader<I: Invokes>(tools: &[FunctionTool]) -> Box<dyn CallReader> {

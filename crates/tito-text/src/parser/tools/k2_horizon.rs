@@ -9,8 +9,9 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar as Written},
+    machine::Callee,
     one_by_one::Spelling,
-    pairs::{self, Callee, Marks, Pairs},
+    pairs::{self, Marks, Pairs},
     schema::Signatures,
 };
 use crate::{

@@ -296,6 +296,12 @@ pub(super) fn unclosed(json: &str) -> &str {
     &json[..json.len() - closers]
 }
 
+/// The function that is called, and what is known of it.
+pub(super) struct Callee<'c> {
+    pub(super) name: &'c str,
+    pub(super) tools: &'c Signatures,
+}
+
 /// What a draft amounts to in the formats whose arguments are no JSON.
 ///
 /// A name may be missing where the arguments are the JSON of a whole call; vLLM looks for one there.

@@ -13,10 +13,10 @@
 use super::{
     call_format::CallFormat,
     forcing::{Demand, Forcing, Grammar as Written},
-    invokes::{self, Callee, Invokes, Marks},
-    machine::Arguments,
+    invokes::{self, Invokes, Marks},
+    machine::{Arguments, Callee},
     one_by_one::Spelling,
-    schema::{self, Signatures},
+    schema,
 };
 use crate::{
     json::Value,
@@ -74,10 +74,6 @@ impl Invokes for MiniCpm5 {
         "<think>",
         "</think>",
     ];
-
-    fn allows(name: &str, tools: &Signatures) -> bool {
-        tools.allow(name)
-    }
 
     fn add(arguments: &mut Arguments, key: &str, text: &str, written: &str, callee: &Callee<'_>) {
         let text = plain(text);

@@ -8,10 +8,8 @@ use super::{
     call_format::CallFormat,
     forcing::{Demand, Forcing, Grammar as Written},
     invokes::{self, Invokes, Marks},
-    one_by_one::Spelling,
-    schema::Signatures,
 };
-use crate::structured::{Format, Tag};
+use crate::structured::Format;
 
 const CALLS: &str = "<minimax:tool_call>";
 const CALLS_END: &str = "</minimax:tool_call>";
@@ -28,27 +26,14 @@ pub(super) const MINIMAX_M2: CallFormat = CallFormat {
 
 /// Names in double quotes, and a line for each mark.
 fn grammar(demand: &Demand<'_>) -> Format {
-    let spelling = Spelling::new("<parameter name=\"", "\">", "</parameter>\n");
-    let begin = |name: &str| format!("<invoke name=\"{name}\">\n");
-    let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), "</invoke>\n"));
-    demand.section(&format!("{CALLS}\n"), tags, "", CALLS_END)
+    invokes::on_lines(demand, [CALLS, CALLS_END])
 }
 
 #[derive(Debug)]
 struct MinimaxM2;
 
 impl Invokes for MinimaxM2 {
-    const MARKS: Marks = Marks {
-        section: Some([CALLS, CALLS_END]),
-        needs_section: false,
-        takes_json: false,
-        call: None,
-        invoke: ["<invoke name=\"", "<invoke name='", "<invoke name="],
-        invoke_end: "</invoke>",
-        parameter: "<parameter name=",
-        parameter_end: "</parameter>",
-        word: "parameter",
-    };
+    const MARKS: Marks = Marks::of_invokes([CALLS, CALLS_END]);
     const TOKENS: &'static [&'static str] = &[
         CALLS,
         CALLS_END,
@@ -65,10 +50,6 @@ impl Invokes for MinimaxM2 {
         "<think>",
         "</think>",
     ];
-
-    fn allows(name: &str, tools: &Signatures) -> bool {
-        tools.allow(name)
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::{
     call_format::CallReader,
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
+    machine::{self, Act, Arguments, Callee, Draft, Grammar, Reading, ToolCallState},
     schema::Signatures,
 };
 use crate::{chat::FunctionTool, json::Value, parser::marker};
@@ -68,19 +68,15 @@ pub(super) trait Pairs: Send + fmt::Debug + 'static {
     /// Whether `{"name", "arguments"}` may stand between the marks of a call instead.
     const TAKES_JSON: bool = false;
 
-    /// Whether a function may be called so.
-    fn allows(name: &str, tools: &Signatures) -> bool;
+    /// Whether a function may be called so; by default those of the request may.
+    fn allows(name: &str, tools: &Signatures) -> bool {
+        tools.allow(name)
+    }
 
     /// A value of which the model may have said the type.
     fn value(_call: &Callee<'_>, _key: &str, _kind: Option<&str>, text: &str) -> Value {
         Value::from(text)
     }
-}
-
-/// The function that is called, and what is known of it.
-pub(super) struct Callee<'c> {
-    pub(super) name: &'c str,
-    pub(super) tools: &'c Signatures,
 }
 
 pub(super) fn reader<P: Pairs>(tools: &[FunctionTool]) -> Box<dyn CallReader> {

@@ -10,17 +10,12 @@
 use super::{
     call_format::CallFormat,
     forcing::{Demand, Forcing, Grammar as Written},
-    invokes::{self, Callee, Invokes, Marks},
-    machine::Arguments,
+    invokes::{self, Invokes, Marks},
     one_by_one::Spelling,
     pairs::is_name,
     schema::Signatures,
 };
-use crate::{
-    json::Value,
-    parser::marker,
-    structured::{Format, Tag},
-};
+use crate::structured::{Format, Tag};
 
 const CALLS: &str = "<｜tool_calls_begin｜>";
 const CALLS_END: &str = "<｜tool_calls_end｜>";
@@ -62,6 +57,7 @@ impl Invokes for Step3 {
         parameter_end: "</steptml:parameter>",
         word: "steptml:parameter",
     };
+    const TRIMS_VALUES: bool = true;
     const TOKENS: &'static [&'static str] = &[
         CALLS,
         CALLS_END,
@@ -83,10 +79,6 @@ impl Invokes for Step3 {
 
     fn allows(name: &str, _tools: &Signatures) -> bool {
         is_name(name)
-    }
-
-    fn add(arguments: &mut Arguments, key: &str, text: &str, written: &str, _callee: &Callee<'_>) {
-        arguments.insert(key, Value::from(marker::trim(text)), written);
     }
 }
 
