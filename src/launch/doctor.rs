@@ -20,6 +20,7 @@ use super::{
     progress::Progress,
     settings::{Listener, Settings},
     text::TextSide,
+    weights,
 };
 use crate::{
     config::{DeviceArg, Dtype},
@@ -101,9 +102,7 @@ fn say_parsers(files: &ModelFiles, text: &TextSide) -> anyhow::Result<()> {
 
 /// Whether the weights of a model are here: those of a hub id may have to be fetched.
 fn is_fetched(name: &str, files: &ModelFiles) -> bool {
-    let is_weights = |path: &Path| path.extension().is_some_and(|extension| extension == "safetensors");
-    let mut entries = files.path().read_dir().into_iter().flatten().flatten();
-    Path::new(name).exists() || entries.any(|entry| is_weights(&entry.path()))
+    Path::new(name).exists() || weights::are_in(files.path())
 }
 
 async fn of_engine(load_plan: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()> {
@@ -127,6 +126,15 @@ async fn of_engine(load_plan: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<
     }
 }
 
+fn weights_text(bytes: Option<u64>, is_fetched: bool) -> String {
+    let Some(bytes) = bytes else {
+        return "those in FP8 or MXFP4 stay as they are; how large they are shows once serve has downloaded them"
+            .to_owned();
+    };
+    let absent = if is_fetched { "" } else { ", which serve has to download first" };
+    format!("{}{absent}", megabytes(bytes))
+}
+
 fn of_native(native: &NativeSettings, load_plan: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()> {
     let why = match (load_plan.settings.dtype, native.dtype) {
         (Dtype::Auto, NativeDtype::Bf16) => "the type of the weights",
@@ -135,9 +143,7 @@ fn of_native(native: &NativeSettings, load_plan: LoadPlan<'_>, is_fetched: bool)
         _ => "as --dtype says",
     };
     say("dtype", &format!("{}, {why}", native.dtype.name()))?;
-    let weights = native::weight_bytes(native)?;
-    let absent = if is_fetched { "" } else { ", which serve has to download first" };
-    say("weights", &format!("{}{absent}", megabytes(weights)))?;
+    say("weights", &weights_text(native::weight_bytes(native)?, is_fetched))?;
     let planned = without_panics(|| plan(native, is_fetched));
     let Plan { device, cached_tokens, state_bytes } =
         planned.map_err(|reason| anyhow::anyhow!("the model cannot be loaded: {reason}"))??;

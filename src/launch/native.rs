@@ -78,8 +78,10 @@ pub(super) async fn settings(
         kernels: asked_kernels,
         unusable_kernels,
     };
-    if device == Device::Cpu {
-        memory::check(weight_bytes(&settings)?, asked.kv_cache_memory)?;
+    if device == Device::Cpu
+        && let Some(bytes) = weight_bytes(&settings)?
+    {
+        memory::check(bytes, asked.kv_cache_memory)?;
     }
     Ok(settings)
 }
@@ -126,29 +128,30 @@ fn as_wanted(
     Ok(if is_kept { WeightsSource::Coded(path) } else { WeightsSource::Directory(path) })
 }
 
-/// What the weights take once they are loaded.
-pub(super) fn weight_bytes(settings: &NativeSettings) -> anyhow::Result<u64> {
-    let size = |path: &Path| {
-        let metadata = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
-        anyhow::Ok(metadata.len())
-    };
+/// What the weights take once they are loaded; `None` for weights in codes that are not here yet.
+pub(super) fn weight_bytes(settings: &NativeSettings) -> anyhow::Result<Option<u64>> {
     match &settings.source {
         WeightsSource::Gguf { path, keep_blocks: true } => {
-            Ok(GgufTensors::open(&GgufFile::open(path)?)?.bytes_in_blocks(each(settings.dtype)))
+            Ok(Some(GgufTensors::open(&GgufFile::open(path)?)?.bytes_in_blocks(each(settings.dtype))))
         }
-        WeightsSource::Coded(directory) => {
-            let entries = directory.read_dir().with_context(|| format!("cannot read {}", directory.display()))?;
-            let mut bytes = 0;
-            for entry in entries {
-                let path = entry?.path();
-                if path.extension().is_some_and(|extension| extension == "safetensors") {
-                    bytes += size(&path)?;
-                }
-            }
-            Ok(bytes)
+        WeightsSource::Coded(directory) if weights::are_in(directory) => coded_bytes(directory).map(Some),
+        WeightsSource::Coded(_) => Ok(None),
+        WeightsSource::Directory(_) | WeightsSource::Gguf { .. } => {
+            widened_bytes(&settings.config, settings.dtype).map(Some)
         }
-        WeightsSource::Directory(_) | WeightsSource::Gguf { .. } => widened_bytes(&settings.config, settings.dtype),
     }
+}
+
+/// What the files of weights of a directory take.
+fn coded_bytes(directory: &Path) -> anyhow::Result<u64> {
+    let mut bytes = 0;
+    for entry in directory.read_dir().with_context(|| format!("cannot read {}", directory.display()))? {
+        let path = entry?.path();
+        if weights::is_weights(&path) {
+            bytes += path.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
+        }
+    }
+    Ok(bytes)
 }
 
 /// What weights take in the type of the engine's matrices.

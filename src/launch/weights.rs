@@ -24,7 +24,19 @@ pub(super) fn keep_blocks(file: &GgufFile, wanted: GgufWeights) -> bool {
     }
 }
 
-/// Whether the weights of a directory stay in their codes; `widened` is how many bytes they would take otherwise.
+/// Whether there are weights in a directory: those of a hub id may have to be fetched.
+pub(super) fn are_in(directory: &Path) -> bool {
+    let mut entries = directory.read_dir().into_iter().flatten().flatten();
+    entries.any(|entry| is_weights(&entry.path()))
+}
+
+/// Whether a file has weights, by its name.
+pub(super) fn is_weights(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "safetensors")
+}
+
+/// Whether the weights of a directory stay in their codes; `widened` is how many bytes they would take otherwise. Of weights
+/// that are not here yet, config.json says whether they may.
 pub(super) fn keep_codes(
     directory: &Path,
     config: &Map<String, Value>,
@@ -32,8 +44,9 @@ pub(super) fn keep_codes(
     wanted: QuantizedWeights,
 ) -> anyhow::Result<bool> {
     let has_codes = || {
-        native::has_codes(directory, config)
-            .with_context(|| format!("the weights of {} cannot be read", directory.display()))
+        let has_codes =
+            if are_in(directory) { native::has_codes(directory, config) } else { native::may_have_codes(config) };
+        has_codes.with_context(|| format!("the weights of {} cannot be read", directory.display()))
     };
     match wanted {
         QuantizedWeights::Widened => Ok(false),

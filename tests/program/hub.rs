@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, mpsc},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     doctor::{error, line, whole_model},
@@ -220,4 +220,23 @@ fn doctor_says_of_a_model_that_is_not_fetched_what_serve_would_download() {
     assert_eq!(error(&refused), said);
     let mut offline = hub.tito(&[&["doctor", MODEL], &LOCAL[..]].concat());
     assert_eq!(error(&run_command(offline.env("HF_HUB_OFFLINE", "1"))), said);
+}
+
+#[test]
+fn doctor_cannot_know_the_size_of_codes_that_are_not_fetched() {
+    let model = whole_model();
+    let config_path = model.path().join("config.json");
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(&config_path).unwrap()).unwrap();
+    config["quantization_config"] = json!({"quant_method": "fp8", "weight_block_size": [128, 128]});
+    fs::write(&config_path, config.to_string()).unwrap();
+    let hub = Hub::new(model);
+    let examined = |kept: &str| {
+        let flags = ["doctor", MODEL, "--kv-cache-memory", "1M", "--quantized-weights", kept];
+        run_command(&mut hub.tito(&[&flags[..], &LOCAL[..]].concat()))
+    };
+    let run = examined("kept");
+    assert_eq!(run.code, Some(0), "{} {}", run.out, run.err);
+    let said = "those in FP8 or MXFP4 stay as they are; how large they are shows once serve has downloaded them";
+    assert_eq!(line(&run, "weights"), said);
+    assert_eq!(line(&examined("widened"), "weights"), "1 MB, which serve has to download first");
 }

@@ -145,6 +145,11 @@ pub fn has_codes(directory: &Path, config: &Map<String, Value>) -> Result<bool, 
     Ok(weights::holds_codes(directory, config)?)
 }
 
+/// Whether a model with this config.json may have such weights, where they are not here to be looked at.
+pub fn may_have_codes(config: &Map<String, Value>) -> Result<bool, LoadError> {
+    Ok(weights::may_hold_codes(config)?)
+}
+
 /// The modules of an adapter, by the names of the tensors that they change in a model with this config.json; the error is one
 /// line.
 pub fn adapted_tensors<'a>(

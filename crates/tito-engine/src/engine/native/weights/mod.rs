@@ -23,7 +23,7 @@ pub(crate) use self::{
     coded::{Code, CodedRows, Codes, SomeRows},
     gguf::GgufWeights,
     given::GivenTensors,
-    quantized::{Quantization, holds_codes, open_any, open_coded, open_directory},
+    quantized::{Quantization, holds_codes, may_hold_codes, open_any, open_coded, open_directory},
     rounded::Rounded,
     safetensors::SafetensorsFiles,
     shapes::Shapes,

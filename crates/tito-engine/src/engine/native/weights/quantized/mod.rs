@@ -161,6 +161,14 @@ pub(crate) fn holds_codes(directory: &Path, config: &Map<String, Value>) -> Resu
     Ok(false)
 }
 
+/// Whether a model with this config.json may have such tensors, as far as that shows without its weights. What the config
+/// says that cannot be honoured is the error.
+pub(crate) fn may_hold_codes(config: &Map<String, Value>) -> Result<bool, WeightsError> {
+    let quantization = Quantization::read(config).map_err(WeightsError::Quantization)?;
+    // These two have integers only.
+    Ok(quantization.is_some_and(|described| !matches!(described.method.as_str(), "gptq" | "awq")))
+}
+
 /// Weights that somebody brings to a model that is loaded, see [`SafetensorsFiles::open_any`]: widened, where a config.json
 /// beside them says that they are quantised.
 pub(crate) fn open_any(path: &Path) -> Result<Box<dyn Weights>, WeightsError> {
