@@ -115,7 +115,13 @@ fn needed<'a>(block: &'a Value, place: &str, key: &str) -> Result<&'a str, ApiEr
 }
 
 fn unserved(place: &str, kind: &str, role: &str) -> ApiError {
-    let message = format!("a block of type {kind:?} is not served here, in a message of the role {role:?}");
+    let advice = match kind {
+        "tool_reference" | "tool_addition" | "tool_removal" => {
+            "; have the client show all its tools in `tools` from the start (Claude Code: ENABLE_TOOL_SEARCH=false)"
+        }
+        _ => "",
+    };
+    let message = format!("a block of type {kind:?} is not served here, in a message of the role {role:?}{advice}");
     invalid(place.to_owned(), message)
 }
 
