@@ -137,8 +137,10 @@ fn calls_as_models_write_them_give_what_vllm_gives() {
     let Compared { texts, kept_more, wrong } =
         compared(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/parser/more_tools.jsonl"));
     assert!(wrong.is_empty(), "{} of {texts}:\n{}", wrong.len(), wrong.join("\n"));
-    // vLLM loses the text in front of calls of `olmo3` and `phi4_mini_json`, and some of the white space of others. It
-    // spells whole numbers with a fraction or an exponent, where here they are integers, and `step3` leaves objects text.
+    // By kind, as docs/vllm-compatibility.md lists them: vLLM loses the text in front of calls of `olmo3`, `phi4_mini_json`
+    // and `minicpm5`, and calls of the second that have a list; here white space before and between calls of `ernie45` and
+    // `granite4` is none of the content; `1e+21` of `hy_v3`, `hy_v4` and `poolside_v1` is an integer; `step3` of vLLM leaves
+    // lists, objects and choices text. White space between calls of `poolside_v1` is content here.
     assert!(kept_more * 5 < texts, "{kept_more} of {texts} are read otherwise than by vLLM");
 }
 
@@ -283,7 +285,7 @@ fn call() -> impl Strategy<Value = &'static str> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_pieces_of_a_text_give_what_the_whole_gives(
