@@ -17,7 +17,7 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/areal_continue_generation", posted(resume)),
         ("/areal_update_weights", posted(update_weights)),
         ("/areal_set_update_weight_meta", posted(weights::not_from_memory)),
-        ("/areal_update_weights_xccl", posted(weights::not_from_memory)),
+        ("/areal_update_weights_xccl", posted(weights::part_not_from_memory)),
         ("/areal_init_weights_update_group", posted(weights::not_from_memory)),
     ]
 }

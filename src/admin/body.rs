@@ -65,6 +65,33 @@ impl<S: Sync> FromRequest<S> for RequiredFields {
     }
 }
 
+/// Refuses fields that a call does not have: nobody would see that they are without effect.
+pub(super) fn only(fields: &Map<String, Value>, known: &[&str]) -> Result<(), AdminError> {
+    let Some((name, _)) = fields.iter().find(|(name, value)| !value.is_null() && !known.contains(&name.as_str()))
+    else {
+        return Ok(());
+    };
+    check_label("body", Some(name))?;
+    let message = format!("this call has no field `{name}`; it has {}", known.join(", "));
+    Err(AdminError::field(&format!("body.{name}"), message))
+}
+
+/// Refuses fields that ask for something that is not done here: all but null, false, 0 and what is empty.
+pub(super) fn without(fields: &Map<String, Value>, unserved: &[(&str, &str)]) -> Result<(), AdminError> {
+    let asks = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Bool(true) => true,
+    };
+    match unserved.iter().find(|(name, _)| fields.get(*name).is_some_and(asks)) {
+        None => Ok(()),
+        Some((name, why)) => Err(AdminError::field(&format!("body.{name}"), format!("`{name}` is not served: {why}"))),
+    }
+}
+
 /// Returns a field that is text; `None` where it is not there or null.
 pub(super) fn text_of(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, AdminError> {
     match fields.get(name) {

@@ -28,6 +28,7 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/v1/load_lora_adapter", posted(load)),
         ("/v1/unload_lora_adapter", posted(unload)),
         ("/load_lora_adapter", posted(load_for_prime_rl)),
+        ("/load_lora_adapter_from_tensors", posted(super::lora_tensors::load_from_tensors)),
         ("/unload_lora_adapter", posted(unload)),
         ("/skyrl/v1/load_lora_adapter", posted(load_in_place)),
     ]

@@ -9,6 +9,7 @@ mod body;
 mod error;
 mod info;
 mod lora;
+mod lora_tensors;
 mod meters;
 mod pausing;
 mod query;

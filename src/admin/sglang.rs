@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{Fields, RequiredFields, check_label, required_text, tags_of, text_of, truth_of},
-    error, info, json as answer, posted, sleeping, weights,
+    body::{Fields, RequiredFields, check_label, only, required_text, tags_of, text_of, truth_of, without},
+    error, info, json as answer, posted,
+    sglang_updates::check_selector,
+    sleeping, weights,
 };
 use crate::control::{Newcomers, PauseMode, SleepTag};
 
@@ -19,8 +21,8 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/pause_generation", posted(pause)),
         ("/continue_generation", posted(resume)),
         ("/abort_request", posted(abort)),
-        ("/update_weights_from_tensor", posted(weights::not_from_memory)),
-        ("/update_weights_from_distributed", posted(weights::not_from_memory)),
+        ("/update_weights_from_tensor", posted(weights::part_not_from_memory)),
+        ("/update_weights_from_distributed", posted(weights::part_not_from_memory)),
         ("/init_weights_update_group", posted(weights::not_from_memory)),
         ("/get_weight_version", get(get_weight_version)),
         ("/open_session", get(open_session).post(open_session)),
@@ -39,6 +41,7 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
 
 /// `POST /pause_generation`. Requests that come wait, in every mode. `retract` gives back what the others hold.
 async fn pause(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    only(&fields, &["mode"])?;
     let mode = text_of(&fields, "mode")?.unwrap_or_else(|| "abort".to_owned());
     let (mode, retract) = match mode.as_str() {
         "abort" => (PauseMode::Abort, false),
@@ -62,6 +65,9 @@ async fn resume(State(admin): State<Shared>) -> Answered {
 
 /// `POST /abort_request`.
 async fn abort(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    only(&fields, &["rid", "abort_all", "abort_message", "finished_reason"])?;
+    let why = "an aborted request ends with `finish_reason` \"abort\", and no other";
+    without(&fields, &[("abort_message", why), ("finished_reason", why)])?;
     let id = text_of(&fields, "rid")?.filter(|id| !id.is_empty());
     match (truth_of(&fields, "abort_all", false)?, id) {
         (true, _) => admin.control.abort(None),
@@ -93,6 +99,10 @@ async fn weights_checker(State(admin): State<Shared>, RequiredFields(fields): Re
             "of /weights_checker only the action `checksum` is served; see /weight_checker",
         ));
     }
+    only(&fields, &["action", "allow_quant_error", "skip_tensor_list", "selector"])?;
+    let all = "the checksums are those of all tensors";
+    without(&fields, &[("skip_tensor_list", all)])?;
+    check_selector(&fields)?;
     let (checksums, _) = weights::checksums(&admin).await?;
     Ok(answer(json!({ "success": true, "message": "Success.", "ranks": [checksums] })))
 }
@@ -100,6 +110,7 @@ async fn weights_checker(State(admin): State<Shared>, RequiredFields(fields): Re
 /// `POST /release_memory_occupation`: the memory that `tags` name, and no other. Where none is named, weights stay, as in an
 /// SGLang without a memory saver, which is what `/server_info` tells.
 async fn release(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    only(&fields, &["tags"])?;
     let parts = tags_of(&fields)?.unwrap_or_else(|| vec![SleepTag::KvCache]);
     admin.call(|control| async move { control.give_back(&parts).await }).await?;
     Ok(answer(Value::Null))
@@ -107,6 +118,7 @@ async fn release(State(admin): State<Shared>, Fields(fields): Fields) -> Answere
 
 /// `POST /resume_memory_occupation`. Requests are served again once all that was released is resumed.
 async fn restore(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    only(&fields, &["tags"])?;
     let wanted = tags_of(&fields)?;
     sleeping::wake(&admin, wanted).await?;
     Ok(answer(Value::Null))

@@ -9,11 +9,12 @@ use serde_json::{Map, Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{Fields, RequiredFields, check_label, label_of, required_text, text_of, truth_of},
+    body::{Fields, RequiredFields, check_label, label_of, only, required_text, text_of, truth_of, without},
     error::failed,
     json as answer,
     meters::Operation,
     posted,
+    weights::or_end_update,
 };
 use crate::control::{TensorRows, Update, Updated};
 
@@ -48,21 +49,28 @@ fn outcome<T>(outcome: Result<T, AdminError>) -> Response {
 
 /// `POST /begin_weight_update`: an update in parts. Nothing is sampled until it ends.
 async fn begin(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
-    match text_of(&fields, "selector")?.as_deref() {
-        None | Some("all" | "target") => {}
-        Some("draft") => return Err(AdminError::field("body.selector", "there is no draft model here")),
-        Some(other) => {
-            let message = format!("invalid selector '{other}'; expected 'target', 'draft', or 'all'");
-            return Err(AdminError::field("body.selector", message));
-        }
-    }
+    only(&fields, &["selector"])?;
+    check_selector(&fields)?;
     let operation = Operation::Update("start_weight_update");
     let begun = admin.timed(operation, |control| async move { control.start_update().await }).await;
     Ok(outcome(begun))
 }
 
+/// Refuses the weights of a draft model.
+pub(super) fn check_selector(fields: &Map<String, Value>) -> Result<(), AdminError> {
+    match text_of(fields, "selector")?.as_deref() {
+        None | Some("all" | "target") => Ok(()),
+        Some("draft") => Err(AdminError::field("body.selector", "there is no draft model here")),
+        Some(other) => {
+            let message = format!("invalid selector '{other}'; expected 'target', 'draft', or 'all'");
+            Err(AdminError::field("body.selector", message))
+        }
+    }
+}
+
 /// `POST /end_weight_update`.
 async fn end(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    only(&fields, &["weight_version"])?;
     let label = label_of(&fields, "weight_version")?;
     let operation = Operation::Update("finish_weight_update");
     let ended =
@@ -84,11 +92,52 @@ fn check_load_format(fields: &Map<String, Value>) -> Result<(), AdminError> {
     }
 }
 
+/// The fields of an update from a directory. Nothing here depends on those about torch, graphs of a GPU, and whether SGLang's
+/// scheduler waits.
+const FROM_DISK: [&str; 12] = [
+    "model_path",
+    "load_format",
+    "abort_all_requests",
+    "weight_version",
+    "keep_pause",
+    "flush_cache",
+    "token_step",
+    "manifest",
+    "selector",
+    "is_async",
+    "torch_empty_cache",
+    "recapture_cuda_graph",
+];
+/// What an update does that was told to keep the cache.
+const FORGOTTEN: &str = " The prefix cache is empty all the same: what other weights computed serves no request here.";
+
+/// Returns the directory of an update, and refuses what an update cannot do.
+fn disk_path(admin: &Shared, fields: &Map<String, Value>) -> Result<String, AdminError> {
+    only(fields, &FROM_DISK)?;
+    check_load_format(fields)?;
+    check_selector(fields)?;
+    without(
+        fields,
+        &[
+            ("token_step", "call the weights of a step something by `weight_version`"),
+            ("manifest", "safetensors name their tensors themselves"),
+        ],
+    )?;
+    truth_of(fields, "flush_cache", true)?;
+    truth_of(fields, "abort_all_requests", false)?;
+    label_of(fields, "weight_version")?;
+    if truth_of(fields, "keep_pause", false)? && !admin.control.status().paused {
+        let message = "`keep_pause` keeps a pause, and the server is not paused: POST /pause_generation first";
+        return Err(AdminError::field("body.keep_pause", message));
+    }
+    required_text(fields, "model_path")
+}
+
 /// `POST /update_weights_from_disk`: an update of its own, or between a begin and an end a part of that one.
 async fn update_from_disk(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
-    let path = required_text(&fields, "model_path")?;
-    check_load_format(&fields)?;
+    let path = or_end_update(&admin, disk_path(&admin, &fields)).await?;
     let label = label_of(&fields, "weight_version")?;
+    let keeps_cache = !truth_of(&fields, "flush_cache", true)?;
     if truth_of(&fields, "abort_all_requests", false)? {
         admin.control.abort(None);
     }
@@ -101,7 +150,10 @@ async fn update_from_disk(State(admin): State<Shared>, RequiredFields(fields): R
         told
     };
     match written {
-        Ok(updated) => Ok(answer(told(true, success(updated.as_ref(), label)))),
+        Ok(updated) => {
+            let forgotten = if keeps_cache { FORGOTTEN } else { "" };
+            Ok(answer(told(true, success(updated.as_ref(), label) + forgotten)))
+        }
         Err(error) => {
             let text = format!("Failed to update weights: {}.\nRolling back to original weights.", error.message());
             Ok(failed(&error, told(false, text)))

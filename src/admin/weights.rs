@@ -50,7 +50,21 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     ]
 }
 
-/// Answers a call by which weights would come from memory to memory.
+/// Answers a part of an update by which weights would come from memory to memory. It ends the update: an end of it would
+/// name weights that are not all there.
+pub(super) async fn part_not_from_memory(State(admin): State<Shared>) -> Answered {
+    or_end_update(&admin, Err(AdminError::not_here(NOT_FROM_MEMORY))).await
+}
+
+/// Ends the update that was begun where a part of it is refused, with the old weights put back.
+pub(super) async fn or_end_update<T>(admin: &Shared, outcome: Result<T, AdminError>) -> Result<T, AdminError> {
+    if outcome.is_err() {
+        admin.call(|control| async move { control.cancel_part_update().await }).await?;
+    }
+    outcome
+}
+
+/// Answers a call that would have weights come from memory to memory.
 pub(super) async fn not_from_memory() -> AdminError {
     AdminError::not_here(NOT_FROM_MEMORY)
 }
@@ -108,7 +122,8 @@ async fn update(State(admin): State<Shared>, query: Parameters, request: Request
     }
     let RequiredFields(fields) = RequiredFields::from_request(request, &()).await?;
     if fields.contains_key("update_info") {
-        return update_part(admin, &fields).await;
+        let parts = or_end_update(&admin, parts(&fields)).await?;
+        return update_part(admin, parts).await;
     }
     match fields.get("weight_dir") {
         Some(Value::String(path)) => {
@@ -180,7 +195,15 @@ fn update_answer(updated: &Updated) -> Value {
     })
 }
 
-async fn update_part(admin: Shared, fields: &Map<String, Value>) -> Answered {
+/// The weights of a part of an update.
+enum Part {
+    /// The deltas in a directory that lead to a version.
+    Version(PathBuf, u64),
+    /// Files and directories.
+    Paths(Vec<PathBuf>),
+}
+
+fn parts(fields: &Map<String, Value>) -> Result<Part, AdminError> {
     let parts: Vec<&Map<String, Value>> = match &fields["update_info"] {
         Value::Object(part) => vec![part],
         Value::Array(parts) if parts.iter().all(Value::is_object) => {
@@ -193,16 +216,20 @@ async fn update_part(admin: Shared, fields: &Map<String, Value>) -> Answered {
     if let [part] = &parts[..]
         && let Some((directory, version)) = published(part)?
     {
-        admin
-            .timed(Operation::Update("update_weights"), |control| async move {
-                control.write_version(directory, version).await
-            })
-            .await?;
-        return Ok(answer(json!({ "message": "Weights updated" })));
+        return Ok(Part::Version(directory, version));
     }
     let paths: Option<Vec<PathBuf>> = parts.into_iter().map(|part| path_in(part).map(PathBuf::from)).collect();
-    let Some(paths) = paths else { return Err(AdminError::not_here(NOT_FROM_MEMORY)) };
-    admin.timed(Operation::Update("update_weights"), |control| async move { control.write_paths(paths).await }).await?;
+    paths.map(Part::Paths).ok_or_else(|| AdminError::not_here(NOT_FROM_MEMORY))
+}
+
+async fn update_part(admin: Shared, part: Part) -> Answered {
+    let write = |control: std::sync::Arc<crate::control::Control>| async move {
+        match part {
+            Part::Version(directory, version) => control.write_version(directory, version).await,
+            Part::Paths(paths) => control.write_paths(paths).await,
+        }
+    };
+    admin.timed(Operation::Update("update_weights"), write).await?;
     Ok(answer(json!({ "message": "Weights updated" })))
 }
 

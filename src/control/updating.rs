@@ -409,6 +409,16 @@ impl Control {
         Ok(engine.cancel_update().await?)
     }
 
+    /// Puts the old weights back where an update in phases is active, of which a part was refused before it came here.
+    ///
+    /// # Errors
+    ///
+    /// If they were not kept.
+    pub async fn cancel_part_update(&self) -> Result<(), ControlError> {
+        // An engine without weights has no update either, and what was refused says so.
+        if self.engine.control().is_none() { Ok(()) } else { self.cancel_update(None).await }
+    }
+
     /// Calls the weights something else from the next token on.
     ///
     /// # Errors

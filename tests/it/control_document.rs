@@ -42,6 +42,7 @@ const LEFT_OUT: [(&str, &[&str]); 7] = [
         "adapters, whose calls answer with text: docs/adapters.md",
         &[
             "/load_lora_adapter",
+            "/load_lora_adapter_from_tensors",
             "/skyrl/v1/load_lora_adapter",
             "/unload_lora_adapter",
             "/v1/load_lora_adapter",

@@ -147,6 +147,89 @@ async fn an_update_that_brings_nothing_or_fails_leaves_the_old_weights() {
     assert_eq!(looked(&server, "/health_generate").await.0, 200);
 }
 
+/// slime sends its weights from memory to memory, which is refused: what it wrote before must not count as the whole update.
+#[tokio::test]
+async fn a_refused_part_ends_the_update_and_the_next_one_can_be_begun() {
+    let server = Server::new();
+    let checksums = async || done(&server, "/weight_checker", json!({ "action": "checksum" })).await;
+    let before = checksums().await;
+    let parts = [
+        ("/update_weights_from_tensor", json!({ "serialized_named_tensors": ["gASV"] }), 501),
+        ("/update_weights_from_distributed", json!({ "names": ["a"] }), 501),
+        ("/areal_update_weights_xccl", json!({}), 501),
+        ("/update_weights", json!({ "update_info": { "names": ["a"] } }), 501),
+        ("/update_weights", json!({ "update_info": 1 }), 400),
+        ("/update_weights_from_disk", json!({ "model_path": model(), "load_format": "dummy" }), 400),
+        ("/update_weights_from_disk", json!({}), 400),
+    ];
+    for (path, body, refused) in parts {
+        done(&server, "/begin_weight_update", json!({})).await;
+        done(&server, "/update_weights_from_disk", json!({ "model_path": model(), "weight_version": "7" })).await;
+        assert_eq!(posted(&server, path, &body).await.0, refused, "{path} {body}");
+        let (status, said) = posted(&server, "/end_weight_update", &json!({})).await;
+        assert_eq!((status.as_u16(), &said["success"]), (400, &json!(false)), "{path}: {said}");
+        assert_eq!(looked(&server, "/health_generate").await.0, 200, "{path}");
+    }
+    assert_eq!(checksums().await, before);
+    assert_eq!(looked(&server, "/get_weight_version").await.1["weight_version"], "default");
+}
+
+#[tokio::test]
+async fn what_an_update_does_not_do_is_refused_or_said() {
+    let server = Server::new();
+    let asked = |more: Value| {
+        let mut body = json!({ "model_path": model() });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let told = done(&server, "/update_weights_from_disk", asked(json!({ "flush_cache": false }))).await;
+    assert!(told["message"].as_str().unwrap().contains("The prefix cache is empty all the same"), "{told}");
+    let told =
+        done(&server, "/update_weights_from_disk", asked(json!({ "flush_cache": true, "is_async": true }))).await;
+    assert!(!told["message"].as_str().unwrap().contains("prefix cache"), "{told}");
+    for (name, value) in [
+        ("keep_pause", json!(true)),
+        ("token_step", json!(3)),
+        ("manifest", json!({ "a": {} })),
+        ("selector", json!("draft")),
+        ("weigth_version", json!("9")),
+    ] {
+        let body = asked(json!({ name: value, "weight_version": "9" }));
+        let (status, said) = posted(&server, "/update_weights_from_disk", &body).await;
+        assert_eq!((status.as_u16(), &said["error"]["param"]), (400, &json!(format!("body.{name}"))), "{said}");
+    }
+    assert_ne!(looked(&server, "/get_weight_version").await.1["weight_version"], "9");
+    done(&server, "/pause_generation", json!({ "mode": "in_place" })).await;
+    done(&server, "/update_weights_from_disk", asked(json!({ "keep_pause": true }))).await;
+    assert_eq!(looked(&server, "/is_paused").await.1["is_paused"], true);
+    done(&server, "/continue_generation", json!({ "torch_empty_cache": true })).await;
+    for (path, body) in [
+        ("/pause_generation", json!({ "modus": "abort" })),
+        ("/abort_request", json!({ "abort_all": true, "abort_message": "enough" })),
+        ("/weights_checker", json!({ "action": "checksum", "skip_tensor_list": ["norm"] })),
+        ("/release_memory_occupation", json!({ "tag": ["weights"] })),
+        ("/resume_memory_occupation", json!({ "tag": ["weights"] })),
+        ("/end_weight_update", json!({ "version": "7" })),
+    ] {
+        let (status, said) = posted(&server, path, &body).await;
+        assert_eq!(status, 400, "{path} {body}: {said}");
+        let param = said["error"]["param"].as_str().unwrap().trim_start_matches("body.");
+        assert!(body.get(param).is_some(), "{path}: {said}");
+    }
+    assert!(!is_asleep(&server).await);
+}
+
+#[tokio::test]
+async fn pickled_adapters_are_refused_with_what_to_send_instead() {
+    let server = Server::new();
+    let body = json!({ "lora_name": "a", "config_dict": { "r": 8 }, "serialized_named_tensors": ["gASV"] });
+    let (status, said) = posted(&server, "/load_lora_adapter_from_tensors", &body).await;
+    assert_eq!(status, 501, "{said}");
+    assert!(said["error"]["message"].as_str().unwrap().contains("/v1/load_lora_adapter?lora_name=NAME"), "{said}");
+    let (status, said) = posted(&server, "/load_lora_adapter_from_tensors", &json!({})).await;
+    assert_eq!((status.as_u16(), &said["error"]["param"]), (400, &json!("body.lora_name")), "{said}");
+}
+
 /// All numbers of lists of lists, in their order.
 fn flat(value: &Value) -> Vec<f32> {
     match value {

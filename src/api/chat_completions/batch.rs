@@ -78,6 +78,9 @@ async fn create_batch_chat_completion(
         if delivery != AnswerDelivery::Json {
             return Err(refuse("stream", "streaming"));
         }
+        if shown.routed_experts {
+            return Err(refuse("return_routed_experts", "`return_routed_experts`"));
+        }
         turn.delivery = Delivery::Together(count);
         turn.names.push(format!("{id}_{index}").into());
         let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::shown::ShownInChat;
 use crate::{
     api::{
-        Api, answer_id,
+        Api, MOST_OF_AN_ID, answer_id,
         fields::{
             conversation::{CarrierFields, Conversation},
             delivery::{AnswerDelivery, delivery},
@@ -42,10 +42,12 @@ pub(in crate::api) struct ChatTurn {
 
 impl ChatTurn {
     pub(in crate::api) async fn new(
-        request: ChatCompletionRequest,
+        mut request: ChatCompletionRequest,
         caller: &Caller,
         api: &Api,
     ) -> Result<Self, ApiError> {
+        request.sglang.read_into(&mut request.sampling)?;
+        request.sglang.check_reasoning(api.turns.policies.tools.reasoning.is_some())?;
         let adapter = api.models.find(request.model.as_deref()).await?;
         let policies = &api.turns.policies;
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref())?;
@@ -54,6 +56,7 @@ impl ChatTurn {
         if delivery != AnswerDelivery::Json {
             refuse_in_stream("return_meta_info", request.return_meta_info)?;
             refuse_in_stream("return_prompt_token_ids", request.return_prompt_token_ids)?;
+            refuse_in_stream("return_routed_experts", request.sglang.return_routed_experts)?;
         }
         let tools = tools(&request).resolve(policies.tools)?;
         let (logprobs, top_logprobs) = logprobs(&request)?;
@@ -73,21 +76,24 @@ impl ChatTurn {
             let vocab_size = api.turns.tokenizer().vocab_size();
             report_prompt(&mut sampling, Some(&like_answer), &policies.sampling, vocab_size)?;
         }
+        let names = names(&id, request.sglang.rid.take())?;
         let stream_interval = request.sampling.stream_interval(policies.requests.stream_interval)?;
         let mut notices = ToolNotices::default();
         tools.unforced.into_iter().for_each(|what| notices.leave_unforced(what));
         let prompt = prompt(request, max_tokens, &sampling, caller, api)?;
         sampling.read(policies.tools.output_format(tools.format, &prompt.prompt));
-        let turn = Turn {
-            prompt,
-            sampling,
-            client: caller.client,
-            names: vec![id.as_str().into()],
-            delivery: delivery.into(),
-            form: TextForm::Whole,
-        };
+        let turn =
+            Turn { prompt, sampling, client: caller.client, names, delivery: delivery.into(), form: TextForm::Whole };
         Ok(Self { id, turn, shown, stream_interval, delivery, notices })
     }
+}
+
+/// Returns what the request is called, to abort it by: its id, and what the client calls it in SGLang's words.
+fn names(id: &str, rid: Option<String>) -> Result<Vec<Arc<str>>, ApiError> {
+    if rid.as_ref().is_some_and(|rid| rid.len() > MOST_OF_AN_ID) {
+        return Err(ApiError::invalid("rid", format!("`rid` is longer than {MOST_OF_AN_ID} bytes")));
+    }
+    Ok([id.into()].into_iter().chain(rid.map(Into::into)).collect())
 }
 
 /// Refuses a field for which a stream has no place, as in SGLang.
@@ -98,13 +104,19 @@ fn refuse_in_stream(field: &'static str, asked: Option<bool>) -> Result<(), ApiE
     }
 }
 
-/// Refuses `return_meta_info` where a chat is put into ids, or ids into its answer, and nothing is sampled.
+/// Refuses what is about sampled tokens where a chat is put into ids, or ids into its answer, and nothing is sampled.
 pub(in crate::api) fn refuse_meta_info(request: &ChatCompletionRequest) -> Result<(), ApiError> {
-    if request.return_meta_info != Some(true) {
-        return Ok(());
+    let asked = [
+        ("return_meta_info", request.return_meta_info),
+        ("return_routed_experts", request.sglang.return_routed_experts),
+    ];
+    match asked.into_iter().find(|(_, asked)| *asked == Some(true)) {
+        None => Ok(()),
+        Some((field, _)) => {
+            let message = format!("`{field}` is about what is sampled, and this call samples nothing");
+            Err(ApiError::invalid(field, message))
+        }
     }
-    let message = "`return_meta_info` is about what is sampled, and this call samples nothing";
-    Err(ApiError::invalid("return_meta_info", message))
 }
 
 fn tools(request: &ChatCompletionRequest) -> ToolFields<'_> {

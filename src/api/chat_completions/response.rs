@@ -157,6 +157,7 @@ impl ChatEnvelope {
             DetailedUsage::new(self.usage(sampled), self.details(prompt)).detailed(self.completion_details(thought));
         let scored = prompt.filter(|_| self.prompt_logprobs);
         let prompt_logprobs = scored.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?;
+        let sglext = self.shown.sglext(&self.api, &completions);
         let choices = completions.into_iter().enumerate().map(|(index, completion)| self.choice(index, completion));
         Ok(ChatCompletion {
             id: self.id.clone(),
@@ -174,6 +175,7 @@ impl ChatEnvelope {
             ec_transfer_params: None,
             metrics: None,
             token_continuity: self.token_continuity.clone(),
+            sglext,
         })
     }
 

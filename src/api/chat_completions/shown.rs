@@ -4,8 +4,12 @@ use std::time::Instant;
 
 use crate::{
     api::{Api, fields::tools::ToolChoice},
+    generation::Completion,
     prompt::message_text,
-    wire::{chat_completions::types::ChatCompletionRequest, error::ApiError},
+    wire::{
+        chat_completions::types::{ChatCompletionRequest, SglangExtension},
+        error::ApiError,
+    },
 };
 
 /// The choices of a request about what its answer shows.
@@ -25,6 +29,8 @@ pub(in crate::api) struct ShownInChat {
     pub(super) prompt_token_ids: bool,
     /// When the request came, where each choice shows what SGLang says of it.
     pub(super) meta_info: Option<Instant>,
+    /// Whether the answer shows experts where SGLang does.
+    pub(super) routed_experts: bool,
 }
 
 impl ShownInChat {
@@ -39,6 +45,7 @@ impl ShownInChat {
             reasoning: true,
             prompt_token_ids: false,
             meta_info: None,
+            routed_experts: false,
         }
     }
 
@@ -77,6 +84,13 @@ impl ShownInChat {
             reasoning,
             prompt_token_ids: request.return_prompt_token_ids.unwrap_or(false),
             meta_info: request.return_meta_info.unwrap_or(false).then(Instant::now),
+            routed_experts: request.sglang.wants_experts(api.turns.policies.requests.return_routed_experts)?,
         })
+    }
+
+    /// What SGLang has beside the choices of an answer.
+    pub(super) fn sglext(&self, api: &Api, completions: &[Completion]) -> Option<SglangExtension> {
+        let completion = completions.first().filter(|_| self.routed_experts)?;
+        Some(SglangExtension { routed_experts: api.routed_experts_of_meta_info(completion.routes.as_ref())? })
     }
 }

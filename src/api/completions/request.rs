@@ -69,6 +69,7 @@ impl CompletionTurn {
     ) -> Result<Self, ApiError> {
         let adapter = api.models.find(request.model.as_deref()).await?;
         refuse_unserved(&request)?;
+        request.sglang.read_into(&mut request.sampling)?;
         let id = answer_id("cmpl", &caller.headers, request.request_id.as_deref())?;
         let named = SessionFields {
             session_id: request.session_id.take(),
@@ -148,6 +149,15 @@ fn logprobs(request: &CompletionRequest) -> Result<(Option<Logprobs>, Option<Sho
 /// Refuses what vLLM refuses too, in its words: only two model families of vLLM's can fill in, and it takes embeddings
 /// only if a flag says so.
 fn refuse_unserved(request: &CompletionRequest) -> Result<(), ApiError> {
+    if request.sglang.return_routed_experts == Some(true) {
+        let message = "completions have no place for SGLang's experts: a server with --enable-return-routed-experts has \
+                       `routed_experts` in each choice, and in each answer of /generate";
+        return Err(ApiError::invalid("return_routed_experts", message));
+    }
+    if request.sglang.rid.as_ref().is_some_and(|rid| !rid.is_empty()) {
+        let message = "a completion is aborted by its own id: name it by `request_id`, instead of SGLang's `rid`";
+        return Err(ApiError::invalid("rid", message));
+    }
     let embeds = request.prompt_embeds.as_ref().is_some_and(|embeds| !embeds.is_null());
     if request.suffix.is_some() {
         let texts = matches!(request.prompt, Some(PromptInput::Text(_) | PromptInput::Texts(_)));

@@ -17,7 +17,7 @@ use crate::{
             weight_versions::WeightVersionSpan,
         },
         body::{Body, Rules},
-        fields::{sampling::SamplingFields, stream_options::StreamOptions},
+        fields::{of_sglang::SglangFields, sampling::SamplingFields, stream_options::StreamOptions},
         sglang::generate::SglangMetaInfo,
     },
 };
@@ -117,6 +117,8 @@ pub(crate) struct ChatCompletionRequest {
     /// How to sample.
     #[serde(flatten)]
     pub sampling: SamplingFields,
+    #[serde(flatten)]
+    pub sglang: SglangFields,
 }
 
 impl Body for ChatCompletionRequest {
@@ -146,6 +148,17 @@ pub(crate) struct ChatCompletion {
     /// What became of the ids of earlier turns, where ids are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_continuity: Option<TokenContinuity>,
+    /// What SGLang has at this place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sglext: Option<SglangExtension>,
+}
+
+/// What SGLang has beside OpenAI's answer.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct SglangExtension {
+    /// With `return_routed_experts`: the experts of all tokens of the first choice but the last one, as int32 in base64, token by
+    /// token, layer by layer.
+    pub routed_experts: String,
 }
 
 /// One of `n` answers.

@@ -15,7 +15,7 @@ use crate::{
             weight_versions::WeightVersionSpan,
         },
         body::{Body, Rules},
-        fields::{sampling::SamplingFields, stream_options::StreamOptions},
+        fields::{of_sglang::SglangFields, sampling::SamplingFields, stream_options::StreamOptions},
     },
 };
 
@@ -77,6 +77,8 @@ pub(crate) struct CompletionRequest {
     /// How to sample.
     #[serde(flatten)]
     pub sampling: SamplingFields,
+    #[serde(flatten)]
+    pub sglang: SglangFields,
 }
 
 impl Body for CompletionRequest {

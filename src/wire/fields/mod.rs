@@ -2,6 +2,7 @@
 
 pub(crate) mod cache_salt;
 pub(crate) mod chat_messages;
+pub(crate) mod of_sglang;
 pub(crate) mod repetition;
 pub(crate) mod sampling;
 pub(crate) mod stream_options;

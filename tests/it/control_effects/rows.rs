@@ -227,6 +227,8 @@ fn of_weights() -> Vec<Row> {
             .after("/begin_weight_update", "")
             .after("/update_weights_from_disk", r#"{"model_path": "DIR/step_7", "weight_version": "7"}"#),
         row("/end_weight_update", ""),
+        row("/update_weights_from_tensor", "{}").after("/begin_weight_update", ""),
+        row("/update_weights_from_disk", r#"{"model_path": "DIR/step_7", "keep_pause": true}"#),
         row("/get_weights_by_name", r#"{"name": "model.norm.weight", "truncate_size": 3}"#).looks(),
         row("/get_weights_by_name", r#"{"name": "a"}"#),
         row("/areal_update_weights", r#"{"model_path": "DIR/step_7"}"#),
@@ -254,6 +256,7 @@ fn of_adapters() -> Vec<Row> {
         row("/v1/load_lora_adapter", "?lora_name=a ADAPTER"),
         row("/load_lora_adapter", LOADED.1),
         row("/skyrl/v1/load_lora_adapter", LOADED.1),
+        row("/load_lora_adapter_from_tensors", r#"{"lora_name": "a", "config_dict": {}}"#),
         row("/v1/load_lora_adapter", LOADED.1).after(LOADED.0, LOADED.1),
         unload("/v1/unload_lora_adapter"),
         unload("/unload_lora_adapter"),

@@ -272,3 +272,24 @@ async fn what_cannot_be_followed_is_refused_by_the_name_of_the_field() {
     let answer = app(false).post("/v1/chat/completions/batch", batch).await;
     assert_eq!((answer.status, &answer.error()["param"]), (400, &json!("routed_experts")));
 }
+
+#[tokio::test]
+async fn a_chat_shows_experts_where_sglang_does_if_it_is_asked_to() {
+    let app = app(true);
+    let answer =
+        app.post(CHAT, body(CHAT, json!({ "return_routed_experts": true, "return_meta_info": true }))).await.ok();
+    let shown = answer["sglext"]["routed_experts"].as_str().unwrap();
+    assert_eq!(shown, answer["choices"][0]["meta_info"]["routed_experts"]);
+    let all = BASE64_STANDARD.decode(shown).unwrap().len();
+    let later = body(CHAT, json!({ "return_routed_experts": true, "routed_experts_start_len": 2 }));
+    let later = app.post(CHAT, later).await.ok()["sglext"]["routed_experts"].as_str().unwrap().to_owned();
+    assert_eq!(BASE64_STANDARD.decode(later).unwrap().len(), all - 2 * LAYERS * 2 * 4);
+    assert_eq!(app.post(CHAT, body(CHAT, json!({}))).await.ok().get("sglext"), None);
+    for more in [json!({ "stream": true }), json!({})] {
+        let mut asked = body(CHAT, more.clone());
+        asked["return_routed_experts"] = json!(true);
+        let answer =
+            if more == json!({}) { self::app(false).post(CHAT, asked).await } else { app.post(CHAT, asked).await };
+        assert_eq!((answer.status, &answer.error()["param"]), (400, &json!("return_routed_experts")), "{more}");
+    }
+}

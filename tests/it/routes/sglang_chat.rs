@@ -136,3 +136,57 @@ async fn where_nothing_is_sampled_nothing_is_said_of_it() {
         assert_eq!((answer.status, &answer.error()["param"]), (400, &json!("return_meta_info")), "{}", answer.text);
     }
 }
+
+#[tokio::test]
+async fn a_field_that_has_no_effect_here_is_refused_by_name_on_chats_and_completions() {
+    let app = TestApp::new();
+    for path in [PATH, "/v1/completions"] {
+        for (field, value) in [
+            ("regex", json!("a+")),
+            ("ebnf", json!("root ::= \"a\"")),
+            ("lora_path", json!("a")),
+            ("stop_regex", json!("a")),
+            ("session_params", json!({ "id": "a" })),
+            ("custom_params", json!({ "a": 1 })),
+            ("custom_logit_processor", json!("a")),
+            ("watermark", json!({ "enabled": true })),
+            ("return_hidden_states", json!("last")),
+            ("return_cached_tokens_details", json!(true)),
+            ("return_spec_tokens_details", json!(true)),
+            ("return_input_ids_in_sglext", json!(true)),
+            ("return_output_ids_in_sglext", json!(true)),
+            ("return_routed_experts", json!(true)),
+            ("sampling_logprobs_mode", json!("support")),
+        ] {
+            let mut body =
+                json!({ "messages": [{ "role": "user", "content": "hello" }], "prompt": "hello", "max_tokens": 2 });
+            body[field] = value;
+            let answer = app.post(path, body.clone()).await;
+            assert_eq!(
+                (answer.status, &answer.error()["param"]),
+                (400, &json!(field)),
+                "{path} {field} {}",
+                answer.text
+            );
+            body[field] = json!(null);
+            app.post(path, body).await.ok();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stop_string_that_is_not_trimmed_stays_in_the_text() {
+    let app = TestApp::new().says("you and me");
+    for path in [PATH, "/v1/completions"] {
+        let mut body = json!({
+            "messages": [{ "role": "user", "content": "hello" }], "prompt": "hello", "max_tokens": 9, "stop": ["and"]
+        });
+        let text = |answer: Value| {
+            let choice = &answer["choices"][0];
+            choice["text"].as_str().or(choice["message"]["content"].as_str()).unwrap().trim().to_owned()
+        };
+        assert_eq!(text(app.post(path, body.clone()).await.ok()), "you", "{path}");
+        body["no_stop_trim"] = json!(true);
+        assert_eq!(text(app.post(path, body).await.ok()), "you and", "{path}");
+    }
+}

@@ -88,6 +88,7 @@ struct Poolside;
 impl Pairs for Poolside {
     const MARKS: Marks = Glm45::MARKS;
     const TOKENS: &'static [&'static str] = TOKENS;
+    const DROPS_SPACE: bool = true;
 
     fn allows(name: &str, _tools: &Signatures) -> bool {
         pairs::is_name(name)

@@ -42,6 +42,8 @@ mod xlam;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod written_values;
 
 use std::sync::Arc;
 

@@ -67,6 +67,8 @@ pub(super) trait Pairs: Send + fmt::Debug + 'static {
     const TOKENS: &'static [&'static str];
     /// Whether `{"name", "arguments"}` may stand between the marks of a call instead.
     const TAKES_JSON: bool = false;
+    /// Whether white space between calls is markup, also where nothing stands around all of them.
+    const DROPS_SPACE: bool = false;
 
     /// Whether a function may be called so; by default those of the request may.
     fn allows(name: &str, tools: &Signatures) -> bool {
@@ -96,7 +98,7 @@ impl<P: Pairs> Grammar for Reader<P> {
 
     fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         let sections = P::MARKS.section.is_some();
-        let after = if sections { ToolCallState::Between } else { ToolCallState::Content };
+        let after = if sections || P::DROPS_SPACE { ToolCallState::Between } else { ToolCallState::Content };
         Some(match (state, P::MARKS.role(marker)?) {
             (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, Role::Section) => {
                 (ToolCallState::Preamble, Act::Drop)

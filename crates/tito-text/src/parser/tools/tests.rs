@@ -140,8 +140,8 @@ fn calls_as_models_write_them_give_what_vllm_gives() {
     // By kind, as docs/vllm-compatibility.md lists them: vLLM loses the text in front of calls of `olmo3`, `phi4_mini_json`
     // and `minicpm5`, and calls of the second that have a list; here white space before and between calls of `ernie45` and
     // `granite4` is none of the content; `1e+21` of `hy_v3`, `hy_v4` and `poolside_v1` is an integer; `step3` of vLLM leaves
-    // lists, objects and choices text. White space between calls of `poolside_v1` is content here.
-    assert!(kept_more * 5 < texts, "{kept_more} of {texts} are read otherwise than by vLLM");
+    // lists, objects and choices text.
+    assert!(kept_more * 6 < texts, "{kept_more} of {texts} are read otherwise than by vLLM");
 }
 
 #[test]
