@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use crate::{
-    api::{Api, fields::tools::ToolChoice},
     prompt::message_text,
+    request_fields::tools::ToolChoice,
+    state::Api,
     wire::{chat_completions::types::ChatCompletionRequest, error::ApiError},
 };
 
