@@ -15,12 +15,12 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tito::TokenId;
 use tito::internals::{
-    api::{Api, ServedModels},
     engine::{Engine, EngineInfo, EngineOutput, Routing, SamplingParams, SequenceRequest, scripted::ScriptedEngine},
     generation::{Event, GenerationRequest, Generator, TextOptions},
     model::ModelFiles,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     server::{self, ControlPlane, Endpoint, Port, Ports, ServerConfig, Work},
+    state::{Api, ServedModels},
     telemetry::Metrics,
     tokenizer::Tokenizer,
     turn::Turns,

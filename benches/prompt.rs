@@ -28,7 +28,6 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tito::TokenId;
 use tito::internals::{
-    api::{Api, ServedModels},
     chat::{FunctionTool, Message},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
@@ -38,6 +37,7 @@ use tito::internals::{
         template::{ChatTemplate, Patience},
     },
     server::{self, ControlPlane, ServerConfig},
+    state::{Api, ServedModels},
     telemetry::Metrics,
     tokenizer::Tokenizer,
     turn::Turns,

@@ -12,5 +12,5 @@ macro_rules! open {
 
 open!(
     adapters, admin, api, chat, config, continuity, control, engine, files, generation, gguf, json, launch, model,
-    parser, prompt, sampling, server, store, structured, telemetry, tokenizer, trajectory, turn, weights, wire,
+    parser, prompt, sampling, server, state, store, structured, telemetry, tokenizer, trajectory, turn, weights, wire,
 );

@@ -40,6 +40,8 @@ mod api;
 mod config;
 mod control;
 mod generation;
+mod http;
+mod inspect;
 #[cfg(any(test, feature = "internals"))]
 #[doc(hidden)]
 pub mod internals;
@@ -51,9 +53,14 @@ mod program;
 mod pydantic;
 mod records;
 mod replay;
+mod request_fields;
 mod server;
+mod sglang;
+mod state;
 mod store;
 mod telemetry;
+mod tinker;
+mod tinker_sessions;
 mod trajectory;
 mod turn;
 mod wire;

@@ -11,12 +11,12 @@ use axum::{
     http::{Request, header},
 };
 use tito::internals::{
-    api::{Api, ServedModels},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{Engine, EngineInfo, EngineLoad, scripted::ScriptedEngine},
     model::ModelFiles,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     server::{self, ControlPlane, ServerConfig},
+    state::{Api, ServedModels},
     telemetry::Metrics,
     turn::Turns,
 };

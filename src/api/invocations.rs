@@ -7,13 +7,14 @@ use axum::{extract::State, response::Response};
 use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    Api, chat_completions, completions,
+use super::{chat_completions, completions};
+use crate::{
     http::{caller::Caller, json_body::JsonBody},
-};
-use crate::wire::{
-    body::{Body, parse},
-    error::ApiError,
+    state::Api,
+    wire::{
+        body::{Body, parse},
+        error::ApiError,
+    },
 };
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {

@@ -11,10 +11,10 @@ use super::{
 };
 use crate::{
     adapters::{AdapterPolicy, AdapterSource, Adapters, Load},
-    api::ServedModels,
     engine::{Engine, native},
     files, json,
     model::{self, HubOptions},
+    state::ServedModels,
     weights::peft::{self, PeftAdapter},
 };
 

@@ -10,8 +10,8 @@ use super::{
     settings::{Address, Listener},
 };
 use crate::{
-    api::Captured,
     files::without_panics,
+    inspect::Captured,
     model::TokenizerFiles,
     server::{self, Port, Ports, ServerConfig, Work},
     store::{Purpose, ReadOnlyStore},

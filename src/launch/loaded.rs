@@ -7,13 +7,13 @@ use time::UtcOffset;
 use super::{adapters, capture, engine, model, progress::Progress, settings::Settings, store, text::TextSide};
 use crate::{
     adapters::Adapters,
-    api::{Api, ServedModels, ServerLoad},
     continuity::Continuity,
     engine::Engine,
     generation::Generator,
     model::ModelFiles,
     prompt::PromptRenderer,
     records::Responses,
+    state::{Api, ServedModels, ServerLoad},
     store::ResponseStore,
     telemetry::Metrics,
     trajectory::Trajectories,

@@ -38,13 +38,13 @@ use time::UtcOffset;
 
 use crate::{
     admin::{Admin, Served},
-    api::Api,
     config::ServeArgs,
     control::Control,
     engine::{Engine, EngineInfo},
     files::without_panics,
     gguf::{GgufFile, convert},
     server::{self, Port, Ports, Work},
+    state::Api,
 };
 pub use adapters::merge;
 pub use inspect::inspect;

@@ -18,9 +18,9 @@ use super::{
     store,
 };
 use crate::{
-    api::ServedModels,
     control::model_checksum,
     replay::{Outcome, Replayed, Replayer, end_name},
+    state::ServedModels,
     structured::Grammars,
     trajectory::{CapturePolicy, Trajectories},
 };

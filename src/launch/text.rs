@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::{device::Device, harmony, load_plan::LoadPlan, model, parsers, progress::Progress, settings::Settings};
 use crate::{
-    api::TokenizerInfo,
     model::{EosTokens, ModelFiles},
     prompt::{Harmony, Templates},
+    state::TokenizerInfo,
     tokenizer::Tokenizer,
     turn::ToolPolicy,
 };

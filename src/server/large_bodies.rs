@@ -19,7 +19,7 @@ use tokio::{
 };
 use tracing::Instrument;
 
-use crate::{api::ApiError, turn::in_flight::inherited};
+use crate::{turn::in_flight::inherited, wire::error::ApiError};
 
 /// A body of more bytes counts as large. A smaller one takes a millisecond or two at the most.
 const LARGE: u64 = 1 << 16;

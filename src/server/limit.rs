@@ -13,8 +13,8 @@ use axum::{
 use futures::StreamExt;
 
 use crate::{
-    api::ApiError,
     turn::in_flight::{BytesInFlight, Reservation, within},
+    wire::error::ApiError,
 };
 
 /// What may be read.

@@ -17,7 +17,7 @@ use axum::{
 
 use crate::{
     admin::{self, Refusal},
-    api::not_found,
+    http::error::not_found,
 };
 
 /// Where a browser says that a request comes from.

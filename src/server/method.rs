@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use crate::api::ApiError;
+use crate::wire::error::ApiError;
 
 /// The methods that HTTP defines (RFC 9110, RFC 5789).
 const DEFINED: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];

@@ -38,10 +38,14 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
     admin::{self, Admin},
-    api::{self, Api, ApiError, Captured, Docs},
+    api,
     engine::{EngineControl, WeightVersion},
+    http::{docs::Docs, error},
+    inspect,
+    state::Api,
     telemetry::{self, Metrics},
     turn::in_flight::BytesInFlight,
+    wire::error::ApiError,
 };
 pub use auth::ApiKeys;
 use auth::Doors;
@@ -215,9 +219,9 @@ pub fn admin_app(admin: &Arc<Admin>, keys: ApiKeys, hosts: AllowedHosts, config:
     let routes = guarded(Arc::clone(admin), &keys, hosts);
     let doors = Doors { api: keys, admin: None, admin_paths: [].into() };
     let alive = Arc::clone(admin);
-    let health = move || std::future::ready(api::health(alive.control.engine().health().is_ok()));
+    let health = move || std::future::ready(error::health(alive.control.engine().health().is_ok()));
     let routes = routes.route("/health", get(health));
-    let app = measured(routes.fallback(|| async { api::not_found() }))
+    let app = measured(routes.fallback(|| async { error::not_found() }))
         .layer(from_fn_with_state(Arc::new(doors), auth::require_key));
     surrounded(app, &every_line(), config.stream_stall_timeout)
 }
@@ -242,7 +246,7 @@ fn without_pages(routes: Router, keys: &ApiKeys, hosts: AllowedHosts) -> Router 
 /// requests.
 fn measured(control: Router) -> Router {
     control
-        .method_not_allowed_fallback(api::method_not_allowed)
+        .method_not_allowed_fallback(error::method_not_allowed)
         .layer(CatchPanicLayer::custom(answer_panic))
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(WEIGHTS_PATIENCE, slow_body::apply))
@@ -253,9 +257,10 @@ fn measured(control: Router) -> Router {
 const WEIGHTS_PATIENCE: Duration = Duration::from_mins(5);
 
 /// The page that shows a capture file, and the paths that it asks. There are no keys: whoever reaches it may read the file.
-pub fn inspect_app(captured: Captured) -> Router {
-    let app =
-        api::read_only(captured).layer(CatchPanicLayer::custom(answer_panic)).layer(from_fn(local::only_by_address));
+pub fn inspect_app(captured: inspect::Captured) -> Router {
+    let app = inspect::read_only(captured)
+        .layer(CatchPanicLayer::custom(answer_panic))
+        .layer(from_fn(local::only_by_address));
     surrounded(app, &every_line(), ServerConfig::default().stream_stall_timeout)
 }
 

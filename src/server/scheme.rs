@@ -8,7 +8,7 @@ use axum::{
 };
 
 use super::listener::Peer;
-use crate::api::Https;
+use crate::http::slashes::Https;
 
 /// What a proxy says that ends TLS.
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");

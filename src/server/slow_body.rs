@@ -18,7 +18,7 @@ use axum::{
 };
 use tokio::time::{Sleep, sleep};
 
-use crate::api::ApiError;
+use crate::wire::error::ApiError;
 
 /// Refuses requests of whose bodies nothing came for as long as `patience` while they were waited for.
 pub(super) async fn apply(State(patience): State<Duration>, request: Request, next: Next) -> Response {

@@ -30,21 +30,14 @@ type Rooms = &'static [(&'static str, &'static [&'static str])];
 const PARTS: [(&str, Rooms); 2] = [("api", ROOMS_OF_API), ("wire", ROOMS_OF_WIRE)];
 
 const ROOMS_OF_API: Rooms = &[
-    ("http", &[]),
-    ("routed_experts", &[]),
-    ("about", &["http"]),
-    ("fields", &["http"]),
-    ("sglang", &["fields", "http", "routed_experts"]),
-    ("chat_completions", &["fields", "http", "routed_experts", "sglang"]),
-    ("completions", &["fields", "http", "routed_experts"]),
-    ("messages", &["fields", "http"]),
-    ("responses", &["fields", "http", "routed_experts"]),
-    ("tokenize", &["fields", "http"]),
-    ("tinker", &["http"]),
-    ("trajectories", &["http"]),
-    ("inspect", &["http", "trajectories"]),
-    ("token_io", &["chat_completions", "completions", "fields", "http", "messages", "responses", "routed_experts"]),
-    ("invocations", &["chat_completions", "completions", "http"]),
+    ("about", &[]),
+    ("chat_completions", &[]),
+    ("completions", &[]),
+    ("messages", &[]),
+    ("responses", &[]),
+    ("tokenize", &[]),
+    ("token_io", &["chat_completions", "completions", "messages", "responses"]),
+    ("invocations", &["chat_completions", "completions"]),
 ];
 
 const ROOMS_OF_WIRE: Rooms = &[
@@ -319,7 +312,7 @@ fn no_files_import_each_other_but_those_on_the_list() {
     assert!(gone.is_empty(), "no circles any more, to be taken off the list: {gone:#?}");
 }
 
-/// `fields` of `src/api/fields/tools.rs`, for the part `api`; `None` outside of its rooms.
+/// `messages` of `src/api/messages/blocks.rs`, for the part `api`; `None` outside of its rooms.
 fn room_of<'p>(path: &'p str, part: &str) -> Option<&'p str> {
     let inner = path.strip_prefix("src/")?.strip_prefix(part)?.strip_prefix('/')?;
     let room = inner.split('/').next()?.trim_end_matches(".rs");
@@ -354,17 +347,17 @@ fn no_room_uses_one_above_it() {
 #[test]
 fn a_use_of_a_higher_room_is_found() {
     let sources = [
-        Source::new("src/api/mod.rs", "mod http;\nmod messages;"),
-        Source::new("src/api/http/mod.rs", "mod error;"),
-        Source::new("src/api/http/error.rs", "use crate::api::messages::Message;"),
-        Source::new("src/api/messages/mod.rs", "use super::http::error::Error;"),
+        Source::new("src/api/mod.rs", "mod messages;\nmod token_io;"),
+        Source::new("src/api/messages/mod.rs", "mod error;"),
+        Source::new("src/api/messages/error.rs", "use crate::api::token_io::Ids;"),
+        Source::new("src/api/token_io/mod.rs", "use super::messages::error::Error;"),
         Source::new("src/api/attic.rs", ""),
     ];
     assert_eq!(
         wrong_uses_within("api", ROOMS_OF_API, &Crate::of(&sources)),
         [
             "src/api/attic.rs: the room `attic` is not in the table",
-            "src/api/http/error.rs: `http` may not use `messages` (src/api/messages/mod.rs)",
+            "src/api/messages/error.rs: `messages` may not use `token_io` (src/api/token_io/mod.rs)",
         ]
     );
 }

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::it::rooms::{CODE, CRATES, MAY_USE, PROGRAM, home, place};
+use crate::it::rooms::{self, CODE, CRATES, MAY_USE, PROGRAM, home, place};
 
 /// Names that only some files may write, by the beginning of their paths.
 const OWNED: [(&str, &[&str]); 21] = [
@@ -37,7 +37,7 @@ const OWNED: [(&str, &[&str]); 21] = [
         "StatusCode",
         &[
             "src/admin/error.rs",
-            "src/api/http/error.rs",
+            "src/http/error.rs",
             "src/api/about/health.rs",
             "src/server/auth.rs",
             // Browsers take nothing else for an answer to a preflight request.
@@ -52,7 +52,20 @@ const OWNED: [(&str, &[&str]); 21] = [
     ("env::vars", &["src/config/"]),
     ("env::home_dir", &["src/config/"]),
     ("process::exit", &["src/server/stop_signal.rs"]),
-    ("axum", &["src/admin/", "src/api/", "src/server/", "crates/tito-model/src/model/hub/tests.rs"]),
+    (
+        "axum",
+        &[
+            "src/admin/",
+            "src/api/",
+            "src/http/",
+            "src/inspect/",
+            "src/request_fields/",
+            "src/server/",
+            "src/sglang/",
+            "src/tinker/",
+            "crates/tito-model/src/model/hub/tests.rs",
+        ],
+    ),
     ("clap", &["src/config/", "crates/tito-text/src/prompt/mod.rs"]),
     // Flags become settings in one place.
     ("ServeArgs", &["src/config/", "src/launch/settings/", "src/launch/mod.rs"]),
@@ -268,6 +281,31 @@ fn dependencies_are_named_where_they_belong() {
 #[test]
 fn files_are_short_aptly_named_and_safe() {
     assert_clean(&["src", "crates", "tests", "benches"], bad_shape);
+}
+
+/// Parts with more lines than they may have.
+fn too_large(sources: &[Source]) -> Vec<String> {
+    let lines = |part| {
+        let of_part = sources.iter().filter(|source| source.part() == Some(part));
+        of_part.map(|source| source.text.lines().count()).sum::<usize>()
+    };
+    let too_large = rooms::MOST_LINES.iter().filter(|(part, most)| lines(*part) >= *most);
+    too_large
+        .map(|(part, most)| format!("`{part}` has {} lines, and may have fewer than {most}", lines(*part)))
+        .collect()
+}
+
+#[test]
+fn parts_with_a_bound_keep_to_it() {
+    assert_eq!(too_large(&sources(&CODE)), [] as [&str; 0]);
+}
+
+#[test]
+fn a_part_that_is_too_large_is_found() {
+    let halves =
+        |lines: usize| ["src/api/mod.rs", "src/api/messages/mod.rs"].map(|path| Source::new(path, &"\n".repeat(lines)));
+    assert_eq!(too_large(&halves(4_499)), [] as [&str; 0]);
+    assert_eq!(too_large(&halves(4_500)), ["`api` has 9000 lines, and may have fewer than 9000"]);
 }
 
 #[test]

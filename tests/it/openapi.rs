@@ -8,7 +8,7 @@ use axum::{
 };
 use expect_test::expect_file;
 use serde_json::Value;
-use tito::api::TinkerBounds;
+use tito::tinker_sessions::TinkerBounds;
 
 use crate::it::app::TestApp;
 

@@ -3,10 +3,7 @@
 //! Follows vLLM 0.32, `entrypoints/serve/utils/api_utils.py` (`load_aware_call`): a request counts until its answer is
 //! sent, and a stream until its last event.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
 use axum::{
     Json,
@@ -21,7 +18,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::api::Api;
+use crate::state::{Api, Served};
 
 /// The routes on which the model works.
 const COUNTED: [&str; 9] = [
@@ -35,35 +32,6 @@ const COUNTED: [&str; 9] = [
     "/v1/responses",
     "/invocations",
 ];
-
-/// The number of requests that are being served. It is counted with `--enable-server-load-tracking`, and always 0
-/// without, as in vLLM.
-#[derive(Debug, Default)]
-pub struct ServerLoad {
-    tracked: bool,
-    requests: Arc<AtomicUsize>,
-}
-
-impl ServerLoad {
-    /// Counts requests if `tracked`.
-    pub fn new(tracked: bool) -> Self {
-        Self { tracked, requests: Arc::default() }
-    }
-
-    fn enter(&self) -> Served {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        Served(Arc::clone(&self.requests))
-    }
-}
-
-/// A request that counts as being served while this lives.
-struct Served(Arc<AtomicUsize>);
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// Wraps an answer, so that it is counted until it is sent or dropped.
 fn counted(response: Response, served: Served) -> Response {
@@ -79,7 +47,7 @@ fn counted(response: Response, served: Served) -> Response {
 /// Counts a request on a route on which the model works.
 pub(in crate::api) async fn track(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    if !api.server_load.tracked || !path.is_some_and(|path| COUNTED.contains(&path)) {
+    if !api.server_load.is_tracked() || !path.is_some_and(|path| COUNTED.contains(&path)) {
         return next.run(request).await;
     }
     let served = api.server_load.enter();
@@ -100,5 +68,5 @@ struct Load {
 /// Requests that are being served.
 #[utoipa::path(get, path = "/load", tag = "server", responses((status = 200, body = Load)))]
 async fn load(State(api): State<Arc<Api>>) -> Json<Load> {
-    Json(Load { server_load: api.server_load.requests.load(Ordering::Relaxed) })
+    Json(Load { server_load: api.server_load.requests() })
 }

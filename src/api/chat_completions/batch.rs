@@ -17,14 +17,12 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{request::ChatTurn, response::ChatEnvelope};
 use crate::{
-    api::{
-        Api,
-        fields::{conversation::SESSION_HEADER, delivery::AnswerDelivery},
-        http::{caller::Caller, json_body::JsonBody},
-    },
     chat::Message,
     generation::collect,
+    http::{caller::Caller, json_body::JsonBody},
     json::{Object, Path, Value},
+    request_fields::{conversation::SESSION_HEADER, delivery::AnswerDelivery},
+    state::Api,
     turn::{Delivery, PreparedTurn},
     wire::{
         body::parse,

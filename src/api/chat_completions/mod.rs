@@ -15,13 +15,11 @@ use axum::{
 use futures::TryStreamExt;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    Api,
-    fields::delivery::AnswerDelivery,
-    http::{caller::Caller, json_body::JsonBody, sse},
-};
 use crate::{
     generation::{batched, collect},
+    http::{caller::Caller, json_body::JsonBody, sse},
+    request_fields::delivery::AnswerDelivery,
+    state::Api,
     turn::PreparedTurn,
     wire::{
         answer::token_continuity::TokenContinuity,

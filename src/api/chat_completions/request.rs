@@ -4,19 +4,18 @@ use std::sync::Arc;
 
 use super::shown::ShownInChat;
 use crate::{
-    api::{
-        Api, MOST_OF_AN_ID, answer_id,
-        fields::{
-            conversation::{CarrierFields, Conversation},
-            delivery::{AnswerDelivery, delivery},
-            sampling::report_prompt,
-            tools::{ToolFields, ToolUse},
-        },
-        http::caller::Caller,
-        sglang::plan::check_mask_mode,
-    },
+    http::caller::Caller,
     json::Value,
+    request_fields::{
+        answer_id::{MOST_OF_AN_ID, answer_id},
+        conversation::{CarrierFields, Conversation},
+        delivery::{AnswerDelivery, delivery},
+        sampling::report_prompt,
+        tools::{ToolFields, ToolUse},
+    },
     sampling::Logprobs,
+    sglang::plan::check_mask_mode,
+    state::Api,
     turn::{PromptRequest, Sampling, TextForm, Turn},
     wire::{
         answer::tool_notices::ToolNotices,

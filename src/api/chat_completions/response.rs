@@ -5,17 +5,15 @@ use std::{sync::Arc, time::Instant};
 use super::shown::ShownInChat;
 use crate::{
     TokenId,
-    api::{
-        Api,
-        fields::{
-            progress::Progress,
-            tools::{ParserCounter, ToolChoice},
-        },
-        http::sse,
-        sglang::meta_info::{ShownInMetaInfo, meta_info},
-    },
     engine::{PromptOutput, SampledToken},
     generation::{Completion, Delta, Event, Finish, WeightSpans},
+    http::sse,
+    request_fields::{
+        progress::Progress,
+        tools::{ParserCounter, ToolChoice},
+    },
+    sglang::meta_info::{ShownInMetaInfo, meta_info},
+    state::Api,
     turn::{Prompted, Sampling},
     wire::{
         answer::{

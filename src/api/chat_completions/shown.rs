@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use crate::{
-    api::{Api, fields::tools::ToolChoice},
     generation::Completion,
     prompt::message_text,
+    request_fields::tools::ToolChoice,
+    state::Api,
     wire::{
         chat_completions::types::{ChatCompletionRequest, SglangExtension},
         error::ApiError,

@@ -13,13 +13,11 @@ use axum::{
 use futures::TryStreamExt;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    Api,
-    fields::delivery::AnswerDelivery,
-    http::{caller::Caller, json_body::JsonBody, sse},
-};
 use crate::{
     generation::{batched, collect},
+    http::{caller::Caller, json_body::JsonBody, sse},
+    request_fields::delivery::AnswerDelivery,
+    state::Api,
     turn::{Asker, NamedPrompt},
     wire::{
         completions::types::{CompletionAnswer, CompletionChunk, CompletionRequest},

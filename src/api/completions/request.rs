@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use crate::{
     TokenId,
-    api::{
-        Api, answer_id,
-        fields::{
-            conversation::SessionFields,
-            delivery::{AnswerDelivery, delivery},
-            sampling::report_prompt,
-        },
-        http::caller::Caller,
-    },
     continuity::{TextRecorder, TextScope, Verdict},
+    http::caller::Caller,
+    request_fields::{
+        answer_id::answer_id,
+        conversation::SessionFields,
+        delivery::{AnswerDelivery, delivery},
+        sampling::report_prompt,
+    },
     sampling::Logprobs,
+    state::Api,
     turn::{EncodedPrompt, PromptText, Sampling, Truncation},
     wire::{
         answer::{output::ShownAlternatives, token_continuity::TokenContinuity},

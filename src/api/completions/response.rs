@@ -7,9 +7,11 @@ use indexmap::IndexMap;
 use super::request::{CompletionTurn, Prompt};
 use crate::{
     TokenId,
-    api::{Api, fields::progress::Progress, http::sse},
     engine::{PromptOutput, SampledToken},
     generation::{Completion, Delta, Event, WeightSpans},
+    http::sse,
+    request_fields::progress::Progress,
+    state::Api,
     wire::{
         answer::{
             output::{

@@ -6,14 +6,12 @@ use uuid::Uuid;
 
 use crate::{
     TokenId,
-    api::{
-        Api,
-        fields::tools::{ParserCounter, ToolChoice},
-    },
     engine::{RouteShape, Routes},
     generation::{Delta, Event, Finish, WeightSpans},
     json::{Object, Value},
     parser::ToolCall,
+    request_fields::tools::{ParserCounter, ToolChoice},
+    state::Api,
     turn::{Prompted, Sampling},
     wire::{
         answer::{

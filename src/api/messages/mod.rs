@@ -1,6 +1,6 @@
 //! `POST /v1/messages` and `POST /v1/messages/count_tokens`: Anthropic's dialect of a chat.
 //!
-//! A request becomes the same [`Conversation`](super::fields::conversation::Conversation) as a chat, so that it has the
+//! A request becomes the same [`Conversation`](crate::request_fields::conversation::Conversation) as a chat, so that it has the
 //! same ids; the continuity cache continues the conversations of clients that send no ids back.
 
 mod blocks;
@@ -22,12 +22,10 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
 
-use super::{
-    Api,
-    http::{caller::Caller, json_body::JsonBody},
-};
 use crate::{
     generation::{Event, batched},
+    http::{caller::Caller, json_body::JsonBody},
+    state::Api,
     turn::{PreparedTurn, PromptRequest, Turn},
     wire::{
         answer::token_continuity::TokenContinuity,

@@ -2,17 +2,16 @@
 
 use super::input::{chat_messages, has_inline_system};
 use crate::{
-    api::{
-        Api, answer_id,
-        fields::{
-            conversation::{CarrierFields, Conversation},
-            template_wishes::{effort_without_thinking, refuses_inline_system},
-            tools::{ToolChoice, ToolFields, ToolUse},
-        },
-        http::caller::Caller,
-    },
     chat::FunctionTool,
+    http::caller::Caller,
     json::Value,
+    request_fields::{
+        answer_id::answer_id,
+        conversation::{CarrierFields, Conversation},
+        template_wishes::{effort_without_thinking, refuses_inline_system},
+        tools::{ToolChoice, ToolFields, ToolUse},
+    },
+    state::Api,
     structured::{Constraint, JsonOptions},
     turn::{Delivery, PromptRequest, Sampling, TextForm, Turn},
     wire::{

@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt};
 use serde::Serialize;
 
 use super::{blocks::Blocks, error::MessagesErrorBody};
-use crate::{api::http::sse, generation::Event, wire::error::ApiError};
+use crate::{generation::Event, http::sse, wire::error::ApiError};
 
 /// Answers with the events of a message.
 pub(super) fn respond(

@@ -14,9 +14,9 @@ use super::{
     stream::Frames,
 };
 use crate::{
-    api::Api,
     generation::Event,
     records::{IdReservation, Record, ResponseKey, Running},
+    state::Api,
     store::RecordState,
     wire::{
         error::ApiError,

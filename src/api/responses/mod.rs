@@ -20,13 +20,11 @@ use axum::{
 use futures::{Stream, StreamExt, TryStreamExt};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    Api,
-    http::{caller::Caller, json_body::JsonBody},
-};
 use crate::{
     generation::Event,
+    http::{caller::Caller, json_body::JsonBody},
     records::{IdReservation, Record},
+    state::Api,
     store::RecordState,
     turn::PreparedTurn,
     wire::{

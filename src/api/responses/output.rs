@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{
     TokenId,
-    api::Api,
     engine::SampledToken,
     generation::{Completion, Event, Finish},
     parser::ToolCall,
+    state::Api,
     wire::{
         answer::{
             output::{TokenSpelling, shown_alternatives},

@@ -13,15 +13,16 @@ use super::{
 };
 use crate::{
     TokenId,
-    api::{
-        Api, MOST_OF_AN_ID,
-        fields::conversation::{CarrierFields, Conversation},
-        http::caller::Caller,
-    },
     chat::Message,
+    http::caller::Caller,
     json::{Path, Segment, Value},
     records::{ConversationContext, IdReservation, Record, ResponseKey},
+    request_fields::{
+        answer_id::MOST_OF_AN_ID,
+        conversation::{CarrierFields, Conversation},
+    },
     sampling::{Logprobs, ValidSamplingParams},
+    state::Api,
     structured::{Constraint, JsonOptions},
     turn::{Delivery, PromptRequest, Prompted, Sampling, TextForm, Turn},
     wire::{

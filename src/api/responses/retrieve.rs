@@ -18,9 +18,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{background, stream};
 use crate::{
-    api::{Api, http::caller::Caller},
+    http::caller::Caller,
     json::{Object, Value},
     records::{DIGEST_FIELD, ID_FIELDS, ResponseKey},
+    state::Api,
     store::RecordState,
     wire::{
         error::{ApiError, ErrorBody},

@@ -6,7 +6,7 @@ use futures::{Stream, StreamExt};
 use std::{convert::Infallible, sync::Arc};
 
 use crate::{
-    api::http::sse,
+    http::sse,
     records::Running,
     wire::{
         error::ApiError,

@@ -2,8 +2,9 @@
 
 use super::input::Folded;
 use crate::{
-    api::{Api, fields::template_wishes::refuses_inline_system},
     chat::{Content, ContentPart, Message},
+    request_fields::template_wishes::refuses_inline_system,
+    state::Api,
 };
 
 /// Moves what system messages say to the front, with a blank line between two of them, where the template refuses such

@@ -9,9 +9,9 @@ use super::{
     names::{CallNames, name_in_group},
 };
 use crate::{
-    api::fields::tools::{ToolFields, ToolUse},
     chat::FunctionTool,
     json::{Object, Path, Value},
+    request_fields::tools::{ToolFields, ToolUse},
     turn::ToolPolicy,
     wire::{answer::tool_notices::ToolNotices, error::ApiError},
 };

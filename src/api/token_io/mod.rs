@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use utoipa_axum::router::OpenApiRouter;
 
-use super::Api;
+use crate::state::Api;
 
 /// Returns the routes of chats.
 pub(super) fn chats() -> OpenApiRouter<Arc<Api>> {

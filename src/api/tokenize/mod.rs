@@ -11,13 +11,11 @@ use axum::{
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    Api,
-    fields::conversation::{CarrierFields, Conversation},
-    http::{caller::Caller, json_body::JsonBody},
-};
 use crate::{
     engine::Adapter,
+    http::{caller::Caller, json_body::JsonBody},
+    request_fields::conversation::{CarrierFields, Conversation},
+    state::Api,
     tokenizer::Extent,
     turn::in_flight,
     wire::{

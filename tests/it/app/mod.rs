@@ -14,7 +14,6 @@ use futures::StreamExt;
 use serde_json::Value;
 use tito::{
     TokenId,
-    api::{Api, ServedModels, ServerLoad, Tinker, TinkerBounds, TokenizerInfo},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad, RouteShape, WeightsInUse,
@@ -26,8 +25,10 @@ use tito::{
     prompt::{Harmony, HarmonySettings, OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     records::Responses,
     server::{self, ApiKeys, ControlPlane, ServerConfig},
+    state::{Api, ServedModels, ServerLoad, TokenizerInfo},
     store::ResponseStore,
     telemetry::Metrics,
+    tinker_sessions::{Tinker, TinkerBounds},
     tokenizer::Tokenizer,
     turn::{Capture, Policies, RequestPolicy, SamplingPolicy, ToolPolicy, Turns},
 };

@@ -45,7 +45,6 @@ use axum::{
 use serde_json::Value;
 use tito::{
     TokenId,
-    api::{Api, ServedModels},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
     model::EosTokens,
@@ -54,6 +53,7 @@ use tito::{
         template::{ChatTemplate, Patience},
     },
     server::{self, ControlPlane, ServerConfig},
+    state::{Api, ServedModels},
     telemetry::Metrics,
     tokenizer::Tokenizer,
     turn::Turns,

@@ -9,8 +9,8 @@ use axum::{
 use prost::Message;
 use serde_json::{Value, json};
 use tito::{
-    api::TinkerBounds,
     engine::{Engine as _, scripted::Gate},
+    tinker_sessions::TinkerBounds,
 };
 
 use crate::{

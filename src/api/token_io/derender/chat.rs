@@ -8,15 +8,13 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{Script, decoded, event, known_prompt, limits, plain_sampling, shown_mask, shown_model, usage};
 use crate::{
     TokenId,
-    api::{
-        Api,
-        chat_completions::{
-            request::{ChatTurn, refuse_meta_info},
-            response::{ChatEnvelope, ending},
-            shown::ShownInChat,
-        },
-        http::{caller::Caller, json_body::JsonBody},
+    api::chat_completions::{
+        request::{ChatTurn, refuse_meta_info},
+        response::{ChatEnvelope, ending},
+        shown::ShownInChat,
     },
+    http::{caller::Caller, json_body::JsonBody},
+    state::Api,
     turn::Sampling,
     wire::{
         answer::{

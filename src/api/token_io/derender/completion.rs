@@ -8,16 +8,14 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{Script, decoded, event, known_prompt, limits, plain_sampling, shown_mask, shown_model, usage};
 use crate::{
     TokenId,
-    api::{
-        Api,
-        completions::{
-            request::{CompletionTurn, Prompt},
-            response::CompletionEnvelope,
-        },
-        fields::delivery::AnswerDelivery,
-        http::{caller::Caller, json_body::JsonBody},
+    api::completions::{
+        request::{CompletionTurn, Prompt},
+        response::CompletionEnvelope,
     },
+    http::{caller::Caller, json_body::JsonBody},
     json::Path,
+    request_fields::delivery::AnswerDelivery,
+    state::Api,
     wire::{
         answer::output::{DetailedUsage, ShownAlternatives, Usage, created, finish_fields},
         completions::types::{CompletionAnswer, CompletionChunkChoice, CompletionRequest, PromptInput},

@@ -14,9 +14,9 @@ use axum::Json;
 
 use crate::{
     TokenId,
-    api::Api,
     engine::SampledToken,
     generation::{Completion, Finish, Recording, TextOptions},
+    state::Api,
     turn::Sampling,
     wire::{
         answer::{

@@ -7,10 +7,8 @@ use axum::extract::State;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    api::{
-        Api,
-        http::{caller::Caller, json_body::JsonBody},
-    },
+    http::{caller::Caller, json_body::JsonBody},
+    state::Api,
     wire::{error::ApiError, token_io::abort::AbortRequest},
 };
 

@@ -3,14 +3,12 @@
 //! What is known of the chat is in `parse_context`, which the render gives.
 
 use crate::{
-    api::{
-        Api,
-        chat_completions::shown::ShownInChat,
-        fields::tools::{ToolChoice, ToolFields},
-    },
+    api::chat_completions::shown::ShownInChat,
     chat::FunctionTool,
     json::{Path, Value},
     parser::OutputFormat,
+    request_fields::tools::{ToolChoice, ToolFields},
+    state::Api,
     wire::{
         error::ApiError,
         fields::tools as rules,

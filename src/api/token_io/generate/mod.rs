@@ -23,12 +23,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 pub(super) use sampling_params::Rendered;
 
 use crate::{
-    api::{
-        Api,
-        fields::delivery::AnswerDelivery,
-        http::{caller::Caller, json_body::JsonBody, sse},
-    },
     generation::collect,
+    http::{caller::Caller, json_body::JsonBody, sse},
+    request_fields::delivery::AnswerDelivery,
+    state::Api,
     turn::{Asker, NamedPrompt},
     wire::{
         error::ApiError,

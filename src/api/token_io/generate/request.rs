@@ -5,16 +5,15 @@ use std::sync::Arc;
 use super::derender::MessageReading;
 use crate::{
     TokenId,
-    api::{
-        Api, answer_id,
-        chat_completions::shown::ShownInChat,
-        fields::{
-            conversation::SessionFields,
-            delivery::{AnswerDelivery, delivery},
-        },
-        http::caller::Caller,
-    },
+    api::chat_completions::shown::ShownInChat,
+    http::caller::Caller,
     parser::ReasoningFormat,
+    request_fields::{
+        answer_id::answer_id,
+        conversation::SessionFields,
+        delivery::{AnswerDelivery, delivery},
+    },
+    state::Api,
     turn::Sampling,
     wire::{
         answer::output::ShownAlternatives,

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use super::request::GenerateTurn;
 use crate::{
     TokenId,
-    api::{Api, chat_completions::response::ChatEnvelope, fields::progress::Progress, http::sse},
+    api::chat_completions::response::ChatEnvelope,
     engine::{PromptOutput, SampledToken},
     generation::{Completion, Delta, Event},
+    http::sse,
+    request_fields::progress::Progress,
     sampling::TopLogprob,
+    state::Api,
     wire::{
         answer::{
             output::{

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    api::{Api, fields::sampling::SettledNumbers},
     model::GenerationConfig,
     parser::SpecialTokens,
+    request_fields::sampling::SettledNumbers,
     sampling::Logprobs,
+    state::Api,
     turn::{Sampling, SamplingPolicy},
     wire::{
         answer::output::ShownAlternatives,

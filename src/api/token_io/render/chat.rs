@@ -8,13 +8,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{RenderFields, Rendering, both};
 use crate::{
-    api::{
-        Api,
-        chat_completions::request::{ChatTurn, refuse_meta_info},
-        http::{caller::Caller, json_body::JsonBody},
-    },
+    api::chat_completions::request::{ChatTurn, refuse_meta_info},
     chat::{FunctionTool, Message},
+    http::{caller::Caller, json_body::JsonBody},
     json::{Object, Value},
+    state::Api,
     wire::{
         chat_completions::types::ChatCompletionRequest,
         error::ApiError,

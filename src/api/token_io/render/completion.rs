@@ -13,11 +13,9 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{Rendering, both};
 use crate::{
     TokenId,
-    api::{
-        Api,
-        completions::request::CompletionTurn,
-        http::{caller::Caller, json_body::JsonBody},
-    },
+    api::completions::request::CompletionTurn,
+    http::{caller::Caller, json_body::JsonBody},
+    state::Api,
     turn::WholePrompt,
     wire::{
         completions::types::{CompletionRequest, PromptInput},

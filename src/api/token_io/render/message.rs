@@ -8,14 +8,12 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{RenderFields, Rendering, both, chat};
 use crate::{
-    api::{
-        Api,
-        http::{caller::Caller, json_body::JsonBody},
-        messages::{
-            error::{MessagesError, MessagesErrorBody},
-            request::MessagesTurn,
-        },
+    api::messages::{
+        error::{MessagesError, MessagesErrorBody},
+        request::MessagesTurn,
     },
+    http::{caller::Caller, json_body::JsonBody},
+    state::Api,
     wire::{error::ApiError, messages::types::MessagesRequest, token_io::generate::RenderedRequest},
 };
 

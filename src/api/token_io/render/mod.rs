@@ -17,8 +17,9 @@ use axum::{
 use super::generate::Rendered;
 use crate::{
     TokenId,
-    api::{Api, http::caller::Caller},
     generation::open_reasoning,
+    http::caller::Caller,
+    state::Api,
     turn::{Asker, Sampling, Turn, WholePrompt},
     wire::{
         answer::token_continuity::TokenContinuity,

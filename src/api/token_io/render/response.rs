@@ -8,11 +8,9 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{RenderFields, Rendering, both};
 use crate::{
-    api::{
-        Api,
-        http::{caller::Caller, json_body::JsonBody},
-        responses::request::ResponseTurn,
-    },
+    api::responses::request::ResponseTurn,
+    http::{caller::Caller, json_body::JsonBody},
+    state::Api,
     wire::{
         error::ApiError,
         responses::types::{ResponsesRequest, TextFormat},

@@ -1,0 +1,104 @@
+//! The OpenAPI document: its frame, and the parts that all operations have, so that routes need not repeat them.
+
+use utoipa::{
+    OpenApi, ToSchema,
+    openapi::{Content, OpenApi as Whole, Ref, RefOr, Response, path::Operation},
+};
+
+use crate::wire::error::ErrorBody;
+
+/// The body of a 400: FastAPI answers bodies that are no text before vLLM sees them.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "a schema that no macro writes")]
+enum BadRequestBody {
+    Error(ErrorBody),
+    Unreadable { detail: String },
+}
+
+/// The document's frame; routes add themselves.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "tito", description = "Token in, token out: an OpenAI and vLLM compatible rollout server."),
+    components(schemas(BadRequestBody)),
+    tags(
+        (name = "generation", description = "Sampling from the model"),
+        (name = "tinker", description = "Sampling for the Python package `tinker`, with `--tinker-api`"),
+        (name = "tokens", description = "Text and conversations to ids and back"),
+        (name = "trajectories", description = "Captured turns, for training"),
+        (name = "server", description = "What is served, and how it is"),
+    )
+)]
+pub(crate) struct Document;
+
+/// The descriptions of statuses that routes do not describe themselves.
+const MEANINGS: [(&str, &str); 9] = [
+    ("200", "The answer"),
+    ("400", "The request cannot be served as asked"),
+    ("401", "The key is missing or wrong"),
+    ("403", "The server does not serve this"),
+    ("404", "What is asked for is not here"),
+    ("413", "The body is too long"),
+    ("500", "The server failed"),
+    ("501", "The engine cannot do what is asked"),
+    ("503", "The server cannot serve now"),
+];
+const BAD_REQUEST: &str = "400";
+/// The answers that any operation with a body may give.
+const OF_BODIES: [(&str, &str); 3] = [(BAD_REQUEST, ""), ("413", ""), ("500", "")];
+/// Further answers that operations with a body may give, by their tags.
+const OF_TAGS: [(&str, &[(&str, &str)]); 2] = [("generation", &[NO_MODEL, ("501", ""), FULL]), ("tokens", &[NO_MODEL])];
+const NO_MODEL: (&str, &str) = ("404", "The model is not served here");
+const FULL: (&str, &str) = ("503", "Too many requests wait already");
+const JSON: &str = "application/json";
+
+/// Describes every response, and adds those that every operation may give.
+pub(crate) fn complete(document: &mut Whole) {
+    for item in document.paths.paths.values_mut() {
+        let operations = [&mut item.get, &mut item.post, &mut item.delete];
+        for operation in operations.into_iter().flatten() {
+            add_common(operation);
+            describe(operation);
+        }
+    }
+}
+
+fn add_common(operation: &mut Operation) {
+    let tags = operation.tags.clone().unwrap_or_default();
+    let of_tags = OF_TAGS.iter().filter(|(tag, _)| tags.iter().any(|other| other == tag));
+    let responses = &mut operation.responses.responses;
+    // Servers that were started with a key ask for it; that answer has a shape of its own.
+    responses.entry("401".to_owned()).or_insert_with(|| RefOr::T(Response::default()));
+    if operation.request_body.is_none() {
+        return;
+    }
+    // Endpoints with errors of their own declare them at their 400.
+    let own = match responses.get(BAD_REQUEST) {
+        Some(RefOr::T(response)) => response.content.get(JSON).cloned(),
+        _ => None,
+    };
+    for (status, description) in OF_BODIES.iter().chain(of_tags.flat_map(|(_, errors)| *errors)) {
+        let schema =
+            own.clone().unwrap_or_else(|| body(if *status == BAD_REQUEST { "BadRequestBody" } else { "ErrorBody" }));
+        let error = || {
+            let mut response = Response::new(*description);
+            response.content.insert(JSON.to_owned(), schema);
+            RefOr::T(response)
+        };
+        responses.entry((*status).to_owned()).or_insert_with(error);
+    }
+}
+
+fn body(schema: &str) -> RefOr<Content> {
+    RefOr::T(Content::new(Some(Ref::from_schema_name(schema))))
+}
+
+fn describe(operation: &mut Operation) {
+    for (status, response) in &mut operation.responses.responses {
+        let RefOr::T(response) = response else { continue };
+        if response.description.is_empty() {
+            let meaning = MEANINGS.iter().find(|(known, _)| known == status);
+            meaning.expect("every status has a meaning").1.clone_into(&mut response.description);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Request bodies: JSON with vLLM's complaints about it, naming the field.
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, Request},
+    http::header,
+};
+
+use crate::{
+    turn::in_flight,
+    wire::{
+        body::{self, Body},
+        error::ApiError,
+    },
+};
+
+/// A JSON body; if it is rejected, the answer has the shape of every other error.
+#[derive(Debug)]
+pub(crate) struct JsonBody<T>(pub T);
+
+impl<T: Body, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        require_json(&request)?;
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| ApiError::malformed(None, format!("cannot read the body: {rejection}")))?;
+        if bytes.len() <= in_flight::LARGE {
+            return body::parse(&bytes).map(Self);
+        }
+        in_flight::blocking(move || body::parse(&bytes)).await?.map(Self)
+    }
+}
+
+/// Requires the media type `application/json`, whose parameters do not count (vLLM answers another one with 400, not
+/// 415).
+fn require_json(request: &Request) -> Result<(), ApiError> {
+    let value = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    // The comparison is vLLM's: a blank before the semicolon makes another type of it.
+    let media_type = value.split(';').next().unwrap_or("");
+    if media_type.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed";
+    Err(ApiError::malformed(None, message))
+}

@@ -1,0 +1,168 @@
+//! From the wire to prompts: checks every field that is not about sampling.
+
+use std::sync::Arc;
+
+use super::plan::{SglangPlan, plans, shows_experts};
+use crate::{
+    TokenId,
+    http::caller::Caller,
+    request_fields::{answer_id::MOST_OF_AN_ID, conversation::SessionFields},
+    state::Api,
+    tokenizer::Extent,
+    wire::{
+        error::ApiError,
+        sglang::{generate::SglangGenerateRequest, prompts::OneOrMany},
+    },
+};
+
+/// One prompt of a request.
+#[derive(Debug)]
+pub(super) struct SglangPrompt {
+    pub(super) token_ids: Arc<[TokenId]>,
+    /// What the request is called, for this prompt.
+    pub(super) id: String,
+}
+
+/// A valid request.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what a request asks for is independent")]
+pub(super) struct SglangTurn {
+    pub(super) prompts: Vec<SglangPrompt>,
+    /// One for all prompts, or one for each.
+    pub(super) plans: Vec<SglangPlan>,
+    /// Sequences of each prompt.
+    pub(super) n: usize,
+    /// Whether prompts came as a list, and the answer is one.
+    pub(super) is_batch: bool,
+    pub(super) session: Option<String>,
+    pub(super) streams: bool,
+    /// Whether log-probs have the texts of tokens.
+    pub(super) shows_texts: bool,
+    pub(super) shows_prompts: bool,
+    pub(super) shows_experts: bool,
+}
+
+impl SglangTurn {
+    pub(super) async fn new(
+        mut request: SglangGenerateRequest,
+        caller: &Caller,
+        api: &Arc<Api>,
+    ) -> Result<Self, ApiError> {
+        request.refused.check()?;
+        let adapter = api.models.find(request.lora_path.as_deref()).await?;
+        let count = count(&request);
+        if count == 0 {
+            return Err(no_prompt());
+        }
+        // Before each has its plan, and before any text is encoded.
+        api.turns.policies.requests.check_sequences(count, 1)?;
+        let mut plans = plans(&request, count, api)?;
+        let n = plans[0].sampling.n;
+        api.turns.policies.requests.check_sequences(count, n)?;
+        for plan in &mut plans {
+            plan.sampling.adapter.clone_from(&adapter);
+        }
+        let session = SessionFields { session_id: request.session_id.take(), ..SessionFields::default() };
+        let shows_experts = shows_experts(&request, api)?;
+        let (is_batch, prompts) = prompts(&mut request, api).await?;
+        let turn = Self {
+            prompts: name_prompts(prompts, request.rid)?,
+            plans,
+            n,
+            is_batch,
+            session: session.session(&caller.headers)?,
+            streams: request.stream.unwrap_or(false),
+            shows_texts: request.return_text_in_logprobs.unwrap_or(false),
+            shows_prompts: request.return_prompt_token_ids.unwrap_or(false),
+            shows_experts,
+        };
+        turn.check_prompts(api)?;
+        Ok(turn)
+    }
+
+    /// What holds for the prompt with this index.
+    pub(super) fn plan(&self, prompt: usize) -> &SglangPlan {
+        &self.plans[prompt.min(self.plans.len() - 1)]
+    }
+
+    /// Refuses prompts that cannot be scored as asked, and an answer that would be too large.
+    fn check_prompts(&self, api: &Api) -> Result<(), ApiError> {
+        let planned =
+            || self.prompts.iter().enumerate().map(|(index, prompt)| (self.plan(index), prompt.token_ids.len()));
+        planned().try_for_each(|(plan, tokens)| plan.check_prompt(tokens))?;
+        // Each event of a stream has all scores of its prompt.
+        let kept = planned().map(|(plan, tokens)| (&plan.sampling, tokens));
+        let kept = kept.filter(|(sampling, _)| !self.streams || sampling.prompt_logprobs.is_some());
+        Ok(api.turns.check_answer_sizes(kept)?)
+    }
+}
+
+/// Returns how many prompts there are.
+fn count(request: &SglangGenerateRequest) -> usize {
+    match (&request.text, &request.input_ids) {
+        (Some(OneOrMany::Many(texts)), _) => texts.len(),
+        (None, Some(OneOrMany::Many(lists))) => lists.len(),
+        _ => 1,
+    }
+}
+
+/// Returns whether there is a list of prompts, and the ids of each.
+async fn prompts(request: &mut SglangGenerateRequest, api: &Arc<Api>) -> Result<(bool, Vec<Arc<[TokenId]>>), ApiError> {
+    let (is_batch, prompts) = match (request.text.take(), request.input_ids.take()) {
+        (Some(OneOrMany::One(text)), _) => (false, vec![encoded(text, api).await?]),
+        (Some(OneOrMany::Many(texts)), _) => {
+            let mut prompts = Vec::with_capacity(texts.len());
+            for text in texts {
+                prompts.push(encoded(text, api).await?);
+            }
+            (true, prompts)
+        }
+        (None, Some(OneOrMany::One(ids))) => (false, vec![known_ids(&ids, api)?]),
+        (None, Some(OneOrMany::Many(lists))) => {
+            (true, lists.iter().map(|ids| known_ids(ids, api)).collect::<Result<_, _>>()?)
+        }
+        (None, None) => return Err(ApiError::invalid("input_ids", "either `text` or `input_ids` must be given")),
+    };
+    if prompts.is_empty() || prompts.iter().any(|prompt| prompt.is_empty()) {
+        return Err(no_prompt());
+    }
+    Ok((is_batch, prompts))
+}
+
+fn no_prompt() -> ApiError {
+    ApiError::invalid("input_ids", "a prompt must have at least one token")
+}
+
+async fn encoded(text: String, api: &Arc<Api>) -> Result<Arc<[TokenId]>, ApiError> {
+    Ok(api.turns.encode(text, true, Extent::AtMost(api.turns.max_model_len)).await?.into())
+}
+
+fn known_ids(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
+    let ids = api.known_ids("input_ids", ids)?;
+    api.turns.check_given(&ids)?;
+    Ok(ids.into())
+}
+
+/// Gives each prompt the name that the request has for it, or a fresh one.
+fn name_prompts(prompts: Vec<Arc<[TokenId]>>, rid: Option<OneOrMany<String>>) -> Result<Vec<SglangPrompt>, ApiError> {
+    let names = match rid {
+        None => None,
+        Some(OneOrMany::One(name)) if prompts.len() == 1 => Some(vec![name]),
+        Some(OneOrMany::One(name)) => Some((0..prompts.len()).map(|index| format!("{name}_{index}")).collect()),
+        Some(OneOrMany::Many(names)) => Some(names),
+    };
+    if let Some(names) = &names {
+        if names.len() != prompts.len() {
+            let (names, prompts) = (names.len(), prompts.len());
+            return Err(ApiError::invalid("rid", format!("`rid` has {names} names, and there are {prompts} prompts")));
+        }
+        if names.iter().any(|name| name.len() > MOST_OF_AN_ID) {
+            return Err(ApiError::invalid("rid", format!("`rid` is longer than {MOST_OF_AN_ID} bytes")));
+        }
+    }
+    let mut names = names.unwrap_or_default().into_iter();
+    let fresh = || uuid::Uuid::new_v4().simple().to_string();
+    let prompts =
+        prompts.into_iter().map(|token_ids| SglangPrompt { token_ids, id: names.next().unwrap_or_else(fresh) });
+    Ok(prompts.collect())
+}
