@@ -244,10 +244,11 @@ fn told(row: &Row, (status, answer): (StatusCode, &[u8]), effects: &[String]) ->
         // SGLang's shape has the sentence outside of an error.
         let message = said["error"]["message"].as_str().or(said["message"].as_str()).unwrap_or_default();
         let reason = message.split(';').next().unwrap_or_default();
-        return if effects.is_empty() && !reason.is_empty() {
-            Ok(format!("{}: {reason}", status.as_u16()))
-        } else {
-            Err(format!("{asked}: {status} {said}, and yet: {happened}"))
+        // A part of an update that is refused ends it; no other refusal does anything.
+        return match effects {
+            [] if !reason.is_empty() => Ok(format!("{}: {reason}", status.as_u16())),
+            [only] if only == "ends the update" => Ok(format!("{}: {reason}, and {only}", status.as_u16())),
+            _ => Err(format!("{asked}: {status} {said}, and yet: {happened}")),
         };
     }
     match (row.is_look, nothing_to_do) {
