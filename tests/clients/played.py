@@ -15,10 +15,10 @@ SCRIPT = RECORDED / "script.jsonl"
 MARKED = RECORDED / "script_marks.jsonl"
 
 
-def playing(script=SCRIPT):
+def playing(script=SCRIPT, *more):
     """A server that plays the answers, for one conversation: it plays them in order."""
     flags = ["--engine", "scripted", "--script", str(script), "--chat-template", str(TEMPLATES / "hermes.jinja")]
-    return Server(*flags, "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+    return Server(*flags, *more, "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 
 
 def recorded(framework, variant):
