@@ -227,8 +227,8 @@ async def gym(variant, upstream, directory):
         assert answer.json()["output"][-1]["content"][0]["text"] == ANSWERS[-1], answer.text
 
 
-async def agent_lightning(mode, upstream, _directory):
-    """An agent asks the question through the proxy of agent-lightning."""
+async def agent_lightning(variant, upstream, _directory):
+    """An agent asks the question through the proxy of agent-lightning; as `completions`, with a prompt that it wrote itself."""
     from agentlightning.server.app import create_app
 
     temperatures = {"train": {"temperature": 1}, "val": {"temperature": 0.7}}
@@ -240,7 +240,14 @@ async def agent_lightning(mode, upstream, _directory):
         (await http.post(f"{at}/api/models", json=[{"model": "smollm2", "endpoint": f"{upstream}/v1"}])).raise_for_status()
         rollout = await http.post(f"{at}/api/rollouts", json=[{"input": QUESTION, "rollout_id": "one"}])
         rollout.raise_for_status()
+        mode = "val" if variant == "val" else "train"
         base = f"{at}/proxy/rollout/one/attempt/0/mode/{mode}/openai/v1"
+        streamed = await http.post(f"{base}/chat/completions", json={"messages": [], "stream": True})
+        assert (streamed.status_code, streamed.json()["detail"]) == (400, "Streaming responses are not supported")
+        if variant == "completions":
+            answer = await http.post(f"{base}/completions", json={"prompt": QUESTION, "max_tokens": 128})
+            assert answer.json()["choices"][0]["text"] == ANSWERS[0], answer.text
+            return
         assert await ask(http, base) == ANSWERS[-1]
 
 
@@ -298,7 +305,7 @@ async def main(names):
     if not names or "script" in names:
         write_script()
     if not names or "agent_lightning" in names:
-        await record("agent_lightning", "agentlightning", agent_lightning, dict.fromkeys(["train", "val"], SCRIPT))
+        await record("agent_lightning", "agentlightning", agent_lightning, dict.fromkeys(["train", "val", "completions"], SCRIPT))
     if not names or "verifiers" in names:
         await record("verifiers", "verifiers", verifiers, {"eval": SCRIPT, "train": MARKED})
     if not names or "nemo_gym" in names:
