@@ -10,12 +10,15 @@ import pathlib
 from conftest import TEMPLATES, Server
 
 RECORDED = pathlib.Path(__file__).resolve().parents[1] / "golden" / "frameworks"
+SCRIPT = RECORDED / "script.jsonl"
+# The same answers for a client that reads ids: it knows a tool call by the ids of its marks.
+MARKED = RECORDED / "script_marks.jsonl"
 
 
-def playing(script=RECORDED / "script.jsonl"):
+def playing(script=SCRIPT, *more):
     """A server that plays the answers, for one conversation: it plays them in order."""
     flags = ["--engine", "scripted", "--script", str(script), "--chat-template", str(TEMPLATES / "hermes.jinja")]
-    return Server(*flags, "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+    return Server(*flags, *more, "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 
 
 def recorded(framework, variant):

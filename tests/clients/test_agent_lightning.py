@@ -38,3 +38,13 @@ def test_every_prompt_starts_with_all_ids_before_it(server, mode):
         assert len(log_probs or []) == (len(sampled) if mode == "train" else 0)
         known, turns = prompt + sampled, turns + 1
     assert turns == 3
+
+
+def test_a_prompt_of_an_agent_of_its_own_is_answered_with_ids(server):
+    """Its proxy asks for log-probs as a chat does, with `true`."""
+    [(path, body, answer)] = replayed(server, "agent_lightning", "completions")
+    assert (path, body["logprobs"]) == ("/v1/completions", True)
+    choice = answer["choices"][0]
+    prompt, sampled, _ = triplet(answer)
+    assert prompt == server.post("/tokenize", prompt=body["prompt"])["tokens"]
+    assert len(choice["logprobs"]["token_logprobs"]) == len(sampled) > 0

@@ -22,6 +22,7 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import re
 import socketserver
 import sys
 import tempfile
@@ -37,7 +38,7 @@ import httpx  # noqa: E402
 import uvicorn  # noqa: E402
 
 from conftest import Server  # noqa: E402
-from played import RECORDED, answer_of, ids_of, playing  # noqa: E402
+from played import MARKED, RECORDED, SCRIPT, answer_of, ids_of, playing  # noqa: E402
 
 QUESTION = "How warm is it in Oslo and in Bergen?"
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -51,16 +52,43 @@ def call(city):
 ANSWERS = [call("Oslo"), call("Bergen"), "It is warm in both."]
 
 
+# Of the test's vocabulary, tokens that stand for the marks of Qwen3, which the model does not have.
+MARKS = {"<repo_name>": "<tool_call>", "<reponame>": "</tool_call>", "<file_sep>": "<tool_response>", "<filename>": "</tool_response>"}
+MARKS |= {"<gh_stars>": "<think>", "<issue_start>": "</think>"}
+
+
+def write_marked_tokenizer(directory):
+    """The model's own tokenizer with the marks of Qwen3; all other ids are as they were."""
+    source = pathlib.Path(os.environ["TITO_TEST_MODEL"])
+    (directory / "config.json").write_text((source / "config.json").read_text())
+    # The mark of what is unknown is none of a turn's.
+    settings = json.loads((source / "tokenizer_config.json").read_text()) | {"unk_token": "<empty_output>"}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    for token in tokenizer["added_tokens"]:
+        token["content"] = MARKS.get(token["content"], token["content"])
+    vocabulary = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {MARKS.get(token, token): id for token, id in vocabulary.items()}
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
 def write_script():
-    """One answer a line, in ids of single letters."""
+    """One answer a line, in ids of single letters; of `script_marks.jsonl`, the marks around a call are one id each."""
     server = Server()
 
     def ids(text):
         return server.post("/tokenize", prompt=text, add_special_tokens=False)["tokens"]
 
-    lines = [[id for letter in answer for id in ids(letter)] + ids("<|im_end|>") for answer in ANSWERS]
+    def spelt(answer):
+        return [id for letter in answer for id in ids(letter)]
+
+    lines = [spelt(answer) + ids("<|im_end|>") for answer in ANSWERS]
+    standing = {mark: ids(token) for token, mark in MARKS.items()}
+    parts = [re.split("(</?tool_call>)", answer) for answer in ANSWERS]
+    marked = [[id for part in answer for id in standing.get(part) or spelt(part)] + ids("<|im_end|>") for answer in parts]
     server.stop()
-    (RECORDED / "script.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    SCRIPT.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    MARKED.write_text("".join(json.dumps(line) + "\n" for line in marked))
 
 
 class Between(http.server.ThreadingHTTPServer):
@@ -74,6 +102,11 @@ class Between(http.server.ThreadingHTTPServer):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        """What the server is asked for without a body is not kept."""
+        with urllib.request.urlopen(self.server.target + self.path, timeout=300) as response:
+            self.answer(response.status, response.headers["Content-Type"], response.read())
+
     def do_POST(self):
         raw = self.rfile.read(int(self.headers["Content-Length"]))
         request = urllib.request.Request(self.server.target + self.path, raw, {"Content-Type": "application/json"})
@@ -85,6 +118,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         assert status == 200, f"{self.path}: {status} {text.decode()}\n{raw.decode()}"
         kept = {"path": self.path, "body": json.loads(raw), "tool_calls": ids_of(answer_of(text.decode()))}
         self.server.calls.append(kept)
+        self.answer(status, kind, text)
+
+    def answer(self, status, kind, text):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(text)))
@@ -96,9 +132,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def between():
+def between(script):
     """A new tito that plays the answers, and what stands in front of it."""
-    server = playing()
+    server = playing(script)
     recorder = Between(server.url)
     try:
         yield recorder
@@ -191,8 +227,8 @@ async def gym(variant, upstream, directory):
         assert answer.json()["output"][-1]["content"][0]["text"] == ANSWERS[-1], answer.text
 
 
-async def agent_lightning(mode, upstream, _directory):
-    """An agent asks the question through the proxy of agent-lightning."""
+async def agent_lightning(variant, upstream, _directory):
+    """An agent asks the question through the proxy of agent-lightning; as `completions`, with a prompt that it wrote itself."""
     from agentlightning.server.app import create_app
 
     temperatures = {"train": {"temperature": 1}, "val": {"temperature": 0.7}}
@@ -204,7 +240,14 @@ async def agent_lightning(mode, upstream, _directory):
         (await http.post(f"{at}/api/models", json=[{"model": "smollm2", "endpoint": f"{upstream}/v1"}])).raise_for_status()
         rollout = await http.post(f"{at}/api/rollouts", json=[{"input": QUESTION, "rollout_id": "one"}])
         rollout.raise_for_status()
+        mode = "val" if variant == "val" else "train"
         base = f"{at}/proxy/rollout/one/attempt/0/mode/{mode}/openai/v1"
+        streamed = await http.post(f"{base}/chat/completions", json={"messages": [], "stream": True})
+        assert (streamed.status_code, streamed.json()["detail"]) == (400, "Streaming responses are not supported")
+        if variant == "completions":
+            answer = await http.post(f"{base}/completions", json={"prompt": QUESTION, "max_tokens": 128})
+            assert answer.json()["choices"][0]["text"] == ANSWERS[0], answer.text
+            return
         assert await ask(http, base) == ANSWERS[-1]
 
 
@@ -224,11 +267,20 @@ async def ask(http, base):
             messages.append({"role": "tool", "tool_call_id": called["id"], "content": f"{len(city)} degrees in {city}"})
 
 
-async def verifiers(_variant, upstream, directory):
-    """vf-eval of verifiers rolls out the environment beside this file, with its harness `null`, which has the tool and nothing else."""
+async def verifiers(variant, upstream, directory):
+    """vf-eval of verifiers rolls out the environment beside this file, with its harness `null`, which has the tool and nothing else.
+
+    As `train`, it renders every prompt to ids by itself, as in prime-rl, with its package `renderers`.
+    """
     command = [pathlib.Path(sys.executable).parent / "vf-eval", "verifiers-weather", "--env.agent.harness.id", "null", "--env.agent.runtime.type", "subprocess"]
     command += ["--model", "smollm2", "--client.base-url", f"{upstream}/v1", "--client.api-key-var", "TITO_KEY"]
     command += ["--output-dir", directory, "--run.name", "one", "--no-push", "--no-rich"]
+    if variant == "train":
+        tokenizer = pathlib.Path(directory) / "tokenizer"
+        tokenizer.mkdir()
+        write_marked_tokenizer(tokenizer)
+        command += ["--client.type", "train", "--client.renderer.name", "qwen3", "--client.renderer-model-name", str(tokenizer)]
+        command += ["--sampling.max-tokens", "256"]
     # Its harness is installed by uv, which this Python has, and its cache is the home's.
     path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(HERE), "HOME": directory}
@@ -239,9 +291,10 @@ async def verifiers(_variant, upstream, directory):
 
 
 async def record(name, package, converse, variants):
+    """`variants` say for each variant which script is played."""
     lines = []
-    for variant in variants:
-        with between() as recorder, tempfile.TemporaryDirectory() as directory:
+    for variant, script in variants.items():
+        with between(script) as recorder, tempfile.TemporaryDirectory() as directory:
             await converse(variant, recorder.url, directory)
             lines += [{"variant": variant, **call} for call in recorder.calls]
     version = f"{package} {importlib.metadata.version(package)}"
@@ -252,14 +305,14 @@ async def main(names):
     if not names or "script" in names:
         write_script()
     if not names or "agent_lightning" in names:
-        await record("agent_lightning", "agentlightning", agent_lightning, ["train", "val"])
+        await record("agent_lightning", "agentlightning", agent_lightning, dict.fromkeys(["train", "val", "completions"], SCRIPT))
     if not names or "verifiers" in names:
-        await record("verifiers", "verifiers", verifiers, ["eval"])
+        await record("verifiers", "verifiers", verifiers, {"eval": SCRIPT, "train": MARKED})
     if not names or "nemo_gym" in names:
         from nemo_gym.server_utils import GlobalAIOHTTPAsyncClientConfig, set_global_aiohttp_client
 
         set_global_aiohttp_client(GlobalAIOHTTPAsyncClientConfig())
-        await record("nemo_gym", "nemo-gym", gym, ["plain", "token_ids", "supply_prefix", "compaction"])
+        await record("nemo_gym", "nemo-gym", gym, dict.fromkeys(["plain", "token_ids", "supply_prefix", "compaction"], SCRIPT))
 
 
 if __name__ == "__main__":
