@@ -4,14 +4,14 @@
 //! A value is JSON where it can be read as such, and text otherwise. The last call may lack its end. Where a part of the
 //! arguments cannot be read, there is no call.
 //!
-//! What deviates on purpose: JSON that has no form here (an integer of more than 4300 digits, half of a surrogate pair) is
-//! text. vLLM finds no call in such an answer, or cannot send it.
+//! What deviates on purpose: JSON that has no form here (an integer of more than 4300 digits, half of a surrogate pair, a number
+//! that is too large for a float) is text. vLLM finds no call in such an answer, or cannot send it.
 
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::Forcing,
     machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
-    schema::Signatures,
+    schema::{Signatures, is_finite},
 };
 use crate::{
     chat::FunctionTool,
@@ -87,7 +87,7 @@ fn arguments(body: &str) -> Arguments {
             None => value.split_at(value.find([',', '}', '{', '[']).unwrap_or(value.len())),
         };
         let written = &rest[..rest.len() - next.len()];
-        arguments.insert(key, Value::parse(value).unwrap_or_else(|_| Value::from(value)), written);
+        arguments.insert(key, Value::parse(value).ok().filter(is_finite).unwrap_or_else(|| Value::from(value)), written);
         rest = separated(next);
     }
     arguments

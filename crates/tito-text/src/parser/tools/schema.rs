@@ -164,7 +164,7 @@ fn json(text: &str) -> Option<Value> {
     Value::parse(text).ok().filter(is_finite)
 }
 
-fn is_finite(value: &Value) -> bool {
+pub(super) fn is_finite(value: &Value) -> bool {
     match value {
         Value::Float(float) => float.is_finite(),
         Value::Array(items) => items.iter().all(is_finite),

@@ -126,8 +126,9 @@ fn compared(record: &str) -> Compared {
 fn random_texts_give_what_vllm_gives_or_more() {
     let Compared { texts, kept_more, wrong } =
         compared(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/parser/tools.jsonl"));
-    // vLLM takes markup into a name or a value where an end is missing, and the last of two arguments that are called alike.
-    assert!(wrong.len() <= 23, "{} of {texts}:\n{}", wrong.len(), wrong.join("\n"));
+    // vLLM takes markup into a name or a value where an end is missing, and the last of two arguments that are called alike;
+    // and its values of FunctionGemma may be NaN and Infinity, which are no JSON.
+    assert!(wrong.len() <= 24, "{} of {texts}:\n{}", wrong.len(), wrong.join("\n"));
     // Most of these texts have words between and after calls.
     assert!(kept_more * 5 < texts * 3, "{kept_more} of {texts} are read otherwise than by vLLM");
 }
