@@ -72,6 +72,12 @@ impl MemoryStore {
         Self::with_clock(most, ttl, Box::new(Instant::now))
     }
 
+    /// How many bytes are kept, each chunk counted once.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn bytes(&self) -> u64 {
+        self.kept.lock().bytes
+    }
+
     fn with_clock(most: u64, ttl: Duration, clock: Clock) -> Self {
         Self { most, ttl, clock, kept: Mutex::default() }
     }

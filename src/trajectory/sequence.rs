@@ -294,6 +294,30 @@ impl Sequence {
         Ok(())
     }
 
+    /// The masks of what is learnt from, with a count for each id of the sequence; empty where no such id has one.
+    pub fn learnt_masks(&self) -> PackedMasks {
+        let mut masks = PackedMasks::default();
+        for turn in self.learnt_turns() {
+            masks.append(turn.start, self.masks.of(turn.start, turn.end));
+        }
+        masks.fill(self.token_ids.len());
+        masks
+    }
+
+    /// Checks that nothing that is learnt from has a mask, for a shape that has no field for it.
+    ///
+    /// # Errors
+    ///
+    /// If something has one: whoever learns from it without the mask takes its tokens for draws from the whole vocabulary.
+    pub fn has_no_masks(&self) -> Result<(), CaptureError> {
+        let has_mask = |turn: &&SequenceTurn| !self.masks.of(turn.start, turn.end).is_empty();
+        let Some(turn) = self.learnt_turns().find(has_mask) else { return Ok(()) };
+        let id = &turn.place.id;
+        Err(CaptureError::Unfit(format!(
+            "the turn {id} has a sampling mask, and this format has no field for it; allow_unmasked=true exports it without"
+        )))
+    }
+
     /// Marks what is learnt from.
     fn learn_from(&mut self, unit: Unit) {
         self.loss_mask = vec![false; self.token_ids.len()];

@@ -84,8 +84,13 @@ def reward(server, trajectory, **body):
         assert answer.status == 200
 
 
-def exported(server, shape, unit="leaf"):
-    text = server.get(f"/v1/trajectories/export?format={shape}&unit={unit}")
+# What has no field for sampling masks, and leaves them out only if it is told to.
+UNMASKED = ["trl", "verl", "nemo_rl", "agent_lightning"]
+
+
+def exported(server, shape, unit="leaf", unmasked=None):
+    unmasked = shape in UNMASKED if unmasked is None else unmasked
+    text = server.get(f"/v1/trajectories/export?format={shape}&unit={unit}&allow_unmasked={str(unmasked).lower()}")
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -118,6 +123,18 @@ def test_chats(chats):
     lines = exported(chats, "jsonl")
     assert [[turn["repeated"] for turn in line["turns"]] for line in lines] == [[False] * 3, [True, False], [False]]
     assert all(learnt_turns(line) == line["turns"] for line in lines)
+
+
+@pytest.mark.parametrize("shape", UNMASKED)
+def test_masks_are_lost_only_where_that_is_allowed(chats, shape):
+    """A turn whose masks a shape has no field for is an error, and others are not."""
+    told = exported(chats, shape, "turn", unmasked=False)
+    for row, line in zip(told, exported(chats, "jsonl", "turn"), strict=True):
+        turn = line["turns"][-1]
+        masks = line["sampling_mask"] and any(line["sampling_mask"]["counts"][turn["start"] :])
+        assert ("error" in row) == bool(masks)
+        assert not masks or turn["id"] in row["error"]["message"]
+    assert {"error" in row for row in told} == {False, True}
 
 
 @pytest.mark.parametrize("unit", ["leaf", "turn"])
@@ -294,6 +311,11 @@ def test_prime_rl(serving, own):
         assert set(needed) <= set(row)
         for name in set(row) & set(fields):
             assert is_a(row[name], fields[name]["type"]), name
+        # The recorded sources are older than prime-rl#3431, which adds `sampling_mask`: int32 `ids`, and a count of them for
+        # each position.
+        mask = row.pop("sampling_mask", None)
+        mask = mask and {name: numpy.frombuffer(base64.b64decode(data), "<i4").tolist() for name, data in mask.items()}
+        assert mask == line["sampling_mask"]
         assert set(row) - set(fields) == {"reward", "trajectory_id", "turn_id"}
         assert len(row["token_ids"]) == len(row["mask"]) == len(row["logprobs"]) == len(row["temperatures"])
         assert (row["token_ids"], row["logprobs"]) == (line["token_ids"], line["logprobs"])

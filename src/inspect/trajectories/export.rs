@@ -54,7 +54,8 @@ pub(super) async fn export_trajectories(
     let keys = own.with(move |trajectories, owner| Ok(trajectories.sequences(owner, &filter, unit))).await?;
     let keys = keys.ok_or_else(|| not_found("after", "trajectory", &after.unwrap_or_default()))?;
     let wants_sampled = matches!(content, Content::Captured { allow_raw: false, .. });
-    let sequences = Sequences { trajectories, keys, found: VecDeque::new(), vocab_size, wants_sampled };
+    let refuses_masks = matches!(content, Content::Captured { allow_unmasked: false, .. });
+    let sequences = Sequences { trajectories, keys, found: VecDeque::new(), vocab_size, wants_sampled, refuses_masks };
     let (kind, body) = match content {
         Content::Rescored => (JSON_LINES, Body::from_stream(rescored_lines(sequences, api.ok_or_else(no_engine)?))),
         Content::Captured { format, .. } => {
@@ -85,6 +86,8 @@ struct Sequences {
     vocab_size: usize,
     /// Whether log-probs must be those of the distribution that was sampled from.
     wants_sampled: bool,
+    /// Whether what is written has no field for masks, and must not lose any.
+    refuses_masks: bool,
 }
 
 impl Sequences {
@@ -92,6 +95,9 @@ impl Sequences {
         let sequence = self.trajectories.sequence(key, self.vocab_size)?;
         if self.wants_sampled {
             sequence.has_sampled_logprobs()?;
+        }
+        if self.refuses_masks {
+            sequence.has_no_masks()?;
         }
         Ok(sequence)
     }

@@ -121,6 +121,9 @@ filtered_query! {
         /// requests edited the distribution, by a temperature for example. Otherwise such a line is an error, but in `jsonl`, which
         /// says in `logprobs_mode` what they are.
         allow_raw: Option<bool>,
+        /// With `true`, sequences that were sampled with sampling masks are exported without them to formats that have no field
+        /// for masks (`trl`, `verl`, `nemo_rl`, `agent_lightning`). Otherwise such a line is an error.
+        allow_unmasked: Option<bool>,
     }
 }
 
@@ -148,8 +151,8 @@ impl ListQuery {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Content {
     /// What was captured, in the shape of `format`, of which log-probs are only those of the distribution that was sampled
-    /// from, unless `allow_raw` is set.
-    Captured { format: Format, allow_raw: bool },
+    /// from, unless `allow_raw` is set, and of which nothing has a mask that is not written, unless `allow_unmasked` is set.
+    Captured { format: Format, allow_raw: bool, allow_unmasked: bool },
     /// Lines of tito's own shape, with how far their log-probs are from those of the present weights.
     Rescored,
 }
@@ -164,8 +167,12 @@ impl ExportQuery {
                 let message = "`rescore` is for `format=jsonl`; other formats have no place for it";
                 return Err(ApiError::invalid("rescore", message));
             }
-            // tito's own lines say which distribution their log-probs describe; trainers do not ask.
-            _ => Content::Captured { format, allow_raw: format == Format::Jsonl || self.allow_raw == Some(true) },
+            _ => Content::Captured {
+                format,
+                // tito's own lines say which distribution their log-probs describe; trainers do not ask.
+                allow_raw: format == Format::Jsonl || self.allow_raw == Some(true),
+                allow_unmasked: format.has_masks() || self.allow_unmasked == Some(true),
+            },
         };
         let unit = self.unit.unwrap_or_default();
         Ok((self.take_filter(), unit, content))

@@ -1,5 +1,7 @@
 //! What is counted for turns is no less than what they take, and not much more.
 
+use serde_json::value::RawValue;
+
 use super::*;
 use crate::{
     store::BatchStore,
@@ -101,4 +103,33 @@ fn notes_are_counted_and_bounded() {
     let error = note(&ids[2], tags(45, 64), Vec::new()).unwrap_err();
     assert!(matches!(error, CaptureError::TooLarge { .. }), "{error}");
     assert_eq!(trajectories.index.lock().bytes(), most);
+}
+
+/// The answers to one prompt: its ids and its text are kept once, whichever of them leave.
+#[test]
+fn eight_answers_keep_their_prompt_once() {
+    const LENGTH: u32 = 16_000;
+    let store = a_store();
+    let trajectories = opened(&store, POLICY);
+    let prompt: Vec<TokenId> = (0..LENGTH).map(|id| id.wrapping_mul(2_654_435_761) % 50_000).collect();
+    let text: String = prompt.iter().map(|id| format!("{id} ")).collect();
+    let message: Arc<RawValue> = serde_json::value::to_raw_value(&text).unwrap().into();
+    let mut kept = Vec::new();
+    for index in 0..8 {
+        let sampled: Vec<TokenId> = (0..100).map(|id| id * 7 + index).collect();
+        let (messages, index) = (vec![Arc::clone(&message)], index as usize);
+        trajectories.capture(Generation { index, messages, ..generation(&prompt, &sampled) }).unwrap();
+        kept.push(store.bytes());
+    }
+    println!("{} bytes of a prompt; kept after each answer: {kept:?}", 4 * prompt.len() + text.len());
+    assert!(kept[7] < kept[0] + 7 * kept[0] / 10, "{kept:?}");
+    let answers = keys(&trajectories, &None, Unit::Leaf);
+    assert_eq!(answers.len(), 8);
+    for (number, key) in answers.iter().enumerate() {
+        for rest in &answers[number..] {
+            assert_eq!(trajectories.sequence(rest, 50_000).unwrap().token_ids[..prompt.len()], prompt);
+        }
+        assert!(trajectories.delete(&None, &key.trajectory).unwrap());
+    }
+    assert_eq!(store.bytes(), 0);
 }

@@ -40,6 +40,14 @@ pub(crate) enum Format {
 pub(crate) type WriteLine = fn(Sequence) -> Result<String, serde_json::Error>;
 
 impl Format {
+    /// Whether the shape has a field for sampling masks.
+    pub(crate) fn has_masks(self) -> bool {
+        match self {
+            Self::Jsonl | Self::Parquet | Self::Verifiers | Self::PrimeRl => true,
+            Self::Trl | Self::Verl | Self::NemoRl | Self::AgentLightning => false,
+        }
+    }
+
     /// Returns what writes a line in this shape; `None` for a table.
     pub(crate) fn write_line(self) -> Option<WriteLine> {
         let write: WriteLine = match self {

@@ -77,9 +77,25 @@ pub(super) struct PrimeRl<'s> {
     logprobs: Vec<f32>,
     temperatures: Vec<f64>,
     env_name: &'s str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sampling_mask: Option<PrimeSamplingMask>,
     reward: Option<f64>,
     #[serde(flatten)]
     origin: Origin<'s>,
+}
+
+/// prime-rl's `SamplingMask`: the bytes of two arrays of int32, in base64 as msgspec reads bytes out of JSON.
+#[derive(Debug, Serialize)]
+struct PrimeSamplingMask {
+    ids: String,
+    counts: String,
+}
+
+impl PrimeSamplingMask {
+    fn new(masks: &PackedMasks) -> Option<Self> {
+        let shown = || Self { ids: base64_of(&masks.ids), counts: base64_of(&masks.counts) };
+        (!masks.is_empty()).then(shown)
+    }
 }
 
 /// The nodes of a `Trace` of verifiers.
@@ -124,11 +140,15 @@ struct Ndarray {
 }
 
 impl Ndarray {
-    /// Ids and counts are those of a vocabulary, and fit.
     fn new(numbers: &[u32]) -> Self {
-        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        Self { is_array: true, dtype: "int32", shape: [numbers.len()], data: BASE64_STANDARD.encode(bytes) }
+        Self { is_array: true, dtype: "int32", shape: [numbers.len()], data: base64_of(numbers) }
     }
+}
+
+/// Numbers as int32: ids and counts are those of a vocabulary, and fit.
+fn base64_of(numbers: &[u32]) -> String {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    BASE64_STANDARD.encode(bytes)
 }
 
 impl NodeSamplingMask {
@@ -258,7 +278,7 @@ pub(super) fn nemo_rl(sequence: &Sequence) -> NemoRl<'_> {
 }
 
 /// All arrays are as long as `token_ids` (`prime_rl/transports/rollouts/types.py`). prime-rl sends these as arrays without
-/// names, by msgpack; a temperature stands at each sampled id. A turn that several branches share is learnt from in the
+/// names, by msgpack; a temperature stands at each sampled id, and a count of a sampling mask at each id. A turn that several branches share is learnt from in the
 /// first one only, as `iter_trainable_branches` has it (`prime_rl/orchestrator/trajectories.py`).
 pub(super) fn prime_rl(sequence: &Sequence) -> PrimeRl<'_> {
     let mut mask = sequence.loss_mask.clone();
@@ -276,6 +296,7 @@ pub(super) fn prime_rl(sequence: &Sequence) -> PrimeRl<'_> {
         logprobs: logprobs(sequence, 0..sequence.token_ids.len()),
         temperatures,
         env_name: sequence.turns.first().and_then(|turn| turn.generation.session.as_deref()).unwrap_or_default(),
+        sampling_mask: PrimeSamplingMask::new(&sequence.learnt_masks()),
         reward: sequence.reward,
         origin: origin(sequence),
     }

@@ -232,3 +232,34 @@ async fn a_long_conversation_takes_what_its_last_turn_takes_a_few_times() {
         }
     }
 }
+
+/// The bytes that are kept of 50 turns: far fewer than those of their records, and none that a deleted turn alone had.
+#[tokio::test]
+async fn fifty_turns_are_kept_once_and_each_goes_without_the_others() {
+    let store = Arc::new(MemoryStore::new(1 << 30, Duration::from_hours(1)));
+    let app = spelling("Hello Bob").max_model_len(100_000).response_store(Arc::clone(&store) as _);
+    let (mut chain, mut whole): (Vec<Value>, Vec<usize>) = (Vec::new(), Vec::new());
+    for turn in 0..50 {
+        let said: Vec<_> = (0..10).map(|line| format!("In turn {turn} the tool said {}.", turn * line)).collect();
+        let more = json!({ "input": said.join("\n"), "include": ["token_ids"] });
+        let response = create(&app, chain.last().map_or(more.clone(), |last| continuing(last, &more))).await;
+        whole.push(store.get(response["id"].as_str().unwrap()).unwrap().unwrap().1.len());
+        chain.push(response);
+    }
+    let (all, last, kept) = (whole.iter().sum::<usize>() as u64, whole[49] as u64, store.bytes());
+    println!("50 turns: {all} bytes of records, {last} of the last one, {kept} kept");
+    assert!(kept < all / 3 && kept < 10 * last, "{kept} of {all}, the last one has {last}");
+    // All but the last one go, and it is whole and goes on.
+    for response in &chain[..49] {
+        call(&app, "DELETE", &format!("{PATH}/{}", response["id"].as_str().unwrap())).await.ok();
+    }
+    assert!(store.bytes() < 3 * last, "{} for a record of {last}", store.bytes());
+    let path = format!("{PATH}/{}", chain[49]["id"].as_str().unwrap());
+    assert_eq!(ids(&call(&app, "GET", &format!("{path}?include[]=token_ids")).await.ok()), ids(&chain[49]));
+    let next = create(&app, continuing(&chain[49], &json!({ "input": "Go on" }))).await;
+    assert_eq!(next["token_continuity"]["outcome"], "exact");
+    for response in [&chain[49], &next] {
+        call(&app, "DELETE", &format!("{PATH}/{}", response["id"].as_str().unwrap())).await.ok();
+    }
+    assert_eq!(store.bytes(), 0);
+}

@@ -236,6 +236,12 @@ async fn exports_have_masks_packed_where_their_readers_take_them() {
         let bytes = BASE64_STANDARD.decode(array["data"].as_str().unwrap()).unwrap();
         assert_eq!(bytes, expected.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>());
     }
+    let prime = &lines(&app, "format=prime_rl&allow_raw=true").await[0];
+    let before = prime["token_ids"].as_array().unwrap().len() - counts.len();
+    for (name, expected) in [("counts", [vec![0; before], counts.clone()].concat()), ("ids", rows.concat())] {
+        let bytes = BASE64_STANDARD.decode(prime["sampling_mask"][name].as_str().unwrap()).unwrap();
+        assert_eq!(bytes, expected.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>(), "{name}");
+    }
     // A row without masks stands beside the one with them.
     whole(&app, "/v1/completions", &json!({ "prompt": "you", "top_k": 5, "max_tokens": 3, "ignore_eos": true })).await;
     let request =
@@ -253,4 +259,30 @@ async fn exports_have_masks_packed_where_their_readers_take_them() {
     assert_eq!(column(&read[0], "sampling_mask_counts").unwrap(), expected);
     assert_eq!(column(&read[0], "sampling_mask_ids").unwrap(), rows.concat());
     assert_eq!([column(&read[1], "sampling_mask_counts"), column(&read[1], "sampling_mask_ids")], [None, None]);
+}
+
+#[tokio::test]
+async fn a_format_without_a_field_for_masks_loses_none_unless_it_is_told_to() {
+    let app = capturing();
+    for asks in [false, true] {
+        let body = json!({ "top_k": 5, "max_tokens": 3, "ignore_eos": true, "return_sampling_mask": asks });
+        whole(&app, "/v1/completions", &body).await;
+    }
+    for format in ["trl", "verl", "agent_lightning", "nemo_rl", "prime_rl", "verifiers", "jsonl"] {
+        let asked = format!("format={format}&allow_raw=true&unit=turn");
+        let exported = lines(&app, &asked).await;
+        assert!(exported.len() == 2 && exported[0].get("error").is_none(), "{format} {exported:?}");
+        assert!(!exported[0].to_string().contains("sampling_mask\":{"), "{format}");
+        if ["trl", "verl", "nemo_rl", "agent_lightning"].contains(&format) {
+            let message = exported[1]["error"]["message"].as_str().unwrap();
+            assert!(message.contains("has a sampling mask") && message.contains("allow_unmasked=true"), "{message}");
+        } else {
+            assert!(
+                exported[1].get("error").is_none() && exported[1].to_string().contains("sampling_mask"),
+                "{format}"
+            );
+        }
+        let allowed = lines(&app, &format!("{asked}&allow_unmasked=true")).await;
+        assert!(allowed.iter().all(|line| line.get("error").is_none()), "{format} {allowed:?}");
+    }
 }
