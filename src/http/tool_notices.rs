@@ -15,6 +15,7 @@ impl ToolNotices {
     pub(crate) fn announce(&self, mut response: Response) -> Response {
         for (name, notices) in [
             ("x-ignored-tools", &self.ignored_tools),
+            ("x-deferred-tools", &self.deferred_tools),
             ("x-ignored-items", &self.ignored_items),
             ("x-unforced-tools", &self.unforced_tools),
         ] {

@@ -38,8 +38,14 @@ ANSWERS = {
         call("NothingOfThisName", a=1),
         "It has two lines.",
     ],
-    # Without ENABLE_TOOL_SEARCH=false: what the client does when references to tools are refused.
-    "claude_code_tool_search": [call("ToolSearch", query="select:WebFetch", max_results=5), "It has two lines."],
+    # With its own search for tools, which it has by default.
+    "claude_code_tool_search": [
+        call("ToolSearch", query="select:WebFetch", max_results=5),
+        call("WebFetch", url="http://127.0.0.1:9/", prompt="Say it"),
+        call("ToolSearch", query="select:CronList,TaskStop", max_results=5),
+        "I list them. " + call("CronList"),
+        "It has two lines.",
+    ],
 }
 
 

@@ -59,7 +59,7 @@ def told_of(text):
 
 
 # Which requests begin a conversation: the first one, a sub-agent's and a search's.
-BEGINS = {"codex": {0}, "claude_code": {0, 3, 5}}
+BEGINS = {"codex": {0}, "claude_code": {0, 3, 5}, "claude_code_tool_search": {0}}
 
 
 @pytest.mark.parametrize("agent", BEGINS)
@@ -90,18 +90,25 @@ def test_each_turn_of_a_session_continues_the_ids_of_the_last(playing_for, agent
         assert len(sampled) == len(ANSWERS[agent][number]) + 1
 
 
-def test_a_search_for_tools_is_refused_with_what_to_set_and_what_goes_on_from_there_is_not_exact(playing_for):
+def references(body):
+    """The names of the tools that results refer to."""
+    blocks = [block for message in body["messages"] for block in message["content"] if isinstance(block, dict)]
+    results = [block["content"] for block in blocks if block["type"] == "tool_result"]
+    items = [item for content in results if isinstance(content, list) for item in content]
+    return [item["tool_name"] for item in items if item["type"] == "tool_reference"]
+
+
+def test_tools_that_a_search_finds_are_shown_by_its_references(playing_for):
     agent = "claude_code_tool_search"
-    outcomes = []
+    known = []
     for request, status, headers, text in replayed(playing_for(agent), agent):
-        assert status == request["status"], text
-        if status == 400:
-            error = json.loads(text)["error"]
-            assert error["type"] == "invalid_request_error"
-            assert '"tool_reference" is not served here' in error["message"]
-            assert "ENABLE_TOOL_SEARCH=false" in error["message"]
-        outcomes.append(headers["X-Token-Continuity"] if status == 200 else status)
-    # The client takes the references back and shows all its tools: another prompt, which the header says.
-    assert outcomes[1:-1] == [400] * len(outcomes[1:-1]) and len(outcomes) > 2
-    assert outcomes[-1].startswith("none; outcome=retokenized; reused=0;")
-    assert "reason=context_changed" in outcomes[-1]
+        assert status == 200, text
+        found = references(request["body"])
+        deferred = [tool["name"] for tool in request["body"]["tools"] if tool.get("defer_loading")]
+        # The client adds a tool to its list only once a search has found it.
+        assert set(found) < set(deferred)
+        later = [name for name in deferred if name not in found]
+        assert headers["X-Deferred-Tools"] == ", ".join(later)
+        assert events(text)[0]["message"]["deferred_tools"] == later
+        known.append(found)
+    assert known[0] == [] and known[-1] == ["WebFetch", "CronList", "TaskStop"]

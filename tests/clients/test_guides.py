@@ -34,10 +34,7 @@ HUB = {"HuggingFaceTB/SmolLM2-135M-Instruct": None, "Qwen/Qwen2.5-1.5B-Instruct"
 
 INSTALLS = "it installs what a release publishes"
 PACKAGES = "the packages are in requirements.txt of these tests"
-CLAUDE = (
-    "ANTHROPIC_BASE_URL=http://localhost:8000 ANTHROPIC_AUTH_TOKEN=none ANTHROPIC_MODEL=Qwen/Qwen2.5-1.5B-Instruct "
-    "ENABLE_TOOL_SEARCH=false claude"
-)
+CLAUDE = "ANTHROPIC_BASE_URL=http://localhost:8000 ANTHROPIC_AUTH_TOKEN=none ANTHROPIC_MODEL=Qwen/Qwen2.5-1.5B-Instruct claude"
 # By page and beginning of a command or program, why it is not run.
 NOT_RUN = {
     ("README.md", "pip install tito-server"): INSTALLS,

@@ -2,11 +2,13 @@
 //! a conversation has the same ids in both dialects.
 //!
 //! It deviates deliberately in what stands between two texts of the system: a blank line, where vLLM lets one word run
-//! into the next. It also does where vLLM drops something, and refuses it: blocks in messages of a role that cannot have
-//! them, images, references to tools, blocks that lack what their kind needs, and messages that say nothing.
+//! into the next. A reference to a tool, of which vLLM makes a second result, is the tool's definition in the first one.
+//! It also deviates where vLLM drops something, and refuses it: blocks in messages of a role that cannot have them,
+//! images, blocks that lack what their kind needs, and messages that say nothing.
 
+use super::references::{LIST, definition, is_reference, tool_name};
 use crate::{
-    chat::{Content, ContentPart, Message, ToolCall},
+    chat::{Content, ContentPart, FunctionTool, Message, ToolCall},
     json::{Object, Value},
     prompt::without_billing_header,
     wire::{
@@ -15,11 +17,12 @@ use crate::{
     },
 };
 
-/// Returns the messages of a chat. If the template wants its system message first, `merges_system` moves all of them
-/// there.
+/// Returns the messages of a chat, whose results of tools may refer to `tools`. If the template wants its system message
+/// first, `merges_system` moves all of them there.
 pub(super) fn chat_messages(
     system: Option<&Value>,
     messages: Vec<InputMessage>,
+    tools: &[FunctionTool],
     merges_system: bool,
 ) -> Result<Vec<Message>, ApiError> {
     refuse_silent(&messages)?;
@@ -41,7 +44,7 @@ pub(super) fn chat_messages(
                 let text = inline_system_text(index, &message.content)?;
                 chat.extend((!text.is_empty()).then(|| Message::text("system", text)));
             }
-            _ => MessagePlace { index, is_user: message.role != "assistant" }.convert(message, &mut chat)?,
+            _ => MessagePlace { index, is_user: message.role != "assistant", tools }.convert(message, &mut chat)?,
         }
     }
     Ok(chat)
@@ -116,9 +119,8 @@ fn needed<'a>(block: &'a Value, place: &str, key: &str) -> Result<&'a str, ApiEr
 
 fn unserved(place: &str, kind: &str, role: &str) -> ApiError {
     let advice = match kind {
-        "tool_reference" | "tool_addition" | "tool_removal" => {
-            "; have the client show all its tools in `tools` from the start (Claude Code: ENABLE_TOOL_SEARCH=false)"
-        }
+        "tool_reference" => "; a reference to a tool belongs into the `content` of a `tool_result`",
+        "tool_addition" | "tool_removal" => "; have the client change its tools in `tools`",
         _ => "",
     };
     let message = format!("a block of type {kind:?} is not served here, in a message of the role {role:?}{advice}");
@@ -139,11 +141,12 @@ fn string<'a>(block: &'a Value, key: &str) -> Option<&'a str> {
     block.get(key).and_then(Value::as_str)
 }
 
-/// The index of a message, and whether a user sent it.
+/// The index of a message, whether a user sent it, and the tools that it may refer to.
 #[derive(Clone, Copy)]
-struct MessagePlace {
+struct MessagePlace<'a> {
     index: usize,
     is_user: bool,
+    tools: &'a [FunctionTool],
 }
 
 /// The content of a message's blocks.
@@ -154,7 +157,7 @@ struct BlockContent {
     calls: Vec<ToolCall>,
 }
 
-impl MessagePlace {
+impl<'a> MessagePlace<'a> {
     fn convert(self, mut message: InputMessage, chat: &mut Vec<Message>) -> Result<(), ApiError> {
         let role = self.role();
         let tokens = message.take_tokens();
@@ -210,11 +213,7 @@ impl MessagePlace {
         let place = format!("{place}.content");
         let text = match block.get("content") {
             Some(Value::String(text)) => text.clone(),
-            Some(Value::Array(items)) => {
-                let items = items.iter().enumerate();
-                let texts = items.map(|(number, item)| text_of(item, &format!("{place}.{number}"), self.role()));
-                texts.collect::<Result<Vec<_>, _>>()?.join("\n")
-            }
+            Some(Value::Array(items)) => self.result_text(items, &place)?,
             _ => String::new(),
         };
         // Templates cannot show that the result is an error; only its text can.
@@ -222,6 +221,39 @@ impl MessagePlace {
             return Err(invalid(place, "content cannot be empty if `is_error` is true"));
         }
         Ok(Message { tool_call_id: Some(id), ..Message::text("tool", text) })
+    }
+
+    /// Joins what the blocks of a result say. Tools that blocks beside each other refer to are in one list.
+    fn result_text(self, items: &[Value], place: &str) -> Result<String, ApiError> {
+        let [opening, closing] = LIST;
+        let mut lines = Vec::with_capacity(items.len());
+        let mut is_in_list = false;
+        for (number, item) in items.iter().enumerate() {
+            let place = format!("{place}.{number}");
+            let refers = is_reference(item);
+            if refers != is_in_list {
+                lines.push((if refers { opening } else { closing }).to_owned());
+                is_in_list = refers;
+            }
+            lines.push(if refers {
+                definition(self.referred(item, &place)?)
+            } else {
+                text_of(item, &place, self.role())?.to_owned()
+            });
+        }
+        lines.extend(is_in_list.then(|| closing.to_owned()));
+        Ok(lines.join("\n"))
+    }
+
+    /// Returns the tool that a block refers to.
+    fn referred(self, reference: &Value, place: &str) -> Result<&'a FunctionTool, ApiError> {
+        let place = format!("{place}.tool_name");
+        let Some(name) = tool_name(reference) else {
+            return Err(invalid(place, "a block of type \"tool_reference\" needs this to be the name of a tool"));
+        };
+        self.tools.iter().find(|tool| tool.name == name).ok_or_else(|| {
+            invalid(place, format!("no tool in `tools` that the model can be shown has the name {name:?}"))
+        })
     }
 
     fn role(self) -> &'static str {

@@ -6,8 +6,10 @@
 mod blocks;
 pub(super) mod error;
 mod input;
+mod references;
 pub(super) mod request;
 mod stream;
+mod tools;
 
 use std::sync::Arc;
 
@@ -111,7 +113,7 @@ async fn count(api: &Api, caller: &Caller, request: MessagesRequest) -> Result<R
 }
 
 async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Result<Response, ApiError> {
-    let MessagesTurn { id, turn, tool_choice, notices, stream_interval, stream } =
+    let MessagesTurn { id, turn, tool_choice, notices, stream_interval, stream, .. } =
         MessagesTurn::new(request, caller, &api).await?;
     let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
     let events = api.turns.start([prepared]).map_err(ApiError::from);

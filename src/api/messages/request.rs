@@ -1,6 +1,9 @@
 //! From the wire to a turn: checks every field and fills in defaults.
 
-use super::input::{chat_messages, has_inline_system};
+use super::{
+    input::{chat_messages, has_inline_system},
+    tools::{MessageTools, tool_use},
+};
 use crate::{
     chat::FunctionTool,
     http::caller::Caller,
@@ -9,7 +12,7 @@ use crate::{
         answer_id::answer_id,
         conversation::{CarrierFields, Conversation},
         template_wishes::{effort_without_thinking, refuses_inline_system},
-        tools::{ToolChoice, ToolFields, ToolUse},
+        tools::{ToolChoice, ToolUse},
     },
     state::Api,
     structured::{Constraint, JsonOptions},
@@ -18,7 +21,7 @@ use crate::{
         answer::tool_notices::ToolNotices,
         error::ApiError,
         fields::{sampling::Stop, unserved::refuse_unserved},
-        messages::types::{InputTool, InputToolChoice, JsonOutputFormat, MessagesRequest, Thinking},
+        messages::types::{JsonOutputFormat, MessagesRequest, Thinking},
     },
 };
 
@@ -29,6 +32,8 @@ pub(in crate::api) struct MessagesTurn {
     pub(in crate::api) turn: Turn,
     /// The choice that the model had about calling tools.
     pub(super) tool_choice: ToolChoice,
+    /// The tools that the model is shown, in the head of the prompt or by a reference; `None` if there are none.
+    pub(in crate::api) callable_tools: Option<Vec<FunctionTool>>,
     /// What of the tools was not done as the request asks.
     pub(in crate::api) notices: ToolNotices,
     /// The number of tokens in an event in the middle of a stream.
@@ -44,15 +49,16 @@ impl MessagesTurn {
     ) -> Result<Self, ApiError> {
         let adapter = api.models.find(Some(&request.model)).await?;
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref())?;
-        let (tools, mut notices) = chat_tools(&mut request);
-        refuse_unshown_choice(&request, &notices)?;
+        let mut tools = MessageTools::take(&mut request)?;
+        tools.refuse_unshown_choice(&request)?;
         let mut sampling = sampling(&mut request, api)?;
         sampling.adapter = adapter;
-        let used = tool_use(&request, tools.as_deref(), api)?;
+        let callable_tools = tools.callable();
+        let used = tool_use(&request, callable_tools.as_deref(), api)?;
         used.constrain(&mut sampling, api.turns.tokenizer())?;
         let ToolUse { choice, format, unforced, .. } = used;
         for what in unforced {
-            notices.leave_unforced(what);
+            tools.notices.leave_unforced(what);
         }
         let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
         let truncation = request.sampling.truncation(api.turns.max_model_len, request.max_tokens)?;
@@ -60,7 +66,7 @@ impl MessagesTurn {
         let stop_token_ids = sampling.stop_token_ids().to_vec();
         let cache_salt = sampling.cache_salt.clone();
         let adapter = sampling.adapter.clone();
-        let conversation = Conversation { stop_token_ids, cache_salt, adapter, ..conversation(request, tools, api)? };
+        let conversation = Conversation { stop_token_ids, cache_salt, adapter, ..conversation(request, &tools, api)? };
         let prompt = PromptRequest { truncation, must_fit: true, ..conversation.into_request(api, caller)? };
         sampling.read(api.turns.policies.tools.output_format(format, &prompt.prompt));
         let turn = Turn {
@@ -71,7 +77,7 @@ impl MessagesTurn {
             delivery: if stream { Delivery::Streamed } else { Delivery::Whole },
             form: TextForm::Blocks,
         };
-        Ok(Self { id, turn, tool_choice: choice, notices, stream_interval, stream })
+        Ok(Self { id, turn, tool_choice: choice, callable_tools, notices: tools.notices, stream_interval, stream })
     }
 }
 
@@ -88,11 +94,7 @@ pub(super) async fn counted_turn(
 }
 
 /// Collects the fields that decide the prompt.
-fn conversation(
-    request: MessagesRequest,
-    tools: Option<Vec<FunctionTool>>,
-    api: &Api,
-) -> Result<Conversation, ApiError> {
+fn conversation(request: MessagesRequest, tools: &MessageTools, api: &Api) -> Result<Conversation, ApiError> {
     refuse_what_is_not_run(&request)?;
     let is_off = request.thinking.as_ref().is_some_and(|thinking| thinking.kind == "disabled");
     let effort = if is_off {
@@ -105,7 +107,7 @@ fn conversation(
     let merges = has_inline_system(request.system.as_ref(), &request.messages) && refuses_inline_system(api);
     let user = request.metadata.as_ref().and_then(|metadata| metadata.get("user_id")).and_then(Value::as_str);
     Ok(Conversation {
-        messages: chat_messages(request.system.as_ref(), request.messages, merges)?,
+        messages: chat_messages(request.system.as_ref(), request.messages, tools.declared(), merges)?,
         carriers: CarrierFields {
             required_prefix_token_ids: request.required_prefix_token_ids,
             prompt_token_ids: request.prompt_token_ids,
@@ -114,7 +116,7 @@ fn conversation(
             return_token_continuity: request.return_token_continuity,
             ..CarrierFields::default()
         },
-        tools: tools.filter(|_| !hides_tools),
+        tools: tools.shown().filter(|_| !hides_tools),
         documents: None,
         reasoning_effort: effort,
         add_generation_prompt: request.add_generation_prompt,
@@ -213,70 +215,5 @@ fn output_schema(request: &mut MessagesRequest) -> Result<Option<serde_json::Val
             Err(ApiError::invalid("output_format", "`output_format` is `output_config.format`: send one of them"))
         }
         (current, older) => Ok(current.or(older)),
-    }
-}
-
-/// Returns the tools in the form of a chat, without those that a server would run; an empty list counts as no tools.
-fn chat_tools(request: &mut MessagesRequest) -> (Option<Vec<FunctionTool>>, ToolNotices) {
-    let mut notices = ToolNotices::default();
-    let mut shown = Vec::new();
-    for tool in request.tools.take().into_iter().flatten() {
-        match tool.served_elsewhere() {
-            Some(name) => notices.ignore_tool(name),
-            None => shown.push(chat_tool(tool)),
-        }
-    }
-    ((!shown.is_empty()).then_some(shown), notices)
-}
-
-/// Refuses a choice of what the model is not shown.
-fn refuse_unshown_choice(request: &MessagesRequest, notices: &ToolNotices) -> Result<(), ApiError> {
-    let name = request.tool_choice.as_ref().and_then(|choice| choice.name.as_ref());
-    match name.filter(|name| notices.ignored_tools.contains(name)) {
-        None => Ok(()),
-        Some(name) => Err(ApiError::invalid(
-            "tool_choice.name",
-            format!("`tool_choice.name` is {name:?}, a tool that this server cannot run: the model is not shown it"),
-        )),
-    }
-}
-
-fn chat_tool(tool: InputTool) -> FunctionTool {
-    let mut schema = tool.input_schema.unwrap_or_default();
-    if let Some(fields) = schema.as_object_mut() {
-        fields.entry("type".to_owned()).or_insert_with(|| Value::from("object"));
-    }
-    FunctionTool {
-        name: tool.name,
-        description: tool.description,
-        parameters: Some(schema),
-        strict: tool.strict,
-        defer_loading: tool.defer_loading,
-        outer_defer_loading: None,
-    }
-}
-
-fn tool_use(request: &MessagesRequest, tools: Option<&[FunctionTool]>, api: &Api) -> Result<ToolUse, ApiError> {
-    let choice = request.tool_choice.as_ref();
-    let wish = choice.map(chat_choice).transpose()?;
-    // Clients send `auto` whether or not they have tools.
-    let wish = wish.filter(|wish| tools.is_some() || !matches!(wish.as_str(), Some("auto" | "none")));
-    let parallel = choice.and_then(|choice| choice.disable_parallel_tool_use).map(|disabled| !disabled);
-    ToolFields { tools, tool_choice: wish.as_ref(), parallel_tool_calls: parallel }.resolve(api.turns.policies.tools)
-}
-
-/// Returns the choice of a tool in the form of a chat.
-fn chat_choice(choice: &InputToolChoice) -> Result<Value, ApiError> {
-    match (choice.kind.as_str(), choice.name.as_deref()) {
-        (kind @ ("auto" | "any" | "none"), Some(name)) if !name.is_empty() => {
-            let message = format!("`tool_choice.name` belongs to the type \"tool\", not to {kind:?}");
-            Err(ApiError::invalid("tool_choice.name", message))
-        }
-        ("any", _) => Ok(Value::from("required")),
-        ("tool", name) => {
-            let function: Value = [("name", name.unwrap_or_default())].into_iter().collect();
-            Ok([("type", Value::from("function")), ("function", function)].into_iter().collect())
-        }
-        (kind, _) => Ok(Value::from(kind)),
     }
 }

@@ -10,6 +10,10 @@ pub struct ToolNotices {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub ignored_tools: Vec<String>,
+    /// Tools that the model was not shown, because they have `defer_loading` and no result of a tool refers to them yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub deferred_tools: Vec<String>,
     /// Items of the conversation that the model was not shown, because it could not read them, by type.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
@@ -24,6 +28,11 @@ impl ToolNotices {
     /// Notes a tool that the model is not shown.
     pub fn ignore_tool(&mut self, tool: impl Into<String>) {
         note(&mut self.ignored_tools, tool.into());
+    }
+
+    /// Notes a tool that the model is not shown yet.
+    pub fn defer_tool(&mut self, tool: impl Into<String>) {
+        note(&mut self.deferred_tools, tool.into());
     }
 
     /// Notes an item that the model is not shown.

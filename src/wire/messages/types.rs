@@ -97,6 +97,11 @@ impl InputTool {
         let kind = self.kind.as_ref().and_then(Value::as_str).filter(|kind| *kind != "custom")?;
         Some(if self.name.is_empty() { kind } else { &self.name })
     }
+
+    /// Whether it is a search for tools that a server would run.
+    pub(crate) fn is_search(&self) -> bool {
+        self.kind.as_ref().and_then(Value::as_str).is_some_and(|kind| kind.starts_with("tool_search_tool"))
+    }
 }
 
 impl Body for CountTokensRequest {
@@ -108,7 +113,8 @@ impl Body for CountTokensRequest {
 pub(crate) struct InputMessage {
     /// `user`, `assistant` or `system`.
     pub role: String,
-    /// A string or a list of blocks: `text`, `thinking`, `redacted_thinking`, `tool_use`, `tool_result`.
+    /// A string or a list of blocks: `text`, `thinking`, `redacted_thinking`, `tool_use`, `tool_result`. The content of a
+    /// result is a string or a list of `text` and `tool_reference`.
     #[schema(value_type = Object)]
     pub content: Value,
     #[schema(value_type = Option<Vec<u32>>)]
@@ -146,7 +152,7 @@ pub(crate) struct InputTool {
     pub input_schema: Option<Value>,
     /// Whether inputs must follow the schema.
     pub strict: Option<bool>,
-    /// Whether the definition is only loaded on demand.
+    /// Keep the tool out of the head of the prompt. A `tool_reference` in the result of a tool shows it there.
     pub defer_loading: Option<bool>,
 }
 

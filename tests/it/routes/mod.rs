@@ -44,6 +44,7 @@ mod tinker;
 mod tokenize;
 mod tokenizer_info;
 mod tool_calls;
+mod tool_references;
 mod trajectories;
 mod trajectory_logprobs;
 mod trajectory_responses;

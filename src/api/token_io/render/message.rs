@@ -56,8 +56,11 @@ async fn render(api: &Arc<Api>, caller: Caller, body: &RawValue) -> Result<Respo
         stream: request.stream.unwrap_or(false),
         stream_options: None,
     };
-    let MessagesTurn { id, turn, notices, .. } = MessagesTurn::new(request, &rendering.caller, api).await?;
-    rendering.own.tools = turn.prompt.prompt.tools.as_deref().map(chat::tools_as_sent);
+    let MessagesTurn { id, turn, callable_tools, notices, .. } =
+        MessagesTurn::new(request, &rendering.caller, api).await?;
+    // Calls are read by what the model was shown anywhere, also by references to tools.
+    let tools = callable_tools.filter(|_| turn.prompt.prompt.tools.is_some());
+    rendering.own.tools = tools.as_deref().map(chat::tools_as_sent);
     let history = chat::calls(&turn.prompt.prompt.messages);
     Ok(notices.announce(rendering.answer(api, id, turn, Some(history)).await?))
 }

@@ -87,7 +87,11 @@ fn arguments(body: &str) -> Arguments {
             None => value.split_at(value.find([',', '}', '{', '[']).unwrap_or(value.len())),
         };
         let written = &rest[..rest.len() - next.len()];
-        arguments.insert(key, Value::parse(value).ok().filter(is_finite).unwrap_or_else(|| Value::from(value)), written);
+        arguments.insert(
+            key,
+            Value::parse(value).ok().filter(is_finite).unwrap_or_else(|| Value::from(value)),
+            written,
+        );
         rest = separated(next);
     }
     arguments
