@@ -192,7 +192,7 @@ async fn what_an_update_does_not_do_is_refused_or_said() {
         ("token_step", json!(3)),
         ("manifest", json!({ "a": {} })),
         ("selector", json!("draft")),
-        ("weigth_version", json!("9")),
+        ("weight_name", json!("9")),
     ] {
         let body = asked(json!({ name: value, "weight_version": "9" }));
         let (status, said) = posted(&server, "/update_weights_from_disk", &body).await;

@@ -112,7 +112,7 @@ fn eight_answers_keep_their_prompt_once() {
     let store = a_store();
     let trajectories = opened(&store, POLICY);
     let prompt: Vec<TokenId> = (0..LENGTH).map(|id| id.wrapping_mul(2_654_435_761) % 50_000).collect();
-    let text: String = prompt.iter().map(|id| format!("{id} ")).collect();
+    let text = prompt.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let message: Arc<RawValue> = serde_json::value::to_raw_value(&text).unwrap().into();
     let mut kept = Vec::new();
     for index in 0..8 {

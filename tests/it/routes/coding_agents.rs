@@ -329,27 +329,3 @@ async fn a_tool_that_the_model_is_not_shown_cannot_be_chosen_in_a_message() {
     let answer = app.post(MESSAGES, body).await;
     assert!(answer.text.contains("\"ignored_tools\":[\"web_search\",\"mcp_toolset\"]"), "{}", answer.text);
 }
-
-/// By default, Claude Code finds some of its tools by a search, and its result only has their names.
-#[tokio::test]
-async fn a_reference_to_a_tool_is_refused_with_what_to_set() {
-    let app = TestApp::new().reads_tool_calls();
-    let found = json!([{ "type": "tool_reference", "tool_name": "WebFetch" }]);
-    let mut body = claude(&json!([
-        { "role": "user", "content": "hello" },
-        { "role": "assistant", "content": [{ "type": "tool_use", "id": "c", "name": "ToolSearch", "input": {} }] },
-        { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "c", "content": found }] },
-    ]));
-    let schema = json!({ "type": "object" });
-    for (name, deferred) in [("ToolSearch", Value::Null), ("WebFetch", json!(true))] {
-        let tool = json!({ "name": name, "input_schema": schema, "defer_loading": deferred });
-        body["tools"].as_array_mut().unwrap().push(tool);
-    }
-    for path in [MESSAGES.to_owned(), format!("{MESSAGES}/count_tokens")] {
-        let refused = app.post(&path, body.clone()).await;
-        assert_eq!(refused.status, 400, "{}", refused.text);
-        let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
-        assert!(message.starts_with("messages.2.content.0.content.0: "), "{message}");
-        assert!(message.contains("ENABLE_TOOL_SEARCH=false"), "{message}");
-    }
-}
