@@ -5,14 +5,14 @@ use axum::http::HeaderMap;
 use crate::wire::error::ApiError;
 
 /// Bytes of the longest id that a client may choose: it is in every event of a stream, in logs, and in a header.
-pub(crate) const MOST_OF_AN_ID: usize = 512;
+pub(crate) const MOST_OF_A_CHOSEN_ID: usize = 512;
 
 /// Returns the id of an answer: the client's own, from the header or the body, or a fresh one.
 pub(crate) fn answer_id(prefix: &str, headers: &HeaderMap, request_id: Option<&str>) -> Result<String, ApiError> {
     let header = headers.get("x-request-id").and_then(|value| value.to_str().ok());
     for (field, id) in [("X-Request-Id", header), ("request_id", request_id)] {
-        if id.is_some_and(|id| id.len() > MOST_OF_AN_ID) {
-            let message = format!("`{field}` is longer than {MOST_OF_AN_ID} bytes");
+        if id.is_some_and(|id| id.len() > MOST_OF_A_CHOSEN_ID) {
+            let message = format!("`{field}` is longer than {MOST_OF_A_CHOSEN_ID} bytes");
             return Err(ApiError::invalid(field, message));
         }
     }

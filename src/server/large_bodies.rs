@@ -32,7 +32,7 @@ pub(super) async fn apply(request: Request, next: Next) -> Response {
     if is_small {
         return next.run(request).await;
     }
-    match threads() {
+    match body_threads() {
         Ok(threads) => run_on(threads, inherited(next.run(request))).await,
         Err(error) => ApiError::internal(format_args!("no threads for large bodies: {error}")).into_response(),
     }
@@ -55,7 +55,7 @@ async fn run_on(threads: &Handle, handler: impl Future<Output = Response> + Send
 
 /// The threads. They are made for the first large body and last as long as the process, since work that was begun there
 /// may.
-fn threads() -> Result<&'static Handle, &'static std::io::Error> {
+fn body_threads() -> Result<&'static Handle, &'static std::io::Error> {
     static THREADS: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
     let made = THREADS.get_or_init(|| {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);

@@ -6,7 +6,7 @@ use super::plan::{SglangPlan, plans, shows_experts};
 use crate::{
     TokenId,
     http::caller::Caller,
-    request_fields::{answer_id::MOST_OF_AN_ID, conversation::SessionFields},
+    request_fields::{answer_id::MOST_OF_A_CHOSEN_ID, conversation::SessionFields},
     state::Api,
     tokenizer::Extent,
     wire::{
@@ -156,8 +156,8 @@ fn name_prompts(prompts: Vec<Arc<[TokenId]>>, rid: Option<OneOrMany<String>>) ->
             let (names, prompts) = (names.len(), prompts.len());
             return Err(ApiError::invalid("rid", format!("`rid` has {names} names, and there are {prompts} prompts")));
         }
-        if names.iter().any(|name| name.len() > MOST_OF_AN_ID) {
-            return Err(ApiError::invalid("rid", format!("`rid` is longer than {MOST_OF_AN_ID} bytes")));
+        if names.iter().any(|name| name.len() > MOST_OF_A_CHOSEN_ID) {
+            return Err(ApiError::invalid("rid", format!("`rid` is longer than {MOST_OF_A_CHOSEN_ID} bytes")));
         }
     }
     let mut names = names.unwrap_or_default().into_iter();

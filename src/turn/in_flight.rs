@@ -176,12 +176,12 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         drop((turn, held));
         result
     };
-    threads().map_err(TurnError::internal)?.spawn_blocking(work).await.map_err(TurnError::internal)
+    prompt_threads().map_err(TurnError::internal)?.spawn_blocking(work).await.map_err(TurnError::internal)
 }
 
 /// The threads for such work, which last as long as the process. There are no more than cores, and few: each keeps a table of
 /// the words that it has encoded, 2 to 64 MiB long.
-fn threads() -> Result<&'static Handle, &'static std::io::Error> {
+fn prompt_threads() -> Result<&'static Handle, &'static std::io::Error> {
     static THREADS: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
     let made = THREADS.get_or_init(|| {
         let cores = thread::available_parallelism().map_or(1, usize::from);

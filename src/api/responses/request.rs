@@ -18,7 +18,7 @@ use crate::{
     json::{Path, Segment, Value},
     records::{ConversationContext, IdReservation, Record, ResponseKey},
     request_fields::{
-        answer_id::MOST_OF_AN_ID,
+        answer_id::MOST_OF_A_CHOSEN_ID,
         conversation::{CarrierFields, Conversation},
     },
     sampling::{Logprobs, ValidSamplingParams},
@@ -211,8 +211,8 @@ fn refuse_unserved(request: &ResponsesRequest) -> Result<(), ApiError> {
 /// Returns the client's own id, or a fresh one.
 fn answer_id(asked: Option<String>) -> Result<String, ApiError> {
     let Some(id) = asked.filter(|id| !id.is_empty()) else { return Ok(fresh_id("resp")) };
-    if id.len() > MOST_OF_AN_ID {
-        let message = format!("`request_id` is longer than {MOST_OF_AN_ID} bytes");
+    if id.len() > MOST_OF_A_CHOSEN_ID {
+        let message = format!("`request_id` is longer than {MOST_OF_A_CHOSEN_ID} bytes");
         return Err(ApiError::invalid_response("request_id", message));
     }
     Ok(id)

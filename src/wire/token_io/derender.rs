@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::derender_input::{GivenChunk, GivenResponse, ToldCount};
+use super::derender_input::{ChunkToDerender, ResponseToDerender, TokenCount};
 use crate::{
     TokenId,
     wire::{
@@ -34,7 +34,7 @@ pub(crate) struct StreamState {
     /// The tokens so far.
     pub output_token_ids: Vec<TokenId>,
     /// How many of them each event had.
-    pub output_chunk_lens: Vec<ToldCount>,
+    pub output_chunk_lens: Vec<TokenCount>,
     /// Whether a call was sent.
     pub tools_streamed: bool,
     /// The ids of the calls that were sent.
@@ -51,13 +51,13 @@ pub(crate) struct DerenderChatRequest {
     /// One of the served names; absent or empty is any.
     pub model: Option<String>,
     /// The answer.
-    pub generate_response: Option<GivenResponse>,
+    pub generate_response: Option<ResponseToDerender>,
     /// The event.
-    pub generate_chunk: Option<GivenChunk>,
+    pub generate_chunk: Option<ChunkToDerender>,
     /// What the event before it gave; null for the first one.
     pub stream_state: Option<StreamState>,
     /// Tokens of the prompt, for usage; 0 where it is not given.
-    pub prompt_tokens: Option<ToldCount>,
+    pub prompt_tokens: Option<TokenCount>,
     /// The prompt, as the render gave it.
     pub prompt_token_ids: Option<Vec<TokenId>>,
     /// The request that was rendered.
@@ -136,9 +136,9 @@ pub(crate) struct DerenderCompletionRequest {
     /// One of the served names; absent or empty is any.
     pub model: Option<String>,
     /// One answer for each prompt.
-    pub generate_responses: Option<Vec<GivenResponse>>,
+    pub generate_responses: Option<Vec<ResponseToDerender>>,
     /// The event.
-    pub generate_chunk: Option<GivenChunk>,
+    pub generate_chunk: Option<ChunkToDerender>,
     /// What the event before it gave; null for the first one.
     pub stream_state: Option<StreamState>,
     /// Tokens of the prompts, for usage: one number an answer, or with `stream` one number; 0 where not given.
@@ -156,8 +156,8 @@ impl Body for DerenderCompletionRequest {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a number or a list of numbers")]
 pub(crate) enum PromptTokens {
-    One(ToldCount),
-    Each(Vec<ToldCount>),
+    One(TokenCount),
+    Each(Vec<TokenCount>),
 }
 
 #[derive(Debug, Deserialize, ToSchema)]

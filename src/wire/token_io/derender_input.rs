@@ -23,20 +23,21 @@ use crate::{
 
 /// A number of tokens that a client sends. No prompt and no answer has more than this type holds, and sums of such
 /// numbers never wrap.
-pub(crate) type ToldCount = u32;
+pub(crate) type TokenCount = u32;
 
 /// An answer of `/inference/v1/generate`, with `output_mode` `tokens`.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(crate) struct GivenResponse {
+#[schema(as = GivenResponse)]
+pub(crate) struct ResponseToDerender {
     /// Becomes the answer's id; a random one where it is absent.
     #[serde(default = "random_id")]
     #[schema(required = false)]
     pub request_id: String,
     /// Its choices.
-    pub choices: Vec<GivenChoice>,
+    pub choices: Vec<ChoiceToDerender>,
     /// Only `tokens`: another answer has its text already.
     #[serde(default, rename = "output_mode")]
-    _output_mode: GivenMode,
+    _output_mode: OutputModeToDerender,
     /// The prompt, where it was asked for.
     pub prompt_token_ids: Option<Vec<TokenId>>,
     /// Passed on as it is.
@@ -46,20 +47,21 @@ pub(crate) struct GivenResponse {
 
 /// An event of a stream of `/inference/v1/generate`, with `output_mode` `tokens`.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(crate) struct GivenChunk {
+#[schema(as = GivenChunk)]
+pub(crate) struct ChunkToDerender {
     /// Becomes the chunk's id; a random one where it is absent.
     #[serde(default = "random_id")]
     #[schema(required = false)]
     pub request_id: String,
     /// At most one.
-    pub choices: Vec<GivenChoice>,
+    pub choices: Vec<ChoiceToDerender>,
     /// Only `tokens`.
     #[serde(default, rename = "output_mode")]
-    _output_mode: GivenMode,
+    _output_mode: OutputModeToDerender,
     /// The prompt, in the first event, where it was asked for.
     pub prompt_token_ids: Option<Vec<TokenId>>,
     /// What was used so far.
-    pub usage: Option<GivenUsage>,
+    pub usage: Option<UsageToDerender>,
 }
 
 fn random_id() -> String {
@@ -68,27 +70,30 @@ fn random_id() -> String {
 
 /// Tokens that were used.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
-pub(crate) struct GivenUsage {
-    pub prompt_tokens: Option<ToldCount>,
-    pub completion_tokens: Option<ToldCount>,
+#[schema(as = GivenUsage)]
+pub(crate) struct UsageToDerender {
+    pub prompt_tokens: Option<TokenCount>,
+    pub completion_tokens: Option<TokenCount>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum GivenMode {
+#[schema(as = GivenMode)]
+enum OutputModeToDerender {
     #[default]
     Tokens,
 }
 
 /// One of the choices, or what one event adds to it.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(crate) struct GivenChoice {
+#[schema(as = GivenChoice)]
+pub(crate) struct ChoiceToDerender {
     pub index: usize,
     /// `stop`, `length` or `abort`; null for a choice that goes on.
     pub finish_reason: Option<String>,
     pub stop_reason: Option<StopReason>,
     pub token_ids: Option<Vec<TokenId>>,
-    pub logprobs: Option<GivenLogprobs>,
+    pub logprobs: Option<LogprobsToDerender>,
     /// Passed on where the request asks for it.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
     /// Passed on: for each token the ids that it was drawn from.
@@ -100,23 +105,26 @@ pub(crate) struct GivenChoice {
 
 /// The log-probs of a choice.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(crate) struct GivenLogprobs {
-    content: Option<Vec<GivenToken>>,
+#[schema(as = GivenLogprobs)]
+pub(crate) struct LogprobsToDerender {
+    content: Option<Vec<TokenToDerender>>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-struct GivenToken {
+#[schema(as = GivenToken)]
+struct TokenToDerender {
     /// `token_id:N`, if it is there.
     token: Option<String>,
     token_id: TokenId,
     logprob: f32,
     rank: Option<u32>,
     #[serde(default)]
-    top_logprobs: Vec<GivenTop>,
+    top_logprobs: Vec<TopLogprobToDerender>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-struct GivenTop {
+#[schema(as = GivenTop)]
+struct TopLogprobToDerender {
     token_id: TokenId,
     logprob: f32,
     rank: Option<u32>,
@@ -132,24 +140,27 @@ pub(crate) struct Limits {
 }
 
 /// Bytes of the longest id that an answer of this server has, with room to spare.
-const MOST_OF_AN_ID: usize = 1024;
+const MOST_OF_AN_ANSWER_ID: usize = 1024;
 
 /// Refuses an id that no answer of this server has.
 fn check_id(id: &str) -> Result<(), ApiError> {
-    if id.len() > MOST_OF_AN_ID {
-        return Err(ApiError::invalid("request_id", format!("`request_id` is longer than {MOST_OF_AN_ID} bytes")));
+    if id.len() > MOST_OF_AN_ANSWER_ID {
+        return Err(ApiError::invalid(
+            "request_id",
+            format!("`request_id` is longer than {MOST_OF_AN_ANSWER_ID} bytes"),
+        ));
     }
     Ok(())
 }
 
-impl GivenChunk {
+impl ChunkToDerender {
     /// Refuses values that no answer of this server has.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         check_id(&self.request_id)
     }
 }
 
-impl GivenResponse {
+impl ResponseToDerender {
     /// Refuses values that no answer of this server has.
     pub(crate) fn check(&self, limits: Limits) -> Result<(), ApiError> {
         check_id(&self.request_id)?;
@@ -170,7 +181,7 @@ impl GivenResponse {
     }
 }
 
-impl GivenChoice {
+impl ChoiceToDerender {
     fn check(&self, limits: Limits) -> Result<(), ApiError> {
         let (index, limit) = (self.index, limits.max_model_len);
         let lengths = [
@@ -192,7 +203,7 @@ impl GivenChoice {
         }
     }
 
-    fn scores(&self) -> Option<&[GivenToken]> {
+    fn scores(&self) -> Option<&[TokenToDerender]> {
         self.logprobs.as_ref()?.content.as_deref()
     }
 
@@ -233,7 +244,8 @@ impl GivenChoice {
             };
             return Ok(ids.iter().map(bare).collect());
         };
-        let is_named = |score: &GivenToken| score.token.as_ref().is_none_or(|name| *name == spelt_id(score.token_id));
+        let is_named =
+            |score: &TokenToDerender| score.token.as_ref().is_none_or(|name| *name == spelt_id(score.token_id));
         if !scores.iter().map(|score| score.token_id).eq(ids.iter().copied()) || !scores.iter().all(is_named) {
             let index = self.index;
             let message = format!("the log-probs of choice {index} are not those of its token_ids");
@@ -260,12 +272,16 @@ impl GivenChoice {
     }
 }
 
-impl GivenToken {
+impl TokenToDerender {
     fn token(&self, vocab_size: usize) -> Result<SampledToken, ApiError> {
         if let Some(top) = self.top_logprobs.iter().find(|top| top.token_id as usize >= vocab_size) {
             return Err(ApiError::invalid_request(format!("Token id {} is out of vocabulary", top.token_id)));
         }
-        let top = |top: &GivenTop| TopLogprob { id: top.token_id, logprob: top.logprob, rank: top.rank.unwrap_or(0) };
+        let top = |top: &TopLogprobToDerender| TopLogprob {
+            id: top.token_id,
+            logprob: top.logprob,
+            rank: top.rank.unwrap_or(0),
+        };
         Ok(SampledToken {
             id: self.token_id,
             logprob: self.logprob,

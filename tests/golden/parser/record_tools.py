@@ -5,6 +5,8 @@ torch nor a model is needed. Needs `regex`.
 """
 import ast, importlib, json, random, sys, types
 
+from protocol_message import ProtocolMessage
+
 DIR, OUT = sys.argv[1], sys.argv[2]
 
 
@@ -18,15 +20,7 @@ def module(name, path=None, **content):
     return made
 
 
-class Record:
-    fields = ("id", "type", "index", "function", "name", "arguments", "content", "reasoning", "tools_called", "tool_calls")
-    def __init__(self, **values):
-        for field in self.fields:
-            setattr(self, field, values.get(field))
-        self.tool_calls = self.tool_calls or []
-
-
-class ToolCall(Record):
+class ToolCall(ProtocolMessage):
     def __init__(self, **values):
         if values.get("type", "function") != "function":
             raise ValueError("the type is a literal")
@@ -67,8 +61,8 @@ for name in ("vllm.entrypoints.generate", "vllm.entrypoints.generate.base", "vll
     module(name)
 sys.modules["vllm"].envs = module("vllm.envs", VLLM_TOOL_PARSE_REGEX_TIMEOUT_SECONDS=5)
 module("vllm.logger", init_logger=lambda name: Silent())
-module("vllm.entrypoints.generate.base.protocol", FunctionCall=Record, DeltaMessage=Record, DeltaToolCall=Record, ToolCall=ToolCall,
-       DeltaFunctionCall=Record, ExtractedToolCallInformation=Record)
+module("vllm.entrypoints.generate.base.protocol", ToolCall=ToolCall, **{name: ProtocolMessage for name in (
+    "FunctionCall", "DeltaMessage", "DeltaToolCall", "DeltaFunctionCall", "ExtractedToolCallInformation")})
 module("vllm.entrypoints.openai.chat_completion.protocol", ChatCompletionToolsParam=ChatTool)
 module("vllm.renderers.chat_utils", make_tool_call_id=lambda **k: "random", get_tool_call_id_type=lambda config: "random")
 module("vllm.reasoning.abs_reasoning_parsers", ReasoningParser=object)

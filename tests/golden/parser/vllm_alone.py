@@ -4,6 +4,8 @@ The first argument of the script is the unpacked source distribution.
 """
 import ast, importlib, importlib.util, sys, types
 
+from protocol_message import ProtocolMessage
+
 DIR = sys.argv[1]
 REAL = ("vllm.parser", "vllm.tool_parsers", "vllm.reasoning")
 MADE_UP = ("mistral_common", "openai_harmony", "prometheus_client", "torch", "vllm", "xgrammar")
@@ -46,14 +48,6 @@ class Finder:
         module.__getattr__ = made
 
 
-class Record:
-    fields = ("id", "type", "index", "function", "name", "arguments", "content", "reasoning", "tools_called", "tool_calls")
-    def __init__(self, **values):
-        for field in self.fields:
-            setattr(self, field, values.get(field))
-        self.tool_calls = self.tool_calls or []
-
-
 class ChatTool:
     def __init__(self, name, parameters):
         self.type, self.function = "function", types.SimpleNamespace(name=name, parameters=parameters)
@@ -81,7 +75,7 @@ def put(module, **values):
     vars(importlib.import_module(module)).update(values)
 
 
-put("vllm.entrypoints.generate.base.protocol", **{name: type(name, (Record,), {}) for name in (
+put("vllm.entrypoints.generate.base.protocol", **{name: type(name, (ProtocolMessage,), {}) for name in (
     "FunctionCall", "DeltaMessage", "DeltaToolCall", "ToolCall", "DeltaFunctionCall", "ExtractedToolCallInformation")})
 put("vllm.entrypoints.openai.chat_completion.protocol", ChatCompletionToolsParam=ChatTool)
 put("vllm.logger", init_logger=lambda name: Made())

@@ -28,7 +28,7 @@ use crate::{
                 DerenderChatRequest, DerenderedChat, DerenderedChatChunk, StreamState, WholeChatChoice, WholeChatChunk,
                 WholeDelta,
             },
-            derender_input::GivenChoice,
+            derender_input::ChoiceToDerender,
         },
     },
 };
@@ -85,12 +85,12 @@ impl Derendering {
     }
 
     /// Returns which weights sampled the tokens of a choice, as it says, where the request asks for that.
-    fn weight_versions(&self, given: &GivenChoice) -> Option<Vec<WeightVersionSpan>> {
+    fn weight_versions(&self, given: &ChoiceToDerender) -> Option<Vec<WeightVersionSpan>> {
         given.weight_versions.clone().filter(|_| self.sampling.return_weight_versions)
     }
 
-    fn envelope(&self, api: &Arc<Api>, id: String, prompt: &[TokenId], choices: &[GivenChoice]) -> ChatEnvelope {
-        let logprobs = choices.iter().any(GivenChoice::has_logprobs);
+    fn envelope(&self, api: &Arc<Api>, id: String, prompt: &[TokenId], choices: &[ChoiceToDerender]) -> ChatEnvelope {
+        let logprobs = choices.iter().any(ChoiceToDerender::has_logprobs);
         ChatEnvelope::of_recording(Arc::clone(api), id, prompt.into(), &self.sampling, (logprobs, self.shown.clone()))
     }
 }
@@ -173,7 +173,7 @@ fn whole_choice(
     api: &Api,
     how: &Derendering,
     state: &mut StreamState,
-    given: &GivenChoice,
+    given: &ChoiceToDerender,
     envelope: &ChatEnvelope,
 ) -> Result<WholeChatChoice, ApiError> {
     let completion = state.script(&how.sampling).play_on(api, state, given)?;

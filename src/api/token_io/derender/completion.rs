@@ -29,7 +29,7 @@ use crate::{
                 DerenderCompletionRequest, DerenderedCompletion, DerenderedCompletionChunk, PromptIds, PromptTokens,
                 StreamState, WholeCompletionChunk,
             },
-            derender_input::GivenChoice,
+            derender_input::ChoiceToDerender,
         },
     },
 };
@@ -115,7 +115,7 @@ fn whole_answer(
     turn.id.clone_from(&first.request_id);
     let shown = turn.logprobs.unwrap_or(ShownAlternatives(None));
     turn.logprobs =
-        responses.iter().flat_map(|response| &response.choices).any(GivenChoice::has_logprobs).then_some(shown);
+        responses.iter().flat_map(|response| &response.choices).any(ChoiceToDerender::has_logprobs).then_some(shown);
     let tells_weights = turn.sampling.return_weight_versions;
     let echoed = std::mem::take(&mut turn.prompts);
     let (mut completions, mut sampled) = (Vec::new(), 0);

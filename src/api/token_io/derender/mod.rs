@@ -27,7 +27,7 @@ use crate::{
         fields::sampling::SamplingFields,
         token_io::{
             derender::StreamState,
-            derender_input::{GivenChoice, GivenChunk, GivenUsage, Limits, ToldCount},
+            derender_input::{ChoiceToDerender, ChunkToDerender, Limits, TokenCount, UsageToDerender},
         },
     },
 };
@@ -67,7 +67,7 @@ impl StreamState {
     fn add(&mut self, tokens: &[SampledToken]) -> Result<(), ApiError> {
         if !tokens.is_empty() {
             self.output_token_ids.extend(tokens.iter().map(|token| token.id));
-            self.output_chunk_lens.push(ToldCount::try_from(tokens.len()).map_err(ApiError::internal)?);
+            self.output_chunk_lens.push(TokenCount::try_from(tokens.len()).map_err(ApiError::internal)?);
         }
         Ok(())
     }
@@ -94,7 +94,7 @@ impl Script {
     }
 
     /// The tokens of a choice. A mask that the request asks for has to come with them: nobody can compute it here.
-    fn tokens(&self, api: &Api, choice: &GivenChoice) -> Result<Vec<SampledToken>, ApiError> {
+    fn tokens(&self, api: &Api, choice: &ChoiceToDerender) -> Result<Vec<SampledToken>, ApiError> {
         let tokens = choice.tokens(api.turns.vocab_size())?;
         if self.sampling.wants_mask() && choice.sampling_mask.is_none() && !tokens.is_empty() {
             let message = format!(
@@ -107,7 +107,7 @@ impl Script {
     }
 
     /// Puts a whole choice into text.
-    fn play(&self, api: &Api, choice: &GivenChoice) -> Result<Completion, ApiError> {
+    fn play(&self, api: &Api, choice: &ChoiceToDerender) -> Result<Completion, ApiError> {
         if choice.token_ids.as_ref().is_none_or(Vec::is_empty) {
             let message = format!("choice {} has empty or null token_ids", choice.index);
             return Err(ApiError::invalid_request(message));
@@ -118,14 +118,14 @@ impl Script {
     }
 
     /// Puts the tokens that one event adds to a choice into text, after the tokens of `state`, and adds them there.
-    fn play_on(&self, api: &Api, state: &mut StreamState, choice: &GivenChoice) -> Result<Completion, ApiError> {
+    fn play_on(&self, api: &Api, state: &mut StreamState, choice: &ChoiceToDerender) -> Result<Completion, ApiError> {
         let completion = self.continuation(api, state, choice)?;
         state.add(&completion.tokens)?;
         Ok(completion)
     }
 
     /// The text and the tokens that one event adds to a choice.
-    fn continuation(&self, api: &Api, state: &StreamState, choice: &GivenChoice) -> Result<Completion, ApiError> {
+    fn continuation(&self, api: &Api, state: &StreamState, choice: &ChoiceToDerender) -> Result<Completion, ApiError> {
         let before = &state.output_token_ids;
         let bare =
             |&id: &TokenId| SampledToken { id, logprob: 0.0, rank: 0, top_logprobs: Vec::new(), sampling_mask: None };
@@ -252,7 +252,7 @@ fn known_prompt<'a>(
 }
 
 /// Returns the usage that an event reports, with the number of prompt tokens that the client sent.
-fn usage(given: Option<GivenUsage>, prompt_tokens: Option<ToldCount>) -> Option<DetailedUsage> {
+fn usage(given: Option<UsageToDerender>, prompt_tokens: Option<TokenCount>) -> Option<DetailedUsage> {
     let given = given?;
     let prompt_tokens = prompt_tokens.or(given.prompt_tokens).unwrap_or(0) as usize;
     let completion_tokens = given.completion_tokens.unwrap_or(0) as usize;
@@ -260,7 +260,7 @@ fn usage(given: Option<GivenUsage>, prompt_tokens: Option<ToldCount>) -> Option<
 }
 
 /// Returns the event of a stream. Refuses one about more than one choice, because the state is that of one choice.
-fn event(chunk: Option<GivenChunk>, endpoint: &str) -> Result<GivenChunk, ApiError> {
+fn event(chunk: Option<ChunkToDerender>, endpoint: &str) -> Result<ChunkToDerender, ApiError> {
     let chunk = chunk.ok_or_else(|| missing_of("generate_chunk", 1))?;
     chunk.check()?;
     match chunk.choices.len() {
@@ -273,7 +273,7 @@ fn event(chunk: Option<GivenChunk>, endpoint: &str) -> Result<GivenChunk, ApiErr
 }
 
 /// The sampling mask of the tokens of a choice that came with one.
-fn shown_mask(given: &GivenChoice, tokens: &[SampledToken]) -> Option<SamplingMask> {
+fn shown_mask(given: &ChoiceToDerender, tokens: &[SampledToken]) -> Option<SamplingMask> {
     given.sampling_mask.as_ref()?;
     tokens.iter().map(|token| token.sampling_mask.clone()).collect()
 }

@@ -7,11 +7,11 @@
 
 #![expect(unsafe_code, reason = "calls of kernels and of cuBLAS")]
 
-mod attention;
 mod blas;
 mod coded;
 mod launch;
 mod logits;
+mod mistralrs_paged_attention;
 mod paged_attention;
 mod rows;
 
@@ -27,10 +27,10 @@ use candle_core::{
 };
 
 pub(super) use self::{
-    attention::{attend, serve, write_cache},
     blas::{batched, multiply},
     coded::widen,
     logits::{blocks_of, count_at_least, summarize},
+    mistralrs_paged_attention::{attend, serve, write_cache},
     paged_attention::{attend_paged, serve_paged, write_paged},
     rows::{gate, head_norm, norm, rotate},
 };

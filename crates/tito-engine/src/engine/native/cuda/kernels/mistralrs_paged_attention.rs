@@ -1,4 +1,5 @@
-//! The kernels of mistralrs-paged-attn: writing a paged cache, and attention of single rows over it.
+//! The kernels of mistralrs-paged-attn: writing a paged cache, and attention of single rows over it. They serve the
+//! caches that the engine's own, in `paged_attention.rs`, do not: those of f32, and of heads of 512.
 
 use candle_core::{Result, Tensor};
 use mistralrs_paged_attn::{paged_attention, reshape_and_cache};
