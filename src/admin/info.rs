@@ -16,15 +16,6 @@ use crate::engine::{AdapterLimits, EngineOutput, SamplingParams, SequenceRequest
 /// How long a token may take that shows that the engine is well.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The names of what is served.
-#[derive(Debug, Clone)]
-pub struct Served {
-    /// What the command line calls the model.
-    pub model: String,
-    /// The name under which it is served.
-    pub name: String,
-}
-
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     vec![("/liveness", get(liveness))]
 }

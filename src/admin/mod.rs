@@ -6,6 +6,7 @@
 
 mod areal;
 mod body;
+mod calls;
 mod error;
 mod info;
 mod lora;
@@ -13,65 +14,27 @@ mod lora_tensors;
 mod meters;
 mod pausing;
 mod query;
+mod served;
 mod sglang;
 mod sglang_updates;
 mod sleeping;
 mod vllm;
 mod weights;
 
-use std::sync::Arc;
-
 use axum::{
-    Json, Router,
-    response::{IntoResponse, Response},
-    routing::{MethodRouter, get, post},
+    Router,
+    routing::{MethodRouter, get},
 };
 
-use self::{error::AdminError, meters::Operation};
 pub use self::{
+    calls::Admin,
     error::{Refusal, refused},
-    info::Served,
+    served::Served,
 };
-use crate::{
-    adapters::Adapters,
-    control::{Control, ControlError},
+use self::{
+    calls::{Answered, Shared, json, posted},
+    error::AdminError,
 };
-
-/// Everything that the control plane works with.
-pub struct Admin {
-    /// Does what is asked.
-    pub control: Arc<Control>,
-    /// What is served.
-    pub served: Served,
-    /// The adapters that are served beside it.
-    pub adapters: Arc<Adapters>,
-}
-
-impl Admin {
-    /// Does a call to its end, even if its client goes away.
-    async fn call<T, F>(&self, call: impl FnOnce(Arc<Control>) -> F) -> Result<T, AdminError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, ControlError>> + Send + 'static,
-    {
-        match tokio::spawn(call(Arc::clone(&self.control))).await {
-            Ok(outcome) => Ok(outcome?),
-            Err(error) => Err(AdminError::internal(format!("the call failed: {error}"))),
-        }
-    }
-
-    /// Does the same, and times it.
-    async fn timed<T, F>(&self, operation: Operation, call: impl FnOnce(Arc<Control>) -> F) -> Result<T, AdminError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, ControlError>> + Send + 'static,
-    {
-        self.call(|control| operation.timed(call(control))).await
-    }
-}
-
-type Shared = Arc<Admin>;
-type Answered = Result<Response, AdminError>;
 
 /// Returns every route, by its path.
 fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
@@ -110,17 +73,4 @@ pub fn closed(but: &[&str]) -> Router {
     let refuse = || async { error::closed() };
     let paths = paths().into_iter().filter(|path| !but.contains(path));
     paths.fold(Router::new(), |router, path| router.route(path, get(refuse).post(refuse)))
-}
-
-fn json(value: serde_json::Value) -> Response {
-    Json(value).into_response()
-}
-
-/// Returns a route of calls that are posted.
-fn posted<H, T>(handler: H) -> MethodRouter<Shared>
-where
-    H: axum::handler::Handler<T, Shared>,
-    T: 'static,
-{
-    post(handler)
 }

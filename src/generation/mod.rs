@@ -5,6 +5,7 @@
 
 mod collect;
 mod decode;
+mod events;
 mod marks;
 mod meters;
 mod parsed;
@@ -25,6 +26,7 @@ use futures::{StreamExt, stream::BoxStream};
 pub use collect::{Completion, collect};
 use decode::TextDecoder;
 pub use decode::TextOptions;
+pub use events::{Delta, Event, Finish};
 pub use marks::{MarkIds, OpenReasoning, open_reasoning};
 use meters::Meters;
 pub use replay::Recording;
@@ -36,10 +38,9 @@ pub use weights::WeightSpans;
 use crate::{
     TokenId,
     engine::{
-        Adapter, Candidates, Engine, EngineError, EngineOutput, FinishReason, Party, PromptOutput, Routes, Routing,
-        SampledToken, SamplingParams, TokenStream, ValidSamplingParams, WeightsInUse,
+        Adapter, Candidates, Engine, EngineError, EngineOutput, FinishReason, Party, Routing, SamplingParams,
+        TokenStream, ValidSamplingParams,
     },
-    parser::ToolCall,
     sampling::RepetitionDetection,
     tokenizer::Tokenizer,
 };
@@ -71,83 +72,6 @@ pub struct GenerationRequest {
     pub owner: Option<Arc<str>>,
     /// The ids by which it can be aborted.
     pub request_ids: Arc<[Arc<str>]>,
-}
-
-/// What ended a generation, as clients see it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finish {
-    /// The model ended its turn.
-    Eos,
-    /// Another stop token was sampled.
-    StopToken(TokenId),
-    /// A stop string was completed.
-    StopString(String),
-    /// The tokens to generate ran out.
-    Length,
-    /// What was sampled went round in circles.
-    Repetition,
-    /// The server ended the generation; what was sampled is valid.
-    Abort,
-}
-
-impl From<FinishReason> for Finish {
-    fn from(reason: FinishReason) -> Self {
-        match reason {
-            FinishReason::Eos => Self::Eos,
-            FinishReason::StopToken(id) => Self::StopToken(id),
-            FinishReason::Length => Self::Length,
-            FinishReason::Abort => Self::Abort,
-        }
-    }
-}
-
-/// A piece of a generation.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Event {
-    /// What the engine says about the prompt; first of all events.
-    Prompt(PromptOutput),
-    /// What one engine output added.
-    Delta(Delta),
-}
-
-/// What one engine output added to a generation.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Delta {
-    /// Sampled tokens; none in the last delta of an aborted generation.
-    pub tokens: Vec<SampledToken>,
-    /// From which of these tokens on other weights computed than before; usually none.
-    pub weights: Vec<(usize, WeightsInUse)>,
-    /// The experts of the tokens that were computed for these, where they were asked for.
-    pub routes: Option<Routes>,
-    /// Text that became certain, which may lag behind the tokens. Where reasoning and calls are read out of the text,
-    /// it has none of them.
-    pub text: String,
-    /// What the model thought, where that is read; it may be empty.
-    pub reasoning: Option<String>,
-    /// How many of the tokens were reasoning, where that is read.
-    pub reasoning_tokens: usize,
-    /// The calls that the text makes, where they are read.
-    pub tool_calls: Vec<ToolCall>,
-    /// Set in the last delta.
-    pub finish: Option<Finish>,
-}
-
-impl Delta {
-    /// Adds what the next engine output added.
-    pub fn push(&mut self, next: Self) {
-        let Self { tokens, weights, routes, text, reasoning, reasoning_tokens, tool_calls, finish } = next;
-        let before = self.tokens.len();
-        self.weights.extend(weights.into_iter().map(|(token, weights)| (before + token, weights)));
-        self.tokens.extend(tokens);
-        Routes::join(&mut self.routes, routes);
-        self.text.push_str(&text);
-        if let Some(reasoning) = reasoning {
-            self.reasoning.get_or_insert_default().push_str(&reasoning);
-        }
-        self.reasoning_tokens += reasoning_tokens;
-        self.tool_calls.extend(tool_calls);
-        self.finish = finish.or(self.finish.take());
-    }
 }
 
 /// A running generation. Dropping it aborts the generation.

@@ -3,6 +3,7 @@
 //! Sampling takes the road of `/inference/v1/generate`: ids in, ids and log-probs out. Log-probs are those of
 //! `--logprobs-mode`: by default the model's own, at temperature 1. Training is refused. What is kept of sessions is in `tinker_sessions`.
 
+mod enabled;
 mod request;
 mod response;
 mod sampling;
@@ -16,10 +17,10 @@ use axum::{
 use serde_json::{Value, json};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+use self::enabled::sessions_of;
 use crate::{
     http::{caller::Caller, json_body::JsonBody},
     state::Api,
-    tinker_sessions::Tinker,
     wire::{
         error::{ApiError, ErrorKind},
         tinker::sessions::{
@@ -46,17 +47,10 @@ pub(crate) fn router() -> OpenApiRouter<Arc<Api>> {
         .merge(sampling::router())
 }
 
-/// The sessions, where Tinker's clients are served.
-fn of(api: &Api) -> Result<&Arc<Tinker>, ApiError> {
-    api.tinker.as_ref().ok_or_else(|| {
-        ApiError::new(ErrorKind::NotFound, None, "Tinker's clients are served with the flag --tinker-api")
-    })
-}
-
 /// Flags for a client that begins.
 #[utoipa::path(post, path = "/api/v1/client/config", tag = "tinker", responses((status = 200, body = TinkerClientConfig), (status = 404, description = "The server was started without `--tinker-api`")))]
 async fn client_config(State(api): State<Arc<Api>>) -> Result<Json<TinkerClientConfig>, ApiError> {
-    of(&api)?;
+    sessions_of(&api)?;
     Ok(Json(TinkerClientConfig {}))
 }
 
@@ -68,7 +62,7 @@ async fn client_config(State(api): State<Arc<Api>>) -> Result<Json<TinkerClientC
     responses((status = 200, body = TinkerDynamicConfig), (status = 404, description = "The server was started without `--tinker-api`"))
 )]
 async fn dynamic_config(State(api): State<Arc<Api>>) -> Result<Json<TinkerDynamicConfig>, ApiError> {
-    of(&api)?;
+    sessions_of(&api)?;
     Ok(Json(TinkerDynamicConfig { sample_cancel_enabled: true }))
 }
 
@@ -80,7 +74,7 @@ async fn dynamic_config(State(api): State<Arc<Api>>) -> Result<Json<TinkerDynami
     responses((status = 200, body = TinkerCapabilities), (status = 404, description = "The server was started without `--tinker-api`"))
 )]
 async fn capabilities(State(api): State<Arc<Api>>) -> Result<Json<TinkerCapabilities>, ApiError> {
-    of(&api)?;
+    sessions_of(&api)?;
     let model = |name: &String| TinkerModel {
         model_name: name.clone(),
         max_context_length: api.turns.max_model_len,
@@ -93,7 +87,7 @@ async fn capabilities(State(api): State<Arc<Api>>) -> Result<Json<TinkerCapabili
 /// Whether the server is there.
 #[utoipa::path(get, path = "/api/v1/healthz", tag = "tinker", responses((status = 200, body = TinkerStatus), (status = 404, description = "The server was started without `--tinker-api`")))]
 async fn healthz(State(api): State<Arc<Api>>) -> Result<Json<TinkerStatus>, ApiError> {
-    of(&api)?;
+    sessions_of(&api)?;
     Ok(Json(TinkerStatus { status: "ok" }))
 }
 
@@ -106,7 +100,7 @@ async fn create_session(
     caller: Caller,
     JsonBody(_): JsonBody<TinkerSessionRequest>,
 ) -> Result<Json<TinkerSession>, ApiError> {
-    let session_id = of(&api)?.begin(caller.client.owner())?;
+    let session_id = sessions_of(&api)?.begin(caller.client.owner())?;
     Ok(Json(TinkerSession { kind: "create_session", session_id }))
 }
 
@@ -119,7 +113,7 @@ async fn heartbeat(
     caller: Caller,
     JsonBody(request): JsonBody<TinkerHeartbeatRequest>,
 ) -> Result<Json<TinkerHeartbeat>, ApiError> {
-    of(&api)?.hear(&request.session_id, &caller.client.owner())?;
+    sessions_of(&api)?.hear(&request.session_id, &caller.client.owner())?;
     Ok(Json(TinkerHeartbeat { kind: "session_heartbeat" }))
 }
 
@@ -136,7 +130,7 @@ async fn finish(
     caller: Caller,
     Path(session_id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    of(&api)?.finish(&session_id, &caller.client.owner());
+    sessions_of(&api)?.finish(&session_id, &caller.client.owner());
     Ok(Json(json!({})))
 }
 
@@ -153,7 +147,7 @@ async fn create_sampling_session(
     caller: Caller,
     JsonBody(request): JsonBody<TinkerSamplingSessionRequest>,
 ) -> Result<Json<TinkerSamplingSession>, ApiError> {
-    let tinker = of(&api)?;
+    let tinker = sessions_of(&api)?;
     let TinkerSamplingSessionRequest { session_id, sampling_session_seq_id: number, base_model, model_path } = request;
     let model = request::sampled_model(base_model, model_path, &api).await?;
     let id = tinker.begin_sampling(&session_id, &caller.client.owner(), number, model)?;
@@ -173,14 +167,14 @@ async fn sampler(
     caller: Caller,
     Path(sampler_id): Path<String>,
 ) -> Result<Json<TinkerSampler>, ApiError> {
-    let (_, model) = of(&api)?.model(&sampler_id, &caller.client.owner())?;
+    let (_, model) = sessions_of(&api)?.model(&sampler_id, &caller.client.owner())?;
     Ok(Json(TinkerSampler { sampler_id, base_model: model.base_model, model_path: model.model_path }))
 }
 
 /// Takes what a client tells of itself, and drops it.
 #[utoipa::path(post, path = "/api/v1/telemetry", tag = "tinker", responses((status = 200, body = TinkerStatus), (status = 404, description = "The server was started without `--tinker-api`")))]
 async fn telemetry(State(api): State<Arc<Api>>) -> Result<Json<TinkerStatus>, ApiError> {
-    of(&api)?;
+    sessions_of(&api)?;
     Ok(Json(TinkerStatus { status: "accepted" }))
 }
 
@@ -210,7 +204,7 @@ const TRAINING: [&str; 13] = [
     responses((status = 400, description = "It trains"), (status = 404, description = "It is not served"))
 )]
 async fn refuse_training(State(api): State<Arc<Api>>, Path(call): Path<String>) -> Result<(), ApiError> {
-    of(&api)?;
+    sessions_of(&api)?;
     if TRAINING.contains(&call.as_str()) {
         let message = format!("`{call}` is about training, and this server only samples: train elsewhere");
         return Err(ApiError::invalid_request(message));

@@ -12,7 +12,7 @@ use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{of, request::TinkerTurn, response};
+use super::{enabled::sessions_of, request::TinkerTurn, response};
 use crate::{
     generation::{Event, collect},
     http::{caller::Caller, json_body::JsonBody},
@@ -41,7 +41,7 @@ async fn asample(
     caller: Caller,
     JsonBody(request): JsonBody<TinkerSampleRequest>,
 ) -> Result<Json<TinkerFuture>, ApiError> {
-    let tinker = of(&api)?;
+    let tinker = sessions_of(&api)?;
     let (sampler, model) = tinker.model(&request.sampling_session_id, &caller.client.owner())?;
     let id = RequestId { sampler, number: request.seq_id };
     let sequences = request.num_samples.unwrap_or(1);
@@ -117,7 +117,7 @@ async fn retrieve_future(
     JsonBody(request): JsonBody<TinkerFutureRequest>,
 ) -> Result<Response, ApiError> {
     let TinkerFutureRequest { request_id } = request;
-    Ok(match of(&api)?.outcome(&request_id, &caller.client.owner()).await? {
+    Ok(match sessions_of(&api)?.outcome(&request_id, &caller.client.owner()).await? {
         Outcome::Done(result) => ([(CONTENT_TYPE, "application/x-protobuf")], result).into_response(),
         Outcome::Failed { error, is_users } => {
             Json(TinkerFailure { error, category: if is_users { "user" } else { "server" } }).into_response()
@@ -136,6 +136,6 @@ async fn cancel_future(
     caller: Caller,
     JsonBody(request): JsonBody<TinkerFutureRequest>,
 ) -> Result<Json<Value>, ApiError> {
-    of(&api)?.give_up(&request.request_id, &caller.client.owner());
+    sessions_of(&api)?.give_up(&request.request_id, &caller.client.owner());
     Ok(Json(json!({})))
 }

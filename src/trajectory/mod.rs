@@ -13,6 +13,7 @@
 //! ```
 
 mod computed;
+mod error;
 mod fingerprint;
 mod index;
 mod join;
@@ -35,9 +36,9 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use thiserror::Error;
 
 pub use computed::{ComputedBy, WeightSet};
+pub use error::CaptureError;
 pub use listing::{Filter, TrajectorySummary};
 pub use masks::PackedMasks;
 pub use notes::{MOST_TAGS, Note, Noted, Notes};
@@ -46,7 +47,7 @@ pub use rescored::Rescored;
 pub use sampling::SamplingUsed;
 pub use sequence::{Sequence, SequenceKey, SequenceKeys, SequenceTurn, Unit};
 
-use crate::store::{BatchStore, StoreError};
+use crate::store::BatchStore;
 use index::{Index, notes_key, turn_key};
 use writing::Writer;
 
@@ -73,46 +74,6 @@ pub struct Trajectories {
     index: Mutex<Index>,
     /// Held while notes are changed, so that no change is lost to another one.
     noting: Mutex<()>,
-}
-
-/// Why a turn was not captured, or cannot be read. The texts are for clients: no paths.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum CaptureError {
-    /// No bound lets this turn in.
-    #[error("the trajectory would take {bytes} bytes, and all of them together may take {most} (--capture-size)")]
-    TooLarge {
-        /// What the trajectory would take.
-        bytes: u64,
-        /// What all may take.
-        most: u64,
-    },
-    /// Writing needs space that is not there.
-    #[error("the disk of the trajectory store is full: {0}")]
-    DiskFull(String),
-    /// Nothing may be written.
-    #[error("the trajectory store cannot be written: {0}")]
-    ReadOnly(String),
-    /// What is kept is not what was written.
-    #[error("the trajectory store is corrupted: {0}")]
-    Corrupted(String),
-    /// A sequence is as it was sampled, and is not what was asked for.
-    #[error("{0}")]
-    Unfit(String),
-    /// Any other fault.
-    #[error("the trajectory store failed: {0}")]
-    Failed(String),
-}
-
-impl From<StoreError> for CaptureError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::TooLarge { bytes, most } => Self::TooLarge { bytes, most },
-            StoreError::DiskFull(reason) => Self::DiskFull(reason),
-            StoreError::ReadOnly(reason) => Self::ReadOnly(reason),
-            StoreError::Corrupted(reason) => Self::Corrupted(reason),
-            StoreError::Failed(reason) => Self::Failed(reason),
-        }
-    }
 }
 
 /// Seconds since 1970.

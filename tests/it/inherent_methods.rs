@@ -84,7 +84,7 @@ fn is_inherent(header: &str) -> bool {
     !header.contains(" for ") && header.trim_end().ends_with('{')
 }
 
-/// `File` of `<'a> File<'a> {`.
+/// `File` of `<'a> super::File<'a> {`.
 fn type_of(header: &str) -> &str {
     let mut depth = 0;
     let after = header.char_indices().find(|(_, c)| {
@@ -95,7 +95,9 @@ fn type_of(header: &str) -> &str {
         }
         depth == 0 && *c == ' '
     });
-    name_at(after.map_or("", |(at, _)| header[at..].trim_start()))
+    let path = after.map_or("", |(at, _)| header[at..].trim_start());
+    let path = path.split(|c| !is_name(c) && c != ':').next().unwrap_or_default();
+    path.rsplit("::").next().unwrap_or_default()
 }
 
 fn declares(code: &str, name: &str) -> bool {

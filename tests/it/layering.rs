@@ -66,7 +66,7 @@ const OWNED: [(&str, &[&str]); 21] = [
             "crates/tito-model/src/model/hub/tests.rs",
         ],
     ),
-    ("clap", &["src/config/", "crates/tito-text/src/prompt/mod.rs"]),
+    ("clap", &["src/config/", "crates/tito-text/src/prompt/request.rs"]),
     // Flags become settings in one place.
     ("ServeArgs", &["src/config/", "src/launch/settings/", "src/launch/mod.rs"]),
     ("HttpArgs", &["src/config/", "src/launch/settings/"]),

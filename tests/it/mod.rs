@@ -80,5 +80,7 @@ mod slow_clients;
 mod store;
 /// A stream adds up to the JSON answer.
 mod streaming;
+/// Which files of a crate use which.
+mod uses_of_files;
 /// Errors as vLLM words them.
 mod vllm_errors;

@@ -46,6 +46,7 @@ mod skim;
 mod softmax;
 #[cfg(test)]
 mod tests;
+mod token;
 mod truncation;
 mod validation;
 
@@ -62,20 +63,5 @@ pub use sampler::{SequenceSampler, Step};
 #[cfg(feature = "cuda")]
 pub use skim::bits_per_logit;
 pub use skim::{OwnedSummary, SKIM_BLOCK, Skim, Skimmed, Summary};
+pub use token::{FinishReason, TokenId};
 pub use validation::ValidSamplingParams;
-
-/// The id of a token in the model's vocabulary.
-pub type TokenId = u32;
-
-/// Why a sequence ended, as far as tokens can tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FinishReason {
-    /// The tokenizer's own end-of-sequence token was sampled (vLLM: `stop`, `stop_reason: null`).
-    Eos,
-    /// Another stop token was sampled: one of `generation_config.json` or of the request (vLLM: `stop`, `stop_reason: <id>`).
-    StopToken(TokenId),
-    /// `max_tokens` tokens were sampled.
-    Length,
-    /// The engine ended the sequence early, what was sampled so far is valid.
-    Abort,
-}

@@ -6,6 +6,7 @@ mod names;
 mod output;
 pub(super) mod request;
 mod retrieve;
+mod steps;
 mod stream;
 mod system;
 mod tools;
@@ -38,6 +39,7 @@ use crate::{
 };
 use output::{Writer, Written};
 use request::ResponseTurn;
+use steps::steps;
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(create_response)).merge(retrieve::router())
@@ -86,31 +88,6 @@ async fn create_response(
         (_, record) => Json(last(keep_record(api, events, writer, record).boxed()).await?).into_response(),
     };
     Ok(notices.announce(TokenContinuity::from(&prompt.verdict).announce(response)))
-}
-
-/// Returns the events of a response. When it has ended, the first of the remaining events comes with the whole
-/// response.
-fn steps(
-    events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
-    mut writer: Writer,
-) -> impl Stream<Item = Result<(StreamEvent, Option<Written>), ApiError>> + Send + 'static {
-    async_stream::try_stream! {
-        for event in writer.begin() {
-            yield (event, None);
-        }
-        let mut events = std::pin::pin!(events);
-        while let Some(item) = events.next().await {
-            for event in writer.push(item?.1)? {
-                yield (event, None);
-            }
-        }
-        let mut written = writer.finish()?;
-        let events = std::mem::take(&mut written.events);
-        let mut written = Some(written);
-        for event in events {
-            yield (event, written.take());
-        }
-    }
 }
 
 /// Passes on the events of a response; if it is to be kept, that happens before the events that report its end.

@@ -1,27 +1,27 @@
 //! `/v1/trajectories`: captured turns, what clients attach to them, and their export.
 
 mod export;
+mod own;
 mod query;
 mod tokens;
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{FromRef, FromRequestParts, Path, State, rejection::PathRejection},
-    http::request::Parts,
-};
-use tokio::task;
+use axum::{Json, extract::State};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::query::{ListQuery, StrictQuery};
+pub(crate) use self::own::Captured;
+pub(super) use self::own::OwnTrajectories;
+use self::{
+    own::{TrajectoryId, not_found},
+    query::{ListQuery, StrictQuery},
+};
 use crate::{
-    http::{caller::Caller, json_body::JsonBody},
+    http::json_body::JsonBody,
     state::Api,
-    tokenizer::Tokenizer,
-    trajectory::{CaptureError, MOST_TAGS, Note, Noted, Owner, Trajectories},
+    trajectory::{MOST_TAGS, Note, Noted},
     wire::{
-        error::{ApiError, ErrorBody, ErrorKind},
+        error::{ApiError, ErrorBody},
         trajectories::types::{
             NotesShown, RewardRequest, TagsRequest, TrajectoryDeletion, TrajectoryList, TrajectoryTree,
         },
@@ -45,91 +45,6 @@ pub(super) fn read_only() -> OpenApiRouter<Captured> {
         .routes(routes!(export::export_trajectories))
         .routes(routes!(get_trajectory))
         .routes(routes!(tokens::get_tokens))
-}
-
-/// What there is to see, on a server that generates and on one that only shows.
-#[derive(Clone)]
-pub struct Captured {
-    /// The trajectories, on a server that captures them.
-    pub trajectories: Option<Arc<Trajectories>>,
-    /// What tells the texts of ids.
-    pub tokenizer: Option<Arc<Tokenizer>>,
-    /// How many ids the model knows; `usize::MAX` where that is not known.
-    pub vocab_size: usize,
-    /// What generates; `None` where nothing can be changed or generated.
-    pub api: Option<Arc<Api>>,
-}
-
-impl FromRef<Arc<Api>> for Captured {
-    fn from_ref(api: &Arc<Api>) -> Self {
-        Self {
-            trajectories: api.turns.capture.as_ref().map(|capture| Arc::clone(&capture.trajectories)),
-            tokenizer: Some(Arc::clone(api.turns.tokenizer())),
-            vocab_size: api.turns.vocab_size(),
-            api: Some(Arc::clone(api)),
-        }
-    }
-}
-
-/// The trajectories of the caller, on a server that captures them.
-pub(super) struct OwnTrajectories {
-    trajectories: Arc<Trajectories>,
-    owner: Owner,
-    tokenizer: Option<Arc<Tokenizer>>,
-    vocab_size: usize,
-    api: Option<Arc<Api>>,
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for OwnTrajectories
-where
-    Captured: FromRef<S>,
-{
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let Captured { trajectories, tokenizer, vocab_size, api } = Captured::from_ref(state);
-        let Some(trajectories) = trajectories else {
-            let message =
-                "This server captures no trajectories. Start it with --capture memory, or with --capture FILE.";
-            return Err(ApiError::new(ErrorKind::NotFound, None, message));
-        };
-        let Ok(caller) = Caller::from_request_parts(parts, state).await;
-        Ok(Self { trajectories, owner: caller.client.owner(), tokenizer, vocab_size, api })
-    }
-}
-
-impl OwnTrajectories {
-    /// Works with the trajectories on a thread that may wait.
-    async fn with<T: Send + 'static>(
-        self,
-        work: impl FnOnce(&Trajectories, &Owner) -> Result<T, CaptureError> + Send + 'static,
-    ) -> Result<T, ApiError> {
-        let done = task::spawn_blocking(move || work(&self.trajectories, &self.owner)).await;
-        Ok(done.map_err(ApiError::internal)??)
-    }
-}
-
-/// The id in the path.
-struct TrajectoryId(String);
-
-impl<S: Send + Sync> FromRequestParts<S> for TrajectoryId {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let malformed =
-            |error: PathRejection| ApiError::malformed(Some("path.trajectory_id".into()), error.body_text());
-        Path::<String>::from_request_parts(parts, state).await.map(|Path(id)| Self(id)).map_err(malformed)
-    }
-}
-
-impl TrajectoryId {
-    fn not_found(&self) -> ApiError {
-        not_found("trajectory_id", "trajectory", &self.0)
-    }
-}
-
-fn not_found(field: &'static str, what: &str, id: &str) -> ApiError {
-    ApiError::new(ErrorKind::NotFound, Some(field.into()), format!("There is no {what} with the id '{id}'."))
 }
 
 /// Captured trajectories, in the order in which they began.

@@ -9,7 +9,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{TokenId, store::MemoryStore};
+use crate::{
+    TokenId,
+    store::{MemoryStore, StoreError},
+};
 
 const POLICY: CapturePolicy = CapturePolicy { bytes: 1 << 30, ttl: None, texts: true };
 

@@ -8,6 +8,7 @@ pub mod backlog;
 mod check;
 pub mod compared;
 mod control;
+mod error;
 pub mod gpu;
 mod meters;
 pub mod native;
@@ -32,11 +33,12 @@ pub use self::{
         Answer, EngineControl, Memory, NewWeights, OnWeightsChange, TensorInfo, UndoPolicy, UpdateError, Visit,
         WeightVersion, Written,
     },
+    error::EngineError,
     reservation::{Reservation, Ticket},
     routes::{GivenRoutes, RouteArray, RouteError, RouteShape, Routes, Routing},
     seat_queue::Party,
 };
-use crate::{TokenId, sampling::SampleError};
+use crate::TokenId;
 pub use crate::{
     sampling::{Candidates, FinishReason, SampledToken, SamplingParams, ValidSamplingParams},
     weights::{TensorChanges, WeightDtype, WeightTensor},
@@ -116,50 +118,6 @@ pub struct WeightsInUse {
     pub base: Option<Arc<str>>,
     /// Whether they read keys and values that older weights wrote, see [`OnWeightsChange::Reuse`].
     pub reuse_older_keys: bool,
-}
-
-/// Why a generation could not go on.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EngineError {
-    /// The request cannot be served by this engine, whatever its load.
-    #[error("{0}")]
-    Unsupported(String),
-    /// The request's own masks, penalties or biases left nothing to sample.
-    #[error("the request cannot be sampled: {0}")]
-    Unsampleable(SampleError),
-    /// Too many requests wait already.
-    #[error("the engine is busy and cannot accept new requests")]
-    Overloaded,
-    /// Its client did not read what was sampled for it for so long that it was ended.
-    #[error("the client did not read its stream for too long, and the generation was ended")]
-    Unread,
-    /// Whoever trains the model has paused the server.
-    #[error("Generation is paused. Please retry after it resumes.")]
-    Paused,
-    /// The weights were given back to the system, or lost by an update that failed.
-    #[error("the model has no weights now: {missing} tensors are to be sent before anything can be sampled")]
-    WithoutWeights {
-        /// How many tensors are missing.
-        missing: usize,
-    },
-    /// What was generated could not be captured by whoever asked for it; the text says why.
-    #[error("the answer could not be captured: {0}")]
-    Uncaptured(String),
-    /// The engine failed; the text is for the log.
-    #[error("engine failure: {0}")]
-    Failed(String),
-}
-
-impl From<SampleError> for EngineError {
-    fn from(error: SampleError) -> Self {
-        match error {
-            SampleError::NothingLeft
-            | SampleError::EditOverflow
-            | SampleError::MaskTooLong { .. }
-            | SampleError::Unfollowable(_) => Self::Unsampleable(error),
-            SampleError::NonFiniteLogits | SampleError::OutOfVocabulary { .. } => Self::Failed(error.to_string()),
-        }
-    }
 }
 
 /// A running generation. Dropping it aborts the generation.

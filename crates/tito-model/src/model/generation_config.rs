@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 use super::{ModelError, config::Ids, json};
 use crate::TokenId;
 
+/// The file of a directory in which it is.
+pub(super) const GENERATION_CONFIG: &str = "generation_config.json";
+
 /// The model's defaults for generation: the part of `generation_config.json` that vLLM reads, under the names that it has
 /// there.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -42,7 +45,7 @@ fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Toke
 impl GenerationConfig {
     /// Reads `generation_config.json` of a directory.
     pub fn read(directory: &Path) -> Result<Self, ModelError> {
-        let path = directory.join(super::GENERATION_CONFIG);
+        let path = directory.join(GENERATION_CONFIG);
         let raw = json::read_object(&path)?;
         let next = "pass a directory that has one, or --generation-config auto or vllm";
         Self::parse(raw.ok_or_else(|| ModelError::Missing { path: path.clone(), next })?, &path)

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 pub use chat_template::ChatTemplates;
 pub use config::ModelConfig;
 pub use error::ModelError;
+use generation_config::GENERATION_CONFIG;
 pub use generation_config::GenerationConfig;
 pub use hub::{DownloadEvent, DownloadProgress, HubOptions};
 pub use tokenizer_config::TokenizerConfig;
@@ -27,8 +28,6 @@ use crate::{
     gguf::GgufFile,
     tokenizer::{Tokenizer, TokenizerError},
 };
-
-const GENERATION_CONFIG: &str = "generation_config.json";
 
 /// Where a model's weights are.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,6 +11,7 @@
 
 mod answered;
 mod carriers;
+mod error;
 mod fingerprint;
 mod memory;
 mod recall;
@@ -21,6 +22,7 @@ mod verdict;
 use std::sync::Arc;
 
 pub use carriers::{Carriers, known_prefix};
+pub use error::{ContinuityError, Reason};
 pub use memory::MemoryBounds;
 pub use record::Recorder;
 pub use texts::{TextRecorder, TextScope};
@@ -28,47 +30,12 @@ pub use verdict::{Gap, MatchedBy, Outcome, Source, Verdict, Warning};
 
 use crate::{
     TokenId,
-    json::Path,
     prompt::{ChatPrompt, KnownPrefix, OnUnprovable, Provenance, RenderedPrompt, UnprovableSplice},
 };
 use carriers::Explicit;
 use fingerprint::{Fingerprint, Fingerprints};
 use memory::{Memory, Turn};
 use recall::{Recalled, Scope};
-
-/// Why the ids of a request cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}", reason = self.reason.about(&self.field))]
-pub struct ContinuityError {
-    /// The field at fault.
-    pub field: Path,
-    /// What is wrong with it.
-    pub reason: Reason,
-}
-
-/// What is wrong with a field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
-    /// What is said of it after its name.
-    Named(String),
-    /// A whole sentence.
-    Whole(String),
-}
-
-impl Reason {
-    fn about(&self, field: &Path) -> String {
-        match self {
-            Self::Named(reason) => format!("`{field}` {reason}"),
-            Self::Whole(message) => message.clone(),
-        }
-    }
-}
-
-impl ContinuityError {
-    fn new(field: impl Into<Path>, reason: impl std::fmt::Display) -> Self {
-        Self { field: field.into(), reason: Reason::Named(reason.to_string()) }
-    }
-}
 
 /// What a server decides about continuity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

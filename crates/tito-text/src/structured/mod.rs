@@ -22,6 +22,7 @@ mod lark;
 mod lark_json;
 mod references;
 mod schemas;
+mod size;
 mod tags;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,8 @@ pub use thinking_budget::{ThinkingBudget, Thoughts};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use size::{measure, take};
 
 /// What an output must be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,25 +90,5 @@ impl Constraint {
             Self::Choice(choices) => choices.iter().for_each(|choice| take(choice.len() + 1, left)),
             Self::Tags(format, _) => format.measure(left),
         }
-    }
-}
-
-/// Takes so many bytes of what is left; `None` once there are too many.
-fn take(bytes: usize, left: &mut Option<usize>) {
-    *left = left.and_then(|left| left.checked_sub(bytes));
-}
-
-/// Takes the bytes of a JSON value.
-fn measure(value: &Value, left: &mut Option<usize>) {
-    take(1, left);
-    match value {
-        _ if left.is_none() => {}
-        Value::String(text) => take(text.len(), left),
-        Value::Array(items) => items.iter().for_each(|item| measure(item, left)),
-        Value::Object(entries) => entries.iter().for_each(|(name, value)| {
-            take(name.len(), left);
-            measure(value, left);
-        }),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

@@ -9,7 +9,7 @@ use super::{
     NativeEngine,
     backend::NoRoom,
     executor::{Command, Controlled},
-    thread_is_gone,
+    status::thread_is_gone,
 };
 use crate::{
     engine::{

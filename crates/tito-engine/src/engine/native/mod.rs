@@ -12,6 +12,7 @@ mod drafts;
 mod executor;
 mod jobs;
 mod kv_cache;
+mod load_error;
 mod model;
 mod plan;
 mod processor;
@@ -42,6 +43,7 @@ use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 
 pub use self::drafts::Speculation;
+pub use self::load_error::LoadError;
 pub use self::plan::{Plan, plan};
 pub use self::processor::try_kernels;
 pub use self::settings::{Device, Dtype, KernelName, KernelSet, Mismatch, NativeSettings, WeightsSource};
@@ -51,11 +53,11 @@ use self::{
     cpu::Pool,
     cuda::{DeviceBackend, Gpu},
     executor::{Command, Entry, Executor},
-    model::{AdapterSites, ConfigError, Model, ModelShape, Room},
-    room::MemoryNeeds,
+    model::{AdapterSites, Model, ModelShape, Room},
+    room::memory_needs,
     scheduler::{Bounds, Scheduler},
-    status::Status,
-    weights::{Weights, WeightsError},
+    status::{Status, thread_is_gone},
+    weights::Weights,
 };
 use super::{
     AdapterLimits, Engine, EngineAdapters, EngineControl, EngineError, EngineInfo, EngineLoad, EngineOutput, Party,
@@ -64,71 +66,6 @@ use super::{
     meters::EngineMeters,
 };
 use crate::weights::peft::{PeftAdapter, PeftModule};
-
-/// Why the engine did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The model is not one that this engine computes.
-    #[error("{0}")]
-    Unsupported(String),
-    /// The weights cannot be read, or are not the model's.
-    #[error("{0}")]
-    Weights(String),
-    /// The memory for keys and values does not hold a single block, and the least number of recurrent states.
-    #[error("a KV cache of {bytes} bytes is too small; one block takes {block_bytes} bytes{}", and_states(*.states_bytes))]
-    CacheTooSmall {
-        /// What was asked for.
-        bytes: u64,
-        /// What a block takes.
-        block_bytes: usize,
-        /// What two recurrent states take; 0 in a model without them.
-        states_bytes: usize,
-    },
-    /// The system has no room for keys and values.
-    #[error("a KV cache of {bytes} bytes is too large: the system has no room for it")]
-    CacheTooLarge {
-        /// What was asked for.
-        bytes: u64,
-    },
-    /// A GPU cannot be used.
-    #[error("{0}")]
-    Gpu(String),
-    /// This machine does not have the instructions that were asked for.
-    #[error("this machine cannot run the kernels {asked}; it can run {available}")]
-    Kernels {
-        /// What was asked for.
-        asked: KernelName,
-        /// What there is.
-        available: String,
-    },
-    /// The instructions that were asked for compute something else than they should.
-    #[error("the kernels {asked} are wrong on this machine: {mismatch}")]
-    WrongKernels {
-        /// What was asked for.
-        asked: KernelSet,
-        /// What they compute otherwise.
-        mismatch: Mismatch,
-    },
-    /// The system refused a thread.
-    #[error("cannot start a thread: {0}")]
-    Thread(std::io::Error),
-}
-
-impl From<ConfigError> for LoadError {
-    fn from(error: ConfigError) -> Self {
-        Self::Unsupported(error.to_string())
-    }
-}
-
-impl From<WeightsError> for LoadError {
-    fn from(error: WeightsError) -> Self {
-        Self::Weights(error.to_string())
-    }
-}
-
-fn and_states(bytes: usize) -> String {
-    if bytes == 0 { String::new() } else { format!(", two recurrent states take {bytes} bytes") }
-}
 
 /// Whether this engine computes a model with this config.json; the reason if it does not.
 pub fn supports(config: &Map<String, Value>) -> Result<(), String> {
@@ -340,17 +277,6 @@ impl NativeEngine {
         self.commands.send(start).map_err(|_| thread_is_gone())?;
         Ok(outputs)
     }
-}
-
-/// The thread ended without saying why.
-fn thread_is_gone() -> EngineError {
-    EngineError::Failed("the engine's thread is gone".to_owned())
-}
-/// What there is to be room for.
-fn memory_needs<B: Backend>(settings: &NativeSettings, backend: &B, shape: &ModelShape) -> MemoryNeeds {
-    let (block_bytes, slot_bytes) = (Model::block_bytes(backend, shape), Model::<B>::slot_bytes(shape));
-    let NativeSettings { max_num_seqs, max_model_len, .. } = *settings;
-    MemoryNeeds { block_bytes, slot_bytes, max_num_seqs, max_model_len }
 }
 
 /// The outputs of a sequence. Dropping them aborts the sequence.

@@ -8,9 +8,9 @@ use super::{
     backend::BLOCK_TOKENS,
     cpu::{CpuBackend, Pool, Precision},
     cuda::Gpu,
-    memory_needs,
     model::ModelShape,
     processor,
+    room::memory_needs,
     weights::{self, GgufWeights, Rounded, Weights, WeightsError},
 };
 use crate::gguf::GgufFile;

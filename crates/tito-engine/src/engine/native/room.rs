@@ -4,7 +4,11 @@
 //! for each sequence that may run and as many for copies, though no more than half of the memory: without blocks a state
 //! is of no use.
 
-use super::{LoadError, backend::BLOCK_TOKENS, model::Room};
+use super::{
+    LoadError, NativeSettings,
+    backend::{BLOCK_TOKENS, Backend},
+    model::{Model, ModelShape, Room},
+};
 
 /// The part of the memory that is for states, where there are keys and values too.
 const SHARE_OF_STATES: usize = 2;
@@ -24,6 +28,13 @@ pub(super) struct MemoryNeeds {
     pub(super) max_num_seqs: usize,
     /// Tokens of the longest sequence.
     pub(super) max_model_len: usize,
+}
+
+/// What there is to be room for.
+pub(super) fn memory_needs<B: Backend>(settings: &NativeSettings, backend: &B, shape: &ModelShape) -> MemoryNeeds {
+    let (block_bytes, slot_bytes) = (Model::block_bytes(backend, shape), Model::<B>::slot_bytes(shape));
+    let NativeSettings { max_num_seqs, max_model_len, .. } = *settings;
+    MemoryNeeds { block_bytes, slot_bytes, max_num_seqs, max_model_len }
 }
 
 impl MemoryNeeds {

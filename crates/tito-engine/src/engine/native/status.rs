@@ -124,6 +124,11 @@ impl Status {
     }
 }
 
+/// The thread ended without saying why.
+pub(super) fn thread_is_gone() -> EngineError {
+    EngineError::Failed("the engine's thread is gone".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

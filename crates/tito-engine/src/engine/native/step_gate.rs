@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{
     executor::{Command, Controlled},
-    thread_is_gone,
+    status::thread_is_gone,
 };
 use crate::engine::EngineError;
 

@@ -9,22 +9,24 @@
 
 mod base;
 mod config;
+mod error;
 mod merge;
+mod modules;
 mod tensors;
 
 pub use base::is_same;
+pub use error::PeftError;
 pub use merge::merge;
+pub use modules::{PeftKind, PeftModule, PeftOrigin};
 
-use std::{io, path::PathBuf};
+use std::io;
 
 use bytes::Bytes;
 
 use super::{SafetensorsStream, WeightTensor, fault, header::quoted_excerpt, stream::StreamError};
 use crate::files::Directory;
 use config::Config;
-
-/// The name of the file of settings.
-const CONFIG: &str = "adapter_config.json";
+use error::CONFIG;
 /// The name of the file of tensors.
 const TENSORS: &str = "adapter_model.safetensors";
 /// The name of the file of tensors that torch wrote.
@@ -36,75 +38,11 @@ const MOST_CONFIG_BYTES: u64 = 16 << 20;
 /// No file of tensors is longer.
 const MOST_TENSOR_BYTES: u64 = 64 << 30;
 
-/// Why an adapter cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum PeftError {
-    /// There is no adapter where one was said to be.
-    #[error("there is no {CONFIG} in {}", .0.display())]
-    NotFound(PathBuf),
-    /// A file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The settings are not usable.
-    #[error("{CONFIG}: {0}")]
-    Config(String),
-    /// The tensors are not usable.
-    #[error("the adapter's tensors are not usable: {0}")]
-    Tensors(String),
-}
-
 /// An adapter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeftAdapter {
     /// What it adds to, in the order of the tensors.
     pub modules: Vec<PeftModule>,
-}
-
-/// What an adapter adds to one module: `scale * b * a`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PeftModule {
-    /// The module's name in the model, such as `model.layers.0.self_attn.q_proj`.
-    pub name: String,
-    /// What the matrices are of.
-    pub kind: PeftKind,
-    /// The thin matrix that is applied first. Of a linear module rank by inputs, of an embedding rank by vocabulary.
-    pub a: WeightTensor,
-    /// The other one, outputs by rank.
-    pub b: WeightTensor,
-    /// The factor of their product.
-    pub scale: f32,
-    /// The weights that they were trained beside, where the adapter has them: PEFT saves those of embeddings and heads.
-    pub base: Option<WeightTensor>,
-}
-
-/// What the settings of an adapter say it is, and what it was trained on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeftOrigin {
-    /// The method, `LORA` for adapters that are read here.
-    pub peft_type: String,
-    /// The model, as whoever trained the adapter named it.
-    pub base_model: Option<String>,
-}
-
-/// The kinds of modules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PeftKind {
-    /// A linear module.
-    Linear,
-    /// An embedding.
-    Embedding,
-}
-
-impl PeftModule {
-    /// Rows of the first matrix.
-    pub fn rank(&self) -> usize {
-        self.a.shape[0]
-    }
 }
 
 impl PeftAdapter {

@@ -3,40 +3,14 @@
 //! Quantised weights are dequantised and rounded to the nearest even bf16, a few rows at a time. A model that the
 //! directory could not describe exactly is refused.
 
+mod error;
 mod safetensors;
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+pub use self::error::ConvertError;
+use std::{io, path::Path};
 
-use super::{GgufError, GgufFile, GgufTensor, GgufTensors};
-use crate::{files::NewDirectory, tokenizer::TokenizerError};
-
-/// Why a GGUF file was not converted. Nothing is left at the destination.
-#[derive(Debug, thiserror::Error)]
-pub enum ConvertError {
-    /// The source cannot be used, or its model is not one that a directory could describe.
-    #[error(transparent)]
-    Gguf(#[from] GgufError),
-    /// The tokenizer cannot be written.
-    #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
-    /// Something is at the destination already.
-    #[error("{} exists and is not an empty directory", path.display())]
-    Exists {
-        /// The destination.
-        path: PathBuf,
-    },
-    /// The destination cannot be written.
-    #[error("cannot write {}: {source}", path.display())]
-    Write {
-        /// The file or directory.
-        path: PathBuf,
-        /// The operating system's reason.
-        source: std::io::Error,
-    },
-}
+use super::{GgufFile, GgufTensor, GgufTensors};
+use crate::files::NewDirectory;
 
 /// Converts `file` to the new directory `out`: config, generation config, tokenizer and model.safetensors.
 ///

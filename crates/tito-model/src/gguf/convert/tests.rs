@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use ::safetensors::{Dtype, SafeTensors};
 use candle_core::{
     Device, Tensor,

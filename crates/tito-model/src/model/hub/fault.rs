@@ -4,7 +4,7 @@ use std::error::Error;
 
 use hf_hub::api::tokio::ApiError;
 
-use super::{ADAPTER, has_extension};
+use super::file_names::{ADAPTER, has_extension};
 
 /// Why `hub` did not give `model`, and what to do about it.
 pub(super) fn in_words(error: &ApiError, model: &str, hub: &str) -> String {

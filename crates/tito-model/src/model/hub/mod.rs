@@ -1,6 +1,7 @@
 //! Models of the Hugging Face hub and their adapters, in the cache that all its clients share.
 
 mod fault;
+mod file_names;
 
 use std::{
     path::{Path, PathBuf},
@@ -12,6 +13,7 @@ use hf_hub::{
     api::tokio::{Api, ApiBuilder, ApiError, Progress},
 };
 
+use self::file_names::{ADAPTER, has_extension};
 use super::ModelError;
 
 /// How the hub is reached.
@@ -121,9 +123,6 @@ impl Contents {
     }
 }
 
-/// The files of an adapter.
-const ADAPTER: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
-
 /// Returns the directory of a model in the cache, after fetching what is missing.
 pub(super) async fn directory(model: &str, options: &HubOptions) -> Result<PathBuf, ModelError> {
     let contents = if options.without_weights { Contents::WithoutWeights } else { Contents::Model };
@@ -212,10 +211,6 @@ fn is_wanted(file: &str) -> bool {
     !file.contains(['/', '\\'])
         && !file.starts_with("consolidated")
         && (file == "chat_template.jinja" || has_extension(file, &["json", "safetensors"]))
-}
-
-fn has_extension(file: &str, extensions: &[&str]) -> bool {
-    Path::new(file).extension().is_some_and(|extension| extensions.iter().any(|wanted| extension == *wanted))
 }
 
 #[cfg(test)]

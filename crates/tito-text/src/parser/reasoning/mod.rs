@@ -13,15 +13,14 @@
 
 mod append_think;
 mod label;
+mod reader;
 mod styles;
 mod tags;
 mod wrapper;
 
-use std::fmt;
-
-use super::Piece;
 use crate::json::{Object, Value};
 use append_think::AppendThink;
+pub(super) use reader::ReasoningReader;
 use styles::Tags;
 use tags::TagReader;
 
@@ -34,19 +33,6 @@ pub enum PromptReasoning {
     Begun(usize),
     /// It has ended.
     Ended,
-}
-
-/// Reads the reasoning of one generation, ahead of a reader of calls.
-pub(super) trait ReasoningReader: Send + fmt::Debug {
-    /// Takes the next piece of text, and appends what became certain; never a call.
-    fn push(&mut self, text: &str, out: &mut Vec<Piece>);
-
-    /// Takes the end of the text, and appends what is left. `calls_in` says whether a text holds a call, which ends
-    /// reasoning that has no end.
-    fn finish(&mut self, calls_in: &dyn Fn(&str) -> bool, out: &mut Vec<Piece>);
-
-    /// Whether the text so far ends in reasoning.
-    fn is_reasoning(&self) -> bool;
 }
 
 /// How the template's variables say whether the model thinks.

@@ -6,36 +6,12 @@
 //! Refuses what is not of the language: lookaheads and macros, by name.
 
 mod ends;
+mod grammar;
 mod parse;
 mod write;
 
+use self::grammar::{Expr, Rules};
 use super::error::StructuredError;
-
-/// A part of a rule.
-#[derive(Debug, Clone, PartialEq)]
-enum Expr {
-    /// A text.
-    Text(String),
-    /// One character of a class.
-    Class { negated: bool, ranges: Vec<(char, char)> },
-    /// A rule, by its index.
-    Rule(usize),
-    /// Expressions that follow each other; an empty list is the empty text.
-    Sequence(Vec<Expr>),
-    /// One of several expressions.
-    Choice(Vec<Expr>),
-    /// At least and at most so often.
-    Repeat(Box<Expr>, u32, Option<u32>),
-}
-
-/// The rules by index.
-#[derive(Debug)]
-#[expect(clippy::struct_field_names, reason = "they are the rules")]
-struct Rules {
-    rules: Vec<Expr>,
-    names: Vec<String>,
-    root: usize,
-}
 
 /// Whether a grammar is Lark rather than EBNF, by vLLM's rule: no line defines a rule by `::=`.
 pub(super) fn is_lark(grammar: &str) -> bool {

@@ -6,6 +6,7 @@ use crate::engine::{
     native::{
         cpu::{CpuBackend, Precision},
         model::tests::families::Golden,
+        room::MemoryNeeds,
     },
 };
 

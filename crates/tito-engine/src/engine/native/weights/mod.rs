@@ -3,6 +3,7 @@
 //! Owns reading and widening. Refuses to know which tensors a model has, and how a backend keeps them.
 
 mod coded;
+mod error;
 mod gguf;
 mod given;
 mod quantized;
@@ -12,7 +13,7 @@ mod shapes;
 mod small_floats;
 mod table;
 
-use std::{ops::Range, path::PathBuf};
+use std::ops::Range;
 
 use candle_core::quantized::GgmlDType;
 use half::bf16;
@@ -21,6 +22,7 @@ use self::small_floats::{E2M1, E4M3, power};
 
 pub(crate) use self::{
     coded::{Code, CodedRows, Codes, SomeRows},
+    error::WeightsError,
     gguf::GgufWeights,
     given::GivenTensors,
     quantized::{Quantization, holds_codes, may_hold_codes, open_any, open_coded, open_directory},
@@ -29,132 +31,7 @@ pub(crate) use self::{
     shapes::Shapes,
     table::Table,
 };
-use crate::{engine::WeightDtype, gguf::GgufError};
-
-/// Why weights could not be read or used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WeightsError {
-    /// A file cannot be opened or read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A directory has no weights in the format that is read.
-    #[error("{} has no weights: neither model.safetensors nor model.safetensors.index.json is there; {next}", path.display())]
-    Absent {
-        /// The directory.
-        path: PathBuf,
-        /// What to do about it.
-        next: &'static str,
-    },
-    /// A file is not what its name says.
-    #[error("{} is not a usable {}: {reason}", path.display(), kind(path))]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A GGUF file cannot be used.
-    #[error(transparent)]
-    Gguf(#[from] GgufError),
-    /// The model has tensors that the files do not hold.
-    #[error("the weights lack {}", names(.0))]
-    Missing(Vec<String>),
-    /// The files hold tensors that the model does not have.
-    #[error("the model does not have {}", names(.0))]
-    Unknown(Vec<String>),
-    /// There is no tensor at all.
-    #[error("the weights hold no tensor")]
-    Nothing,
-    /// A head is not the embeddings, where the model has one matrix for both.
-    #[error(
-        "tensor {head} has other numbers than {embeddings}, and the model has one matrix for both, because its config.json \
-         says `tie_word_embeddings`"
-    )]
-    Untied {
-        /// The head.
-        head: String,
-        /// The embeddings.
-        embeddings: String,
-    },
-    /// A tensor has another shape than the model gives it.
-    #[error("tensor {name} has the shape {found:?}, not {expected:?}")]
-    Shape {
-        /// The tensor.
-        name: String,
-        /// Its shape.
-        found: Vec<usize>,
-        /// The model's.
-        expected: Vec<usize>,
-    },
-    /// A tensor's numbers are of a type that is not read.
-    #[error("tensor {name} is of type {dtype}; BF16, F16 and F32 are read")]
-    Dtype {
-        /// The tensor.
-        name: String,
-        /// Its type.
-        dtype: String,
-    },
-    /// A packed tensor whose numbers cannot be told.
-    #[error("tensor {name} cannot be widened: {reason}")]
-    Packed {
-        /// The tensor.
-        name: String,
-        /// Why not.
-        reason: String,
-    },
-    /// Weights are quantised in a way that is not read.
-    #[error("config.json: `quantization_config` {0}")]
-    Quantization(String),
-    /// A tensor has more or fewer bytes than its shape and type need.
-    #[error("tensor {name} has {found} bytes, not {expected}")]
-    Length {
-        /// The tensor.
-        name: String,
-        /// Its bytes.
-        found: usize,
-        /// What its shape and type need.
-        expected: usize,
-    },
-    /// Numbers are to be changed, and are not of the type in which the tensor is held.
-    #[error("tensor {name} is held in {held}, and its numbers are to become {found}")]
-    Held {
-        /// The tensor.
-        name: String,
-        /// The type of the changes.
-        found: &'static str,
-        /// The type in which it is held.
-        held: &'static str,
-    },
-    /// Numbers are to be changed that a tensor does not have, or in another order than its own.
-    #[error("the places of the numbers of tensor {0} that change are not ascending places in it")]
-    Places(String),
-    /// A tensor is given more than once.
-    #[error("tensor {0} is given more than once")]
-    Repeated(String),
-    /// The weights do not fit into the device's memory.
-    #[error("the device has no room for the model's weights")]
-    NoRoom,
-}
-
-/// What a file is to be, by its name.
-fn kind(path: &std::path::Path) -> &'static str {
-    if path.ends_with("hf_quant_config.json") { "description of weights" } else { "safetensors file" }
-}
-
-/// The first few names, and how many there are.
-fn names(all: &[String]) -> String {
-    const SHOWN: usize = 5;
-    let shown = all.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    match all.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
-}
+use crate::engine::WeightDtype;
 
 /// The same numbers without a change, where they are stored in bf16.
 pub(crate) fn as_bf16(dtype: WeightDtype, bytes: &[u8], out: &mut Vec<bf16>) {

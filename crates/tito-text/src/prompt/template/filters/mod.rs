@@ -6,14 +6,16 @@ mod order;
 mod select;
 mod sequence;
 mod text;
+mod values;
 
 use super::arguments::Arguments;
 use super::bounds;
 use super::error::Error;
 use super::predicates::{self, Predicate};
-use super::value::{Value, as_integer, error, items};
-use super::{lookups, print};
+use super::print;
+use super::value::{Value, error, items};
 use crate::json;
+use values::{indentation, lookup, to_str};
 
 /// A filter, or one of the methods of strings, that makes a value of another and of arguments.
 pub(super) type Filter = fn(&Value, &Arguments<'_>) -> Result<Value, Error>;
@@ -89,16 +91,6 @@ pub(super) fn apply(
     filter(value, arguments)
 }
 
-// Follows a path of keys and indices, as the `attribute` argument of filters names one.
-fn lookup(value: &Value, path: &Value) -> Result<Value, Error> {
-    bounds::step()?;
-    let Some(path) = path.as_str() else { return lookups::item(value, path) };
-    path.split('.').try_fold(value.clone(), |value, part| {
-        let index = part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse::<i64>().ok()).flatten();
-        lookups::item(&value, &index.map_or_else(|| Value::from(part), Value::from))
-    })
-}
-
 fn default(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
     let replacement = arguments.get(0, "default_value")?.unwrap_or_else(|| Value::from(""));
     let boolean = arguments.flag(1, "boolean")?;
@@ -129,20 +121,4 @@ fn tojson(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
         (format.item_separator, format.key_separator) = (item.to_owned(), key.to_owned());
     }
     print::to_json(value, &format).map(Value::from)
-}
-
-// What an `indent` or `width` argument means: so many spaces, or the string itself.
-fn indentation(width: &Value) -> Result<String, Error> {
-    const MAX_WIDTH: i128 = 1000;
-
-    if let Some(text) = width.as_str() {
-        return Ok(text.to_owned());
-    }
-    let width = as_integer(width).filter(|&width| width <= MAX_WIDTH);
-    let width = width.ok_or_else(|| error("an indentation must be a string or an integer up to 1000"))?;
-    Ok(" ".repeat(usize::try_from(width).unwrap_or(0)))
-}
-
-fn to_str(value: &Value) -> Result<String, Error> {
-    print::to_str(value)
 }

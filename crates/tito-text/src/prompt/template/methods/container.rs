@@ -8,7 +8,6 @@ use super::super::error::Error;
 use super::super::operators::equal;
 use super::super::print;
 use super::super::value::{Cycler, Dict, Key, Value, dict as new_dict, error, is_view, tuple, type_name, view};
-use super::unsafe_method;
 
 pub(super) fn dict(
     receiver: &Value,
@@ -90,4 +89,9 @@ pub(super) fn cycler(cycler: &Cycler, name: &str, arguments: &Arguments<'_>) -> 
     arguments.end(0)?;
     cycler.at.store(next, Ordering::Relaxed);
     Ok(Some(result))
+}
+
+/// A method that would change a list or a dict.
+pub(super) fn unsafe_method(receiver: &Value, name: &str) -> Error {
+    error(format!("access to attribute '{name}' of '{}' object is unsafe.", type_name(receiver)))
 }

@@ -40,7 +40,3 @@ pub(super) fn call(receiver: &Value, name: &str, arguments: &Arguments<'_>) -> R
         _ => error(format!("'{} object' has no attribute '{name}'", type_name(receiver))),
     })
 }
-
-fn unsafe_method(receiver: &Value, name: &str) -> Error {
-    error(format!("access to attribute '{name}' of '{}' object is unsafe.", type_name(receiver)))
-}

@@ -42,14 +42,12 @@ mod windows;
 
 use serde_json::{Map, Value};
 
+use self::parts::Read;
 use super::{
     settings::{ConfigError, Settings},
     shape::{Longest, ModelShape},
 };
 use crate::engine::native::weights::Quantization;
-
-/// Makes a shape of config.json.
-type Read = fn(&Settings<'_>) -> Result<ModelShape, ConfigError>;
 
 /// Architectures by the names that config.json has for them.
 const FAMILIES: &[(&str, Read)] = &[

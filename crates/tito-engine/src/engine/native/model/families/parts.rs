@@ -10,8 +10,11 @@ use super::{
         settings::{ConfigError, Settings},
         shape::ModelShape,
     },
-    Read, gemma, gemma4, llama4, mistral, mistral4, qwen_hybrid,
+    gemma, gemma4, llama4, mistral, mistral4, qwen_hybrid,
 };
+
+/// Makes a shape of config.json.
+pub(super) type Read = fn(&Settings<'_>) -> Result<ModelShape, ConfigError>;
 
 /// Where the text is, as transformers 4 had it, and checkpoints of that time: a model with a head, in a part of its own.
 const WITH_HEAD: Names = Names {

@@ -7,6 +7,7 @@
 
 mod awq;
 mod compressed;
+mod format;
 mod fp8;
 mod gptq;
 mod groups;
@@ -18,81 +19,31 @@ mod numbers;
 mod nvfp4;
 mod scales;
 mod section;
+mod widened;
 
-use std::{collections::BTreeMap, io, ops::Range, path::Path};
+use std::{collections::BTreeMap, io, path::Path};
 
 use serde_json::{Map, Value};
 
 use self::{
-    awq::Awq, compressed::CompressedTensors, fp8::Fp8, gptq::Gptq, modelopt::ModelOpt, module::Module, mxfp4::Mxfp4,
+    awq::Awq,
+    compressed::CompressedTensors,
+    format::{Format, Role},
+    fp8::Fp8,
+    gptq::Gptq,
+    modelopt::ModelOpt,
+    module::Module,
+    mxfp4::Mxfp4,
     section::Section,
+    widened::{Unpack, Widened},
 };
-use super::{Rows, SafetensorsFiles, Weights, WeightsError, safetensors::RawTensor};
+use super::{Rows, SafetensorsFiles, Weights, WeightsError};
 use crate::{files, json, weights::fault};
 
 /// No config.json is longer.
 const MOST_CONFIG_BYTES: u64 = 64 << 20;
 /// Where modelopt says how weights are quantised, if config.json does not.
 const OF_MODELOPT: &str = "hf_quant_config.json";
-
-/// A format of quantised weights, with the settings of a checkpoint.
-trait Format: Send + Sync {
-    /// What a tensor is, by the last part of its name.
-    fn role(&self, module: &Module<'_>, leaf: &str) -> Result<Role, WeightsError>;
-
-    /// The rows of a packed tensor, by the last part of its plain name.
-    fn open<'a>(&self, module: &Module<'a>, leaf: &str) -> Result<Box<dyn Rows + 'a>, WeightsError>;
-}
-
-/// What a tensor of a quantised checkpoint is.
-enum Role {
-    /// A tensor as in any other checkpoint.
-    Stored,
-    /// The bytes of a packed one: its plain name, and the shape that it has once it is widened.
-    Packed { name: String, shape: Vec<usize> },
-    /// It belongs to a packed one, or is about activations, which are not quantised here.
-    Companion,
-}
-
-/// What makes numbers of a packed row.
-trait Unpack: Sync {
-    /// Appends the numbers of a row.
-    fn row(&self, row: usize, packed: &[u8], out: &mut Vec<f32>);
-}
-
-/// Rows that are packed.
-struct Widened<'a> {
-    /// The bytes, row by row; `None` where the format does not keep a row together, and they are in `unpack`.
-    packed: Option<RawTensor<'a>>,
-    rows: usize,
-    columns: usize,
-    /// The bytes of a row.
-    row_bytes: usize,
-    unpack: Box<dyn Unpack + 'a>,
-}
-
-impl Rows for Widened<'_> {
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    fn columns(&self) -> usize {
-        self.columns
-    }
-
-    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
-        out.try_reserve(rows.len().saturating_mul(self.columns)).map_err(|_| WeightsError::NoRoom)?;
-        let bytes = match &self.packed {
-            Some(packed) => packed.read(rows.start * self.row_bytes..rows.end * self.row_bytes)?,
-            None => Vec::new(),
-        };
-        for (place, row) in rows.enumerate() {
-            let packed = bytes.get(place * self.row_bytes..(place + 1) * self.row_bytes).unwrap_or_default();
-            self.unpack.row(row, packed, out);
-        }
-        Ok(())
-    }
-}
 
 /// How the weights of a checkpoint are quantised.
 pub(crate) struct Quantization {
