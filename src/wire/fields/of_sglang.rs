@@ -29,7 +29,7 @@ pub(crate) struct SglangFields {
     pub separate_reasoning: Option<bool>,
     /// SGLang's. Only `selected` (the default).
     pub sampling_logprobs_mode: Option<String>,
-    /// In a box, so that requests stay small.
+    // In a box, so that requests stay small.
     #[serde(flatten)]
     pub refused: Box<RefusedSglangFields>,
 }
