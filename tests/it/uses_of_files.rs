@@ -252,13 +252,9 @@ impl Crate {
     /// them.
     pub(super) fn circles(&self) -> BTreeSet<Vec<&str>> {
         let mut uses = self.uses();
-<<<<<<< HEAD
-        uses.iter_mut().for_each(|(file, used)| used.retain(|used| !is_around(used, file)));
-=======
         for (file, used) in &mut uses {
             used.retain(|used| !is_around(used, file));
         }
->>>>>>> h-circles
         let reached = all_reached(&uses);
         let circles = reached.iter().map(|(file, others)| {
             let circle = others.iter().copied().filter(|other| reached[other].contains(file));
