@@ -1,5 +1,7 @@
 //! vLLM's paths, but those of weights.
 
+use std::path::Path;
+
 use axum::{
     body::Body,
     extract::State,
@@ -65,7 +67,9 @@ async fn collective_rpc(State(admin): State<Shared>, body: Body) -> Answered {
         "reload_weights" => {
             let first = fields.get("args").and_then(|args| args.get(0)).and_then(Value::as_str);
             let path = arguments.get("weights_path").and_then(Value::as_str).or(first);
-            let path = path.ok_or_else(|| AdminError::field("body.kwargs.weights_path", NO_PATH))?;
+            let path = path
+                .or_else(|| own_weights(&admin))
+                .ok_or_else(|| AdminError::field("body.kwargs.weights_path", NO_PATH))?;
             weights::replace(&admin, path, None).await?;
         }
         "skyrl_sleep_for_weight_sync" => {
@@ -88,4 +92,11 @@ async fn collective_rpc(State(admin): State<Shared>, body: Body) -> Answered {
     Ok(answer(json!({ "results": [Value::Null] })))
 }
 
-const NO_PATH: &str = "reload_weights needs `kwargs.weights_path`, a directory of safetensors";
+/// Returns where the model itself was loaded from, which vLLM reads again without a path.
+fn own_weights(admin: &Shared) -> Option<&str> {
+    let model = admin.served.model.as_str();
+    Path::new(model).exists().then_some(model)
+}
+
+const NO_PATH: &str =
+    "reload_weights needs `kwargs.weights_path`, a directory of safetensors: the model itself was loaded from none";

@@ -234,3 +234,21 @@ def test_a_reset_is_forgotten_only_when_all_weights_were_sent_again(trained):
     trained.check(trained.complete(prompt(0)), "after a reset")
     compared = asked("/weight_checker", action="compare", baseline=before).json()
     assert compared == {"match": False, "mismatches": sorted(before)}
+
+
+@pytest.mark.parametrize("lost", ["/weight_checker", "/sleep?level=2"])
+def test_weights_that_were_lost_are_read_again_from_where_the_model_came(trained, lost):
+    """vLLM's way out of a sleep at level 2, and of a reset: `reload_weights` without a path."""
+
+    def asked(path, **body):
+        answer = requests.post(trained.url + path, json=body, timeout=300)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    before = asked("/weight_checker", action="checksum").json()["checksums"]
+    asked(lost, action="reset")
+    asked("/wake_up")
+    asked("/collective_rpc", method="reload_weights")
+    assert asked("/weight_checker", action="compare", baseline=before).json() == {"match": True, "mismatches": []}
+    trained.has_now("base")
+    trained.check(trained.complete(prompt(0)), "base")

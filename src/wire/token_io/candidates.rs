@@ -57,10 +57,9 @@ impl SamplingParamsFields {
             }
             CandidatesField::Rows(rows) => {
                 if rows.len() != positions {
-                    let (count, len) = (rows.len(), prompt.len);
+                    let count = rows.len();
                     let message = format!(
-                        "{IDS} has {count} rows, and a prompt of {len} tokens has {positions} positions to score from \
-                         {START}={first} on."
+                        "{IDS} has {count} rows, but the prompt has {positions} scored rows (prompt_len - 1 - {START})."
                     );
                     return Err(ApiError::refused(IDS, message, Some(count.to_string())));
                 }

@@ -274,7 +274,11 @@ async fn candidates_that_cannot_be_scored_are_refused_by_name() {
         (json!([[1.5]]), json!(0), "ids must be a list of integers, or a list of such lists"),
         (json!([-1]), json!(0), "token_id(s) [-1]"),
         (json!([[VOCAB_SIZE]]), json!(0), "out-of-vocab token ids"),
-        (json!([[1], [2]]), json!(0), "has 2 rows, and a prompt of 2 tokens has 1 positions to score"),
+        (
+            json!([[1], [2]]),
+            json!(0),
+            "has 2 rows, but the prompt has 1 scored rows (prompt_len - 1 - prompt_logprob_start).",
+        ),
         (json!([vec![1; 21]]), json!(0), "of length 21, which is greater than max allowed: 20"),
         (json!([1]), json!(1), "start leaves no position of a prompt of 2 tokens to score"),
         (json!([1]), json!(-1), "start must be non-negative"),
