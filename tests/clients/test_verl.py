@@ -79,5 +79,5 @@ def test_weights_from_memory_are_refused(adapter, trained):
     adapted = types.SimpleNamespace(lora_name="verl", config_dict={}, serialized_named_tensors=[b"handle"])
     with pytest.raises(aiohttp.ClientResponseError) as refused:
         asyncio.run(adapter.load_lora_adapter_from_tensor(adapted))
-    assert refused.value.status == 404
+    assert refused.value.status == 501
     trained.check(trained.complete(prompt(1)), "base")
