@@ -15,8 +15,12 @@ import openai
 # A server of the small model is there in seconds; beside other work, in a minute.
 START_SECONDS = 600
 LAST_LINES = 12
+# As vLLM's own class gives a server.
+END_SECONDS = 15
 # Flags that tito refuses, and that few tests of their file are about: without them, the others are run.
 LEFT_OUT = ("--enable-per-request-metrics",)
+# With their values: tests of keys and headers take a model of embeddings because it is small.
+LEFT_OUT_WITH_VALUES = ("--runner",)
 
 
 def free_port():
@@ -46,7 +50,12 @@ class Launcher:
         """`tito serve` with the flags of the test; the model is served under the name that the test gives."""
         names = [] if value_of(arguments, "--served-model-name") else ["--served-model-name", model]
         directory = model if pathlib.Path(model, "model.safetensors").exists() else str(self.model)
-        kept = [argument for argument in arguments if argument not in LEFT_OUT]
+        left_out = [at for at, argument in enumerate(arguments) if argument in LEFT_OUT_WITH_VALUES]
+        kept = [
+            argument
+            for at, argument in enumerate(arguments)
+            if argument not in LEFT_OUT and at not in left_out and at - 1 not in left_out
+        ]
         if "--tokenizer" in kept:
             kept[kept.index("--tokenizer") + 1] = str(self.model)
         host = [] if value_of(kept, "--host", "--uds") else ["--host", "127.0.0.1"]
@@ -135,6 +144,9 @@ def server_classes(launcher):
 
         def __exit__(self, *raised):
             self._shutdown()
+
+        def _get_process_termination_timeout(self):
+            return END_SECONDS
 
         def _shutdown(self):
             if self.proc.poll() is None:

@@ -99,6 +99,12 @@ def stand_in():
     )
 
 
+@pytest.fixture(scope="session")
+def local_asset_server():
+    """Serves the images of tests in vLLM's own conftest.py; tests of texts ask for it too."""
+    return types.SimpleNamespace()
+
+
 def codes(code):
     yield code
     for constant in code.co_consts:
@@ -139,10 +145,18 @@ def name_of(nodeid):
     return nodeid.removeprefix("tests/")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config, parser, args):
+    """A conftest.py beside a file that is named is loaded before anything is configured."""
+    # It asks whether torch is there.
+    import transformers  # noqa: F401
+
+    stand_in()
+
+
 def pytest_configure(config):
     import transformers
 
-    stand_in()
     launch.patch_processes(launcher)
     from_model(transformers.AutoTokenizer)
     from_model(transformers.AutoConfig)

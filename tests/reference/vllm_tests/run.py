@@ -118,6 +118,9 @@ def refreshed(recorded, outcomes, asked):
             skipped[outcomes.get(test, {}).get("message") or reasons[test]].append(test)
         else:
             group = groups.get(test)
+            # What nobody has read may fail otherwise by now.
+            if group and group["kind"] == "undecided" and test in outcomes:
+                group = None
             failed[(group["kind"], group["reason"]) if group else ("undecided", outcomes[test]["message"])].append(test)
     listed = [{"kind": kind, "reason": reason, "tests": tests} for (kind, reason), tests in failed.items()]
     listed.sort(key=lambda group: (KINDS.index(group["kind"]), group["reason"]))

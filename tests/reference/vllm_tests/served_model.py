@@ -5,19 +5,28 @@ import pathlib
 
 # As long as the longest that a test asks for, so that no `--max-model-len` is refused. Attention is as before below the model's own 8192.
 LONGEST = 40960
+# Tokens that the model does not use, and what they stand for here: the marks of the models that most tests name.
+MARKS = {"<repo_name>": "<think>", "<reponame>": "</think>", "<file_sep>": "<tool_call>", "<filename>": "</tool_call>"}
 
 
 def write_model(directory, weights, template):
-    """Links the weights, and describes them with a template that shows tools and a context as long as tests want."""
+    """Links the weights, and describes them with a template that shows tools, marks, and a context as long as tests want."""
     directory.mkdir(parents=True)
     for file in pathlib.Path(weights).iterdir():
-        if file.name not in ("config.json", "tokenizer_config.json"):
+        if file.name not in ("config.json", "tokenizer.json", "tokenizer_config.json"):
             (directory / file.name).symlink_to(file)
     config = json.loads((pathlib.Path(weights) / "config.json").read_text()) | {"max_position_embeddings": LONGEST}
     (directory / "config.json").write_text(json.dumps(config))
-    tokenizer = json.loads((pathlib.Path(weights) / "tokenizer_config.json").read_text())
-    tokenizer |= {"chat_template": template, "model_max_length": LONGEST}
-    (directory / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    settings = json.loads((pathlib.Path(weights) / "tokenizer_config.json").read_text())
+    settings |= {"chat_template": template, "model_max_length": LONGEST}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = json.loads((pathlib.Path(weights) / "tokenizer.json").read_text())
+    for token in tokenizer["added_tokens"]:
+        if token["content"] in MARKS:
+            token |= {"content": MARKS[token["content"]], "special": False}
+    model = tokenizer["model"]
+    model["vocab"] = {MARKS.get(token, token): id for token, id in model["vocab"].items()}
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
     return directory
 
 
