@@ -15,7 +15,8 @@ pub(super) async fn pause(State(admin): State<Shared>, query: Parameters) -> Ans
             control.pause(mode, Newcomers::Refused).await?;
             // What is kept goes on with what it has, and who else comes finds the same cache.
             if clear_cache && mode != PauseMode::Keep && control.engine().control().is_some() {
-                control.reset_prefix_cache(false).await?;
+                // Requests that were ended may still have their blocks: they need none any more.
+                control.reset_prefix_cache(mode == PauseMode::Abort).await?;
             }
             Ok(())
         })
