@@ -8,9 +8,8 @@ use std::{collections::HashMap, sync::Arc};
 use tito::internals::{
     TokenId,
     chat::Message,
-    json::Object,
     model::EosTokens,
-    prompt::template::{ChatTemplate, Patience},
+    prompt::template::ChatTemplate,
     prompt::{ChatPrompt, Checks, KnownPrefix, OnUnprovable, PromptRenderer, Provenance, Templates},
     tokenizer::Tokenizer,
 };
@@ -98,20 +97,10 @@ impl Model {
 
 fn prompt(messages: &[Message], known: Option<KnownPrefix>) -> ChatPrompt {
     ChatPrompt {
-        messages: messages.to_vec(),
-        tools: None,
-        documents: None,
-        add_generation_prompt: true,
-        continue_final_message: false,
-        template: None,
-        template_kwargs: Object::new(),
-        reasoning_effort: None,
-        add_special_tokens: false,
-        stop_token_ids: Vec::new(),
         known,
         now: time::OffsetDateTime::UNIX_EPOCH,
         checks: Checks { drift: true, message: true, history: true },
-        patience: Patience::default(),
+        ..ChatPrompt::new(messages.to_vec())
     }
 }
 

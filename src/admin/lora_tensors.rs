@@ -1,10 +1,7 @@
 //! SGLang's call for an adapter whose tensors are in the body.
 
-use axum::{extract::State, response::Response};
-use serde_json::{Map, Value};
-
 use super::{
-    AdminError, Answered, Shared,
+    AdminError, Answered,
     body::{RequiredFields, required_text},
 };
 
@@ -15,13 +12,7 @@ const PICKLES: &str = "SGLang's `serialized_named_tensors` are pickles, which co
                        \"NAME\", \"lora_path\": \"...\"}";
 
 /// `POST /load_lora_adapter_from_tensors`: the tensors are pickles, and no pickle is read.
-pub(super) async fn load_from_tensors(State(_): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
-    Err::<Response, _>(refusal(&fields))
-}
-
-fn refusal(fields: &Map<String, Value>) -> AdminError {
-    match required_text(fields, "lora_name") {
-        Err(error) => error,
-        Ok(_) => AdminError::not_here(PICKLES),
-    }
+pub(super) async fn load_from_tensors(RequiredFields(fields): RequiredFields) -> Answered {
+    required_text(&fields, "lora_name")?;
+    Err(AdminError::not_here(PICKLES))
 }

@@ -111,34 +111,42 @@ const FROM_DISK: [&str; 12] = [
 /// What an update does that was told to keep the cache.
 const FORGOTTEN: &str = " The prefix cache is empty all the same: what other weights computed serves no request here.";
 
-/// Returns the directory of an update, and refuses what an update cannot do.
-fn disk_path(admin: &Shared, fields: &Map<String, Value>) -> Result<String, AdminError> {
-    only(fields, &FROM_DISK)?;
-    check_load_format(fields)?;
-    check_selector(fields)?;
-    without(
-        fields,
-        &[
-            ("token_step", "call the weights of a step something by `weight_version`"),
-            ("manifest", "safetensors name their tensors themselves"),
-        ],
-    )?;
-    truth_of(fields, "flush_cache", true)?;
-    truth_of(fields, "abort_all_requests", false)?;
-    label_of(fields, "weight_version")?;
-    if truth_of(fields, "keep_pause", false)? && !admin.control.status().paused {
-        let message = "`keep_pause` keeps a pause, and the server is not paused: POST /pause_generation first";
-        return Err(AdminError::field("body.keep_pause", message));
+/// What an update from a directory asks for.
+struct FromDisk {
+    path: String,
+    label: Option<String>,
+    keeps_cache: bool,
+    aborts: bool,
+}
+
+impl FromDisk {
+    /// Reads the fields, and refuses what an update cannot do.
+    fn read(admin: &Shared, fields: &Map<String, Value>) -> Result<Self, AdminError> {
+        only(fields, &FROM_DISK)?;
+        check_load_format(fields)?;
+        check_selector(fields)?;
+        without(
+            fields,
+            &[
+                ("token_step", "call the weights of a step something by `weight_version`"),
+                ("manifest", "safetensors name their tensors themselves"),
+            ],
+        )?;
+        let keeps_cache = !truth_of(fields, "flush_cache", true)?;
+        let aborts = truth_of(fields, "abort_all_requests", false)?;
+        let label = label_of(fields, "weight_version")?;
+        if truth_of(fields, "keep_pause", false)? && !admin.control.status().paused {
+            let message = "`keep_pause` keeps a pause, and the server is not paused: POST /pause_generation first";
+            return Err(AdminError::field("body.keep_pause", message));
+        }
+        Ok(Self { path: required_text(fields, "model_path")?, label, keeps_cache, aborts })
     }
-    required_text(fields, "model_path")
 }
 
 /// `POST /update_weights_from_disk`: an update of its own, or between a begin and an end a part of that one.
 async fn update_from_disk(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
-    let path = or_end_update(&admin, disk_path(&admin, &fields)).await?;
-    let label = label_of(&fields, "weight_version")?;
-    let keeps_cache = !truth_of(&fields, "flush_cache", true)?;
-    if truth_of(&fields, "abort_all_requests", false)? {
+    let FromDisk { path, label, keeps_cache, aborts } = or_end_update(&admin, FromDisk::read(&admin, &fields)).await?;
+    if aborts {
         admin.control.abort(None);
     }
     let update = Update { path: path.into(), label: label.clone().map(Into::into) };

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
+    sync::Arc,
 };
 
 use axum::{
@@ -24,7 +25,7 @@ use super::{
     query::Parameters,
 };
 use crate::{
-    control::{Update, Updated},
+    control::{Control, Update, Updated},
     weights::checksum::Checksum,
 };
 
@@ -223,7 +224,7 @@ fn parts(fields: &Map<String, Value>) -> Result<Part, AdminError> {
 }
 
 async fn update_part(admin: Shared, part: Part) -> Answered {
-    let write = |control: std::sync::Arc<crate::control::Control>| async move {
+    let write = |control: Arc<Control>| async move {
         match part {
             Part::Version(directory, version) => control.write_version(directory, version).await,
             Part::Paths(paths) => control.write_paths(paths).await,

@@ -98,7 +98,7 @@ impl SglangPlan {
         }
         check_mask(request, api)?;
         fields.return_sampling_mask = request.return_sampling_mask;
-        let shows_experts = shows_experts(request, api)?;
+        let shows_experts = shows_experts(request.return_routed_experts, api)?;
         fields.routed_experts_prompt_start = request.routed_experts_start_len.filter(|_| shows_experts);
         let policy = &api.turns.policies.sampling;
         let mut policy = SamplingPolicy { defaults: GenerationConfig::default(), ..policy.clone() };
@@ -223,8 +223,8 @@ pub(crate) fn check_mask_mode(api: &Api) -> Result<(), ApiError> {
 }
 
 /// Whether experts are shown, which only some servers know of.
-pub(super) fn shows_experts(request: &SglangGenerateRequest, api: &Api) -> Result<bool, ApiError> {
-    let is_asked = request.return_routed_experts == Some(true);
+pub(crate) fn shows_experts(asked: Option<bool>, api: &Api) -> Result<bool, ApiError> {
+    let is_asked = asked == Some(true);
     if is_asked && !api.turns.policies.requests.return_routed_experts {
         let message = "`return_routed_experts` needs a server with --enable-return-routed-experts";
         return Err(ApiError::invalid("return_routed_experts", message));

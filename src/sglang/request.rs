@@ -6,7 +6,7 @@ use super::plan::{SglangPlan, plans, shows_experts};
 use crate::{
     TokenId,
     http::caller::Caller,
-    request_fields::{answer_id::MOST_OF_A_CHOSEN_ID, conversation::SessionFields},
+    request_fields::{answer_id::check_chosen_id, conversation::SessionFields},
     state::Api,
     tokenizer::Extent,
     wire::{
@@ -63,7 +63,7 @@ impl SglangTurn {
             plan.sampling.adapter.clone_from(&adapter);
         }
         let session = SessionFields { session_id: request.session_id.take(), ..SessionFields::default() };
-        let shows_experts = shows_experts(&request, api)?;
+        let shows_experts = shows_experts(request.return_routed_experts, api)?;
         let (is_batch, prompts) = prompts(&mut request, api).await?;
         let turn = Self {
             prompts: name_prompts(prompts, request.rid)?,
@@ -156,9 +156,7 @@ fn name_prompts(prompts: Vec<Arc<[TokenId]>>, rid: Option<OneOrMany<String>>) ->
             let (names, prompts) = (names.len(), prompts.len());
             return Err(ApiError::invalid("rid", format!("`rid` has {names} names, and there are {prompts} prompts")));
         }
-        if names.iter().any(|name| name.len() > MOST_OF_A_CHOSEN_ID) {
-            return Err(ApiError::invalid("rid", format!("`rid` is longer than {MOST_OF_A_CHOSEN_ID} bytes")));
-        }
+        names.iter().try_for_each(|name| check_chosen_id("rid", name))?;
     }
     let mut names = names.unwrap_or_default().into_iter();
     let fresh = || uuid::Uuid::new_v4().simple().to_string();

@@ -7,7 +7,7 @@ use crate::{
     http::caller::Caller,
     json::Value,
     request_fields::{
-        answer_id::{MOST_OF_A_CHOSEN_ID, answer_id},
+        answer_id::{answer_id, check_chosen_id},
         conversation::{CarrierFields, Conversation},
         delivery::{AnswerDelivery, delivery},
         sampling::report_prompt,
@@ -89,9 +89,7 @@ impl ChatTurn {
 
 /// Returns what the request is called, to abort it by: its id, and what the client calls it in SGLang's words.
 fn names(id: &str, rid: Option<String>) -> Result<Vec<Arc<str>>, ApiError> {
-    if rid.as_ref().is_some_and(|rid| rid.len() > MOST_OF_A_CHOSEN_ID) {
-        return Err(ApiError::invalid("rid", format!("`rid` is longer than {MOST_OF_A_CHOSEN_ID} bytes")));
-    }
+    rid.as_deref().map_or(Ok(()), |rid| check_chosen_id("rid", rid))?;
     Ok([id.into()].into_iter().chain(rid.map(Into::into)).collect())
 }
 

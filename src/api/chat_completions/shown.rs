@@ -6,6 +6,7 @@ use crate::{
     generation::Completion,
     prompt::message_text,
     request_fields::tools::ToolChoice,
+    sglang::plan::shows_experts,
     state::Api,
     wire::{
         chat_completions::types::{ChatCompletionRequest, SglangExtension},
@@ -85,7 +86,7 @@ impl ShownInChat {
             reasoning,
             prompt_token_ids: request.return_prompt_token_ids.unwrap_or(false),
             meta_info: request.return_meta_info.unwrap_or(false).then(Instant::now),
-            routed_experts: request.sglang.wants_experts(api.turns.policies.requests.return_routed_experts)?,
+            routed_experts: shows_experts(request.sglang.return_routed_experts, api)?,
         })
     }
 

@@ -55,46 +55,38 @@ pub(crate) struct RefusedSglangFields {
     watermark: Option<Value>,
 }
 
-/// What has the effect of a refused field here.
-const INSTEAD: [(&str, &str); 8] = [
-    ("ebnf", "send the grammar as `structured_outputs`: {\"grammar\": ...}"),
-    ("json_schema", "send the schema as `structured_outputs`: {\"json\": ...}"),
-    ("lora_path", "name the adapter as `model`"),
-    ("regex", "send the expression as `structured_outputs`: {\"regex\": ...}"),
-    ("return_cached_tokens_details", "start the server with --enable-prompt-tokens-details, and read `usage`"),
-    ("return_input_ids_in_sglext", "send `return_token_ids`"),
-    ("return_output_ids_in_sglext", "send `return_token_ids`"),
-    ("session_params", "send the whole conversation, and name it by `session_id`"),
-];
-
 impl RefusedSglangFields {
-    /// Refuses those that are set.
+    /// Refuses those that are set, with what has their effect here.
     fn check(&self) -> Result<(), ApiError> {
-        let fields = [
-            ("custom_logit_processor", &self.custom_logit_processor),
-            ("custom_params", &self.custom_params),
-            ("ebnf", &self.ebnf),
-            ("json_schema", &self.json_schema),
-            ("lora_path", &self.lora_path),
-            ("regex", &self.regex),
-            ("return_cached_tokens_details", &self.return_cached_tokens_details),
-            ("return_flat_raw_output_top_logprobs", &self.return_flat_raw_output_top_logprobs),
-            ("return_hidden_states", &self.return_hidden_states),
-            ("return_input_ids_in_sglext", &self.return_input_ids_in_sglext),
-            ("return_output_ids_in_sglext", &self.return_output_ids_in_sglext),
-            ("return_spec_tokens_details", &self.return_spec_tokens_details),
-            ("session_params", &self.session_params),
-            ("stop_regex", &self.stop_regex),
-            ("watermark", &self.watermark),
+        let elsewhere = [
+            ("ebnf", &self.ebnf, "send the grammar as `structured_outputs`: {\"grammar\": ...}"),
+            ("json_schema", &self.json_schema, "send the schema as `structured_outputs`: {\"json\": ...}"),
+            ("lora_path", &self.lora_path, "name the adapter as `model`"),
+            ("regex", &self.regex, "send the expression as `structured_outputs`: {\"regex\": ...}"),
+            (
+                "return_cached_tokens_details",
+                &self.return_cached_tokens_details,
+                "start the server with --enable-prompt-tokens-details, and read `usage`",
+            ),
+            ("return_input_ids_in_sglext", &self.return_input_ids_in_sglext, "send `return_token_ids`"),
+            ("return_output_ids_in_sglext", &self.return_output_ids_in_sglext, "send `return_token_ids`"),
+            ("session_params", &self.session_params, "send the whole conversation, and name it by `session_id`"),
         ];
-        for (name, instead) in INSTEAD {
-            let is_asked =
-                |(field, value): &(&str, &Option<Value>)| *field == name && value.as_ref().is_some_and(is_filled);
-            if fields.iter().any(is_asked) {
+        for (name, value, instead) in elsewhere {
+            if value.as_ref().is_some_and(is_filled) {
                 return Err(ApiError::invalid(name, format!("SGLang's `{name}` is not served here: {instead}")));
             }
         }
-        refuse_unserved(fields, is_filled)
+        let nowhere = [
+            ("custom_logit_processor", &self.custom_logit_processor),
+            ("custom_params", &self.custom_params),
+            ("return_flat_raw_output_top_logprobs", &self.return_flat_raw_output_top_logprobs),
+            ("return_hidden_states", &self.return_hidden_states),
+            ("return_spec_tokens_details", &self.return_spec_tokens_details),
+            ("stop_regex", &self.stop_regex),
+            ("watermark", &self.watermark),
+        ];
+        refuse_unserved(nowhere, is_filled)
     }
 }
 
@@ -126,15 +118,5 @@ impl SglangFields {
             return Err(ApiError::invalid("separate_reasoning", message));
         }
         Ok(())
-    }
-
-    /// Whether experts are shown where SGLang shows them; `shown` says whether the server shows any.
-    pub(crate) fn wants_experts(&self, shown: bool) -> Result<bool, ApiError> {
-        let is_asked = self.return_routed_experts == Some(true);
-        if is_asked && !shown {
-            let message = "`return_routed_experts` needs a server with --enable-return-routed-experts";
-            return Err(ApiError::invalid("return_routed_experts", message));
-        }
-        Ok(is_asked)
     }
 }
