@@ -5,9 +5,11 @@ use serde_json::json;
 
 use super::{
     Answered, Shared,
-    body::{RequiredFields, required_text},
+    body::{NoFields, RequiredFields, only, required_text, truth_of},
     error::failed,
-    json as answer, posted, weights,
+    json as answer, posted,
+    sglang_updates::check_load_format,
+    weights,
 };
 use crate::control::{Newcomers, PauseMode};
 
@@ -27,18 +29,21 @@ fn done(message: &str) -> Response {
 }
 
 /// Ends what runs; what comes waits, because AReaL's client takes no refusal.
-async fn pause(State(admin): State<Shared>) -> Answered {
+async fn pause(State(admin): State<Shared>, _: NoFields) -> Answered {
     admin.call(|control| async move { control.pause(PauseMode::Abort, Newcomers::Queued).await }).await?;
     Ok(done("Generation paused and all requests aborted"))
 }
 
-async fn resume(State(admin): State<Shared>) -> Answered {
+async fn resume(State(admin): State<Shared>, _: NoFields) -> Answered {
     admin.call(|control| async move { control.resume().await }).await?;
     Ok(done("Generation continued"))
 }
 
-/// Ends what runs, and replaces weights; a pause stays a pause.
+/// Ends what runs, as AReaL's call does whatever `abort_all_requests` says, and replaces weights; a pause stays a pause.
 async fn update_weights(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    only(&fields, &["model_path", "load_format", "abort_all_requests"])?;
+    check_load_format(&fields)?;
+    truth_of(&fields, "abort_all_requests", true)?;
     let path = required_text(&fields, "model_path")?;
     admin.control.abort(None);
     match weights::replace(&admin, &path, None).await {

@@ -6,7 +6,11 @@ use axum::{
 };
 use serde_json::{Map, Value};
 
-use super::{AdminError, query::tags};
+use super::{
+    AdminError,
+    labels::check_label,
+    query::{parameters_of, tags},
+};
 use crate::control::SleepTag;
 
 /// No call of the control plane has a longer body, but weights themselves.
@@ -14,6 +18,9 @@ const MOST_BYTES: usize = 64 << 20;
 
 /// The fields of a body; none where there is no body.
 pub(super) struct Fields(pub(super) Map<String, Value>);
+
+/// The body of a call that has no fields: nothing, or an object without any.
+pub(super) struct NoFields;
 
 /// A body that has to be there.
 pub(super) struct RequiredFields(pub(super) Map<String, Value>);
@@ -65,15 +72,51 @@ impl<S: Sync> FromRequest<S> for RequiredFields {
     }
 }
 
+impl<S: Sync> FromRequest<S> for NoFields {
+    type Rejection = AdminError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, AdminError> {
+        let path = request.uri().path().to_owned();
+        let Fields(fields) = Fields::from_request(request, state).await?;
+        // vLLM reads these from the query alone, which is easily missed.
+        let in_query =
+            parameters_of(&path).iter().find(|name| fields.get(**name).is_some_and(|value| !value.is_null()));
+        if let Some(name) = in_query {
+            let message = format!("`{name}` stands in the query of this call, as in POST {path}?{name}=...");
+            return Err(AdminError::field(&format!("body.{name}"), message));
+        }
+        only(&fields, &[]).map(|()| Self)
+    }
+}
+
 /// Refuses fields that a call does not have: nobody would see that they are without effect.
 pub(super) fn only(fields: &Map<String, Value>, known: &[&str]) -> Result<(), AdminError> {
+    only_at("body", "call", fields, known)
+}
+
+/// The same for the object at `place`, which is a part of a body, or the arguments of `what`.
+pub(super) fn only_at(place: &str, what: &str, fields: &Map<String, Value>, known: &[&str]) -> Result<(), AdminError> {
     let Some((name, _)) = fields.iter().find(|(name, value)| !value.is_null() && !known.contains(&name.as_str()))
     else {
         return Ok(());
     };
-    check_label("body", Some(name))?;
-    let message = format!("this call has no field `{name}`; it has {}", known.join(", "));
-    Err(AdminError::field(&format!("body.{name}"), message))
+    check_label(place, Some(name))?;
+    let has = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    Err(AdminError::field(&format!("{place}.{name}"), format!("this {what} has no field `{name}`; it has {has}")))
+}
+
+/// Refuses weights that are named otherwise than in a checkpoint.
+pub(super) fn check_checkpoint_format(place: &str, fields: &Map<String, Value>) -> Result<(), AdminError> {
+    let name = "is_checkpoint_format";
+    match fields.get(name) {
+        None | Some(Value::Null | Value::Bool(true)) => Ok(()),
+        Some(Value::Bool(false)) => {
+            let message =
+                "`is_checkpoint_format`: false is not served: send tensors as a checkpoint of the model has them";
+            Err(AdminError::field(&format!("{place}.{name}"), message))
+        }
+        Some(_) => Err(AdminError::field(&format!("{place}.{name}"), format!("`{name}` must be true or false"))),
+    }
 }
 
 /// Refuses fields that ask for something that is not done here: all but null, false, 0 and what is empty.
@@ -108,28 +151,12 @@ pub(super) fn required_text(fields: &Map<String, Value>, name: &str) -> Result<S
     text_of(fields, name)?.ok_or_else(|| missing(fields, name))
 }
 
-/// Characters of the longest label.
-const MOST_OF_A_LABEL: usize = 256;
-
 /// Returns a field by which something is called from then on, in answers, logs and metrics; `None` where it is not there or
 /// null.
 pub(super) fn label_of(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, AdminError> {
     let label = text_of(fields, name)?;
     check_label(&format!("body.{name}"), label.as_deref())?;
     Ok(label)
-}
-
-/// Refuses a label that would break a line, or fill a page; `place` is where it stands.
-pub(super) fn check_label(place: &str, label: Option<&str>) -> Result<(), AdminError> {
-    let label = label.unwrap_or_default();
-    let name = place.rsplit('.').next().unwrap_or(place);
-    if label.chars().any(char::is_control) {
-        return Err(AdminError::field(place, format!("`{name}` has control characters")));
-    }
-    if label.chars().nth(MOST_OF_A_LABEL).is_some() {
-        return Err(AdminError::field(place, format!("`{name}` has more than {MOST_OF_A_LABEL} characters")));
-    }
-    Ok(())
 }
 
 /// Refuses a body without a field, in pydantic's words as vLLM 0.33 prints them.

@@ -41,7 +41,7 @@ impl AdminError {
 
     /// Refuses a field, by its path.
     pub(super) fn field(path: &str, message: impl Into<String>) -> Self {
-        Self { param: Some(path.to_owned()), ..Self::bad(message) }
+        Self::bad(message).at(path)
     }
 
     /// Refuses what this server does not do, and says what to do instead.
@@ -52,6 +52,11 @@ impl AdminError {
     /// Reports a fault of the server.
     pub(super) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message)
+    }
+
+    /// Names the field that it is about, by its path.
+    pub(super) fn at(self, path: &str) -> Self {
+        Self { param: Some(path.to_owned()), ..self }
     }
 
     /// Returns the sentence.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{RequiredFields, label_of, text_of, truth_of},
+    body::{RequiredFields, label_of, only, text_of, truth_of, without},
     json as answer, posted,
     query::Parameters,
 };
@@ -40,7 +40,7 @@ async fn load(State(admin): State<Shared>, query: Parameters, request: Request) 
     load_adapter(&admin, &query, asked).await.map(IntoResponse::into_response)
 }
 
-/// `POST /skyrl/v1/load_lora_adapter`: the same, and always in the place of the one that has the name.
+/// `POST /skyrl/v1/load_lora_adapter`: the same, and in the place of the one that has the name unless told otherwise.
 async fn load_in_place(State(admin): State<Shared>, query: Parameters, request: Request) -> Answered {
     let asked = read_request(&query, request, true).await?;
     load_adapter(&admin, &query, asked).await.map(IntoResponse::into_response)
@@ -53,8 +53,9 @@ async fn load_for_prime_rl(State(admin): State<Shared>, query: Parameters, reque
     Ok(answer(json!({ "status": "ok" })))
 }
 
-/// `POST /v1/unload_lora_adapter`.
+/// `POST /v1/unload_lora_adapter`. As in vLLM, `lora_int_id` is without effect: the name says which adapter is meant.
 async fn unload(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    only(&fields, &["lora_name", "lora_int_id"])?;
     let name = text_of(&fields, "lora_name")?.unwrap_or_default();
     if name.is_empty() {
         return Err(AdminError::user_input("'lora_name' needs to be provided to unload a LoRA adapter."));
@@ -63,18 +64,29 @@ async fn unload(State(admin): State<Shared>, RequiredFields(fields): RequiredFie
     Ok(format!("Success: LoRA adapter '{name}' removed successfully.").into_response())
 }
 
-/// Reads what is to be loaded.
+/// The fields of an adapter. `is_3d_lora_weight` is about experts, whose adapters are refused in any case, and nothing here
+/// depends on SGLang's `pinned`.
+const FIELDS: [&str; 7] =
+    ["lora_name", "lora_path", "load_inplace", "base_model_name", "is_3d_lora_weight", "pinned", "in_memory"];
+/// Why an adapter does not come from SkyRL's trainer as its weights do.
+const STAGED: &str = "no transfer of weights brings an adapter here: write it to a directory that the server can read and name \
+                      it by `lora_path`, or send it as a body of the media type application/octet-stream";
+
+/// Reads what is to be loaded. `replaces` is what `load_inplace` is where it is not there.
 async fn read_request(query: &Parameters, request: Request, replaces: bool) -> Result<Load, AdminError> {
     let media_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if media_type.is_some_and(|media_type| media_type.starts_with(BYTES)) {
         return in_body(query, request.into_body(), replaces).await;
     }
+    query.none_of(&["lora_name", "load_inplace"])?;
     let RequiredFields(fields) = RequiredFields::from_request(request, &()).await?;
+    only(&fields, &FIELDS)?;
+    without(&fields, &[("in_memory", STAGED)])?;
     let text = |name| text_of(&fields, name).map(Option::unwrap_or_default);
     Ok(Load {
         name: text("lora_name")?,
         source: AdapterSource::Directory(text("lora_path")?),
-        replaces: truth_of(&fields, "load_inplace", replaces)? || replaces,
+        replaces: truth_of(&fields, "load_inplace", replaces)?,
         base_model: base_model(&fields)?,
         stays: false,
     })
@@ -93,7 +105,7 @@ async fn in_body(query: &Parameters, body: Body, replaces: bool) -> Result<Load,
     let bytes: Bytes = to_bytes(body, MOST_BYTES)
         .await
         .map_err(|error| AdminError::bad(format!("the body cannot be read: {error}")))?;
-    let replaces = replaces || query.truth("load_inplace", false)?;
+    let replaces = query.truth("load_inplace", replaces)?;
     Ok(Load { name, source: AdapterSource::Memory(bytes), replaces, base_model: None, stays: false })
 }
 

@@ -9,6 +9,7 @@ mod body;
 mod calls;
 mod error;
 mod info;
+mod labels;
 mod lora;
 mod lora_tensors;
 mod meters;
@@ -22,7 +23,7 @@ mod vllm;
 mod weights;
 
 use axum::{
-    Router,
+    Router, middleware,
     routing::{MethodRouter, get},
 };
 
@@ -53,14 +54,17 @@ pub const ADAPTER_PATHS: [&str; 2] = ["/v1/load_lora_adapter", "/v1/unload_lora_
 
 /// Returns the control plane.
 pub fn router(admin: Shared) -> Router {
-    let routes = routes().into_iter();
-    routes.fold(Router::new(), |router, (path, methods)| router.route(path, methods)).with_state(admin)
+    router_of(routes().into_iter(), admin)
+}
+
+fn router_of(calls: impl Iterator<Item = (&'static str, MethodRouter<Shared>)>, admin: Shared) -> Router {
+    let router = calls.fold(Router::new(), |router, (path, methods)| router.route(path, methods));
+    router.route_layer(middleware::from_fn(query::only_known)).with_state(admin)
 }
 
 /// Returns vLLM's calls about adapters only.
 pub fn adapters_router(admin: Shared) -> Router {
-    let routes = routes().into_iter().filter(|(path, _)| ADAPTER_PATHS.contains(path));
-    routes.fold(Router::new(), |router, (path, methods)| router.route(path, methods)).with_state(admin)
+    router_of(routes().into_iter().filter(|(path, _)| ADAPTER_PATHS.contains(path)), admin)
 }
 
 /// Returns the paths of the control plane.

@@ -3,11 +3,16 @@
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
 
-use super::{AdminError, Answered, Shared, body::RequiredFields, json as answer, query::Parameters};
+use super::{
+    AdminError, Answered, Shared,
+    body::{NoFields, RequiredFields, only},
+    json as answer,
+    query::Parameters,
+};
 use crate::control::{Newcomers, PauseMode};
 
 /// `POST /pause`.
-pub(super) async fn pause(State(admin): State<Shared>, query: Parameters) -> Answered {
+pub(super) async fn pause(State(admin): State<Shared>, query: Parameters, _: NoFields) -> Answered {
     let mode = query.mode()?;
     let clear_cache = query.truth("clear_cache", true)?;
     admin
@@ -25,7 +30,7 @@ pub(super) async fn pause(State(admin): State<Shared>, query: Parameters) -> Ans
 }
 
 /// `POST /resume`.
-pub(super) async fn resume(State(admin): State<Shared>) -> Answered {
+pub(super) async fn resume(State(admin): State<Shared>, _: NoFields) -> Answered {
     admin.call(|control| async move { control.resume().await }).await?;
     Ok(answer(json!({ "status": "resumed" })))
 }
@@ -37,6 +42,7 @@ pub(super) async fn is_paused(State(admin): State<Shared>) -> Response {
 
 /// `POST /abort_requests`. Unlike vLLM, the answer counts the sequences that were ended, not the ids that were asked for.
 pub(super) async fn abort_requests(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    only(&fields, &["request_ids"])?;
     let ids: Vec<String> = match fields.get("request_ids") {
         None | Some(Value::Null) => Vec::new(),
         Some(ids) => serde_json::from_value(ids.clone())

@@ -1,12 +1,45 @@
 //! Queries of the control plane.
 
 use axum::{
-    extract::{FromRequestParts, Query},
-    http::request::Parts,
+    extract::{FromRequestParts, Query, Request},
+    http::{Uri, request::Parts},
+    middleware::Next,
+    response::Response,
 };
 
-use super::AdminError;
+use super::{AdminError, labels::check_label};
 use crate::control::{PauseMode, SleepLevel, SleepTag};
+
+/// What the query of a call for an adapter may have.
+const OF_ADAPTERS: &[&str] = &["lora_name", "load_inplace", "on_replace"];
+
+/// The parameters of each path that has some. Those of `/sleep` that vLLM's call ignores too are without effect: SkyRL's
+/// client sends `tags` there.
+const PARAMETERS: [(&str, &[&str]); 12] = [
+    ("/pause", &["mode", "clear_cache"]),
+    ("/sleep", &["level", "mode", "tags"]),
+    ("/wake_up", &["tags"]),
+    ("/reset_prefix_cache", &["reset_running_requests", "reset_external"]),
+    ("/update_weights", &["weight_version"]),
+    ("/flush_cache", &["timeout"]),
+    ("/get_world_size", &["include_dp"]),
+    ("/server_info", &["config_format"]),
+    ("/v1/loads", &["include"]),
+    ("/v1/load_lora_adapter", OF_ADAPTERS),
+    ("/load_lora_adapter", OF_ADAPTERS),
+    ("/skyrl/v1/load_lora_adapter", OF_ADAPTERS),
+];
+
+/// Returns the parameters that the query of a call may have.
+pub(super) fn parameters_of(path: &str) -> &'static [&'static str] {
+    PARAMETERS.iter().find(|(of, _)| *of == path).map_or(&[], |(_, names)| names)
+}
+
+/// Refuses parameters that a call does not have: nobody would see that they are without effect.
+pub(super) async fn only_known(request: Request, next: Next) -> Result<Response, AdminError> {
+    Parameters::of(request.uri())?.only(parameters_of(request.uri().path()))?;
+    Ok(next.run(request).await)
+}
 
 /// The parameters of a query, in their order.
 pub(super) struct Parameters(Vec<(String, String)>);
@@ -15,10 +48,7 @@ impl<S: Sync> FromRequestParts<S> for Parameters {
     type Rejection = AdminError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, AdminError> {
-        match Query::try_from_uri(&parts.uri) {
-            Ok(Query(parameters)) => Ok(Self(parameters)),
-            Err(error) => Err(AdminError::bad(error.body_text())),
-        }
+        Self::of(&parts.uri)
     }
 }
 
@@ -39,6 +69,35 @@ fn quoted(text: &str) -> String {
 }
 
 impl Parameters {
+    fn of(uri: &Uri) -> Result<Self, AdminError> {
+        match Query::try_from_uri(uri) {
+            Ok(Query(parameters)) => Ok(Self(parameters)),
+            Err(error) => Err(AdminError::bad(error.body_text())),
+        }
+    }
+
+    fn only(&self, known: &[&str]) -> Result<(), AdminError> {
+        let Some((name, _)) = self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) else { return Ok(()) };
+        check_label("query", Some(name))?;
+        let has = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let message = format!("this call has no parameter `{name}` in its query; it has {has}");
+        Err(AdminError::field(&format!("query.{name}"), message))
+    }
+
+    /// Refuses parameters that say what is in a body of bytes, beside a body that says so itself.
+    pub(super) fn none_of(&self, names: &[&str]) -> Result<(), AdminError> {
+        match names.iter().find(|name| self.get(name).is_some()) {
+            None => Ok(()),
+            Some(name) => {
+                let message = format!(
+                    "beside a JSON body, `{name}` stands in that body: in the query, it belongs to a body of the media type \
+                     application/octet-stream"
+                );
+                Err(AdminError::field(&format!("query.{name}"), message))
+            }
+        }
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         // As in Starlette, the last one counts.
         self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())

@@ -9,8 +9,11 @@ use serde_json::{Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{Fields, RequiredFields, check_label, only, required_text, tags_of, text_of, truth_of, without},
-    error, info, json as answer, posted,
+    body::{Fields, NoFields, RequiredFields, only, required_text, tags_of, text_of, truth_of, without},
+    error, info, json as answer,
+    labels::check_label,
+    posted,
+    query::Parameters,
     sglang_updates::check_selector,
     sleeping, weights,
 };
@@ -23,6 +26,7 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/abort_request", posted(abort)),
         ("/update_weights_from_tensor", posted(weights::part_not_from_memory)),
         ("/update_weights_from_distributed", posted(weights::part_not_from_memory)),
+        ("/update_weights_from_ipc", posted(weights::part_not_from_memory)),
         ("/init_weights_update_group", posted(weights::not_from_memory)),
         ("/get_weight_version", get(get_weight_version)),
         ("/open_session", get(open_session).post(open_session)),
@@ -58,7 +62,10 @@ async fn pause(State(admin): State<Shared>, Fields(fields): Fields) -> Answered 
     Ok(answer(json!({ "message": "Generation paused successfully.", "status": "ok" })))
 }
 
-async fn resume(State(admin): State<Shared>) -> Answered {
+/// `POST /continue_generation`. There is no torch whose cache `torch_empty_cache` could empty.
+async fn resume(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    only(&fields, &["torch_empty_cache"])?;
+    truth_of(&fields, "torch_empty_cache", true)?;
     admin.call(|control| async move { control.resume().await }).await?;
     Ok(answer(json!({ "message": "Generation continued successfully.", "status": "ok" })))
 }
@@ -85,7 +92,12 @@ async fn get_weight_version(State(admin): State<Shared>) -> Response {
 }
 
 /// `/flush_cache`: 400 while requests hold some of it.
-async fn flush_cache(State(admin): State<Shared>) -> Answered {
+async fn flush_cache(State(admin): State<Shared>, query: Parameters, _: NoFields) -> Answered {
+    if !matches!(query.get("timeout").map(str::parse::<f64>), None | Some(Ok(0.0))) {
+        let message = "`timeout` is not served: this call does not wait for requests; ask again until it answers 200";
+        return Err(AdminError::field("query.timeout", message));
+    }
+
     let flushed = admin.call(|control| async move { control.reset_prefix_cache(false).await }).await?;
     let text = "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, \
                 the operation will not be performed.)\n";

@@ -9,9 +9,10 @@ use serde_json::{Map, Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{Fields, RequiredFields, check_label, label_of, only, required_text, text_of, truth_of, without},
+    body::{Fields, RequiredFields, label_of, only, required_text, text_of, truth_of, without},
     error::failed,
     json as answer,
+    labels::check_label,
     meters::Operation,
     posted,
     weights::or_end_update,
@@ -79,7 +80,7 @@ async fn end(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
 }
 
 /// Refuses a way to read weights that is not taken here.
-fn check_load_format(fields: &Map<String, Value>) -> Result<(), AdminError> {
+pub(super) fn check_load_format(fields: &Map<String, Value>) -> Result<(), AdminError> {
     match text_of(fields, "load_format")?.as_deref() {
         None | Some("auto" | "safetensors") => Ok(()),
         Some(other) => {
@@ -191,6 +192,7 @@ fn rows_of(fields: &Map<String, Value>) -> Result<usize, AdminError> {
 
 /// `/get_weights_by_name`: the first rows of a tensor, in numbers.
 async fn weights_by_name(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    only(&fields, &["name", "truncate_size"])?;
     let name = required_text(&fields, "name")?;
     check_label("body.name", Some(&name))?;
     let rows = rows_of(&fields)?;

@@ -4,14 +4,16 @@ use axum::{extract::State, response::Response};
 use serde_json::json;
 
 use super::{
-    Answered, Shared, json as answer,
+    Answered, Shared,
+    body::NoFields,
+    json as answer,
     meters::Operation,
     query::{Parameters, tags},
 };
 use crate::control::{Awakened, PauseMode, SleepLevel, SleepTag};
 
 /// `POST /sleep`.
-pub(super) async fn sleep(State(admin): State<Shared>, query: Parameters) -> Answered {
+pub(super) async fn sleep(State(admin): State<Shared>, query: Parameters, _: NoFields) -> Answered {
     let (number, level) = query.level()?;
     let mode = query.mode()?;
     admin.timed(Operation::Sleep("sleep"), |control| async move { control.sleep(level, mode).await }).await?;
@@ -19,7 +21,7 @@ pub(super) async fn sleep(State(admin): State<Shared>, query: Parameters) -> Ans
 }
 
 /// `POST /wake_up`.
-pub(super) async fn wake_up(State(admin): State<Shared>, query: Parameters) -> Answered {
+pub(super) async fn wake_up(State(admin): State<Shared>, query: Parameters, _: NoFields) -> Answered {
     let named = query.all("tags");
     let wanted = if named.is_empty() { None } else { Some(tags("query.tags", &named)?) };
     let awakened = wake(&admin, wanted).await?;
@@ -51,7 +53,7 @@ pub(super) async fn is_sleeping(State(admin): State<Shared>) -> Response {
 }
 
 /// `POST /release_kv_cache_memory`.
-pub(super) async fn release_kv_cache_memory(State(admin): State<Shared>) -> Answered {
+pub(super) async fn release_kv_cache_memory(State(admin): State<Shared>, _: NoFields) -> Answered {
     if !admin.control.status().paused {
         let text = "Call to release_kv_cache_memory method failed: release_kv_cache_memory() requires a completed \
                     pause first";

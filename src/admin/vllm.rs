@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{Fields, fields_or, tags_of, truth_of},
+    body::{Fields, NoFields, check_checkpoint_format, fields_or, only, only_at, tags_of, truth_of, without},
     info, json as answer, pausing, posted,
     query::Parameters,
     sleeping, weights,
@@ -39,17 +39,21 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     ]
 }
 
-async fn nothing() -> Response {
+async fn nothing(_: NoFields) -> Response {
     ().into_response()
 }
 
-/// `GET /get_world_size`: one process computes.
-async fn get_world_size() -> Response {
-    answer(json!({ "world_size": 1 }))
+/// `GET /get_world_size`: one process computes, with replicas and without.
+async fn get_world_size(query: Parameters) -> Answered {
+    query.truth("include_dp", true)?;
+    Ok(answer(json!({ "world_size": 1 })))
 }
 
-/// `POST /reset_prefix_cache`, with vLLM's query or with SkyRL's body.
+/// `POST /reset_prefix_cache`, with vLLM's query or with SkyRL's body. There is no cache outside of the engine, which is a
+/// success in vLLM too.
 async fn reset_prefix_cache(State(admin): State<Shared>, query: Parameters, Fields(fields): Fields) -> Answered {
+    only(&fields, &["reset_running_requests"])?;
+    query.truth("reset_external", false)?;
     let running = query.truth("reset_running_requests", false)? || truth_of(&fields, "reset_running_requests", false)?;
     let success = admin.call(|control| async move { control.reset_prefix_cache(running).await }).await?;
     Ok(answer(json!({ "success": success })))
@@ -61,23 +65,25 @@ async fn collective_rpc(State(admin): State<Shared>, body: Body) -> Answered {
     let Some(method) = fields.get("method").and_then(Value::as_str) else {
         return Err(AdminError::bad("Missing 'method' in request body"));
     };
-    let nothing = Map::new();
-    let arguments = fields.get("kwargs").and_then(Value::as_object).unwrap_or(&nothing);
+    let (listed, named) = arguments(&fields)?;
     match method {
         "reload_weights" => {
-            let first = fields.get("args").and_then(|args| args.get(0)).and_then(Value::as_str);
-            let path = arguments.get("weights_path").and_then(Value::as_str).or(first);
-            let path = path
-                .or_else(|| own_weights(&admin))
-                .ok_or_else(|| AdminError::field("body.kwargs.weights_path", NO_PATH))?;
-            weights::replace(&admin, path, None).await?;
+            let path = match path_of_weights(&listed, &named)? {
+                Some(path) => path,
+                None => own_weights(&admin)
+                    .ok_or_else(|| AdminError::field("body.kwargs.weights_path", NO_PATH))?
+                    .to_owned(),
+            };
+            weights::replace(&admin, &path, None).await?;
         }
         "skyrl_sleep_for_weight_sync" => {
+            let arguments = only_named(&listed, &named, &["offload_kv"])?;
             let kv = truth_of(arguments, "offload_kv", true)?;
             let level = if kv { SleepLevel::KvCache } else { SleepLevel::Scheduling };
             admin.call(|control| async move { control.sleep(level, PauseMode::Keep).await }).await?;
         }
         "skyrl_wake_for_weight_sync" => {
+            let arguments = only_named(&listed, &named, &["tags"])?;
             let tags = tags_of(arguments)?;
             sleeping::wake(&admin, tags).await?;
         }
@@ -90,6 +96,57 @@ async fn collective_rpc(State(admin): State<Shared>, body: Body) -> Answered {
         }
     }
     Ok(answer(json!({ "results": [Value::Null] })))
+}
+
+/// Returns the arguments of a method: those of a list, and those with names.
+fn arguments(fields: &Map<String, Value>) -> Result<(Vec<Value>, Map<String, Value>), AdminError> {
+    only(fields, &["method", "args", "kwargs", "timeout"])?;
+    without(fields, &[("timeout", "a method is run to its end, and the answer says how it ended")])?;
+    let listed = match fields.get("args") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(listed)) => listed.clone(),
+        Some(_) => return Err(AdminError::field("body.args", "`args` must be a list")),
+    };
+    let named = match fields.get("kwargs") {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(named)) => named.clone(),
+        Some(_) => return Err(AdminError::field("body.kwargs", "`kwargs` must be an object")),
+    };
+    Ok((listed, named))
+}
+
+/// Returns the arguments of a method that has these, by their names.
+fn only_named<'a>(
+    listed: &[Value],
+    named: &'a Map<String, Value>,
+    known: &[&str],
+) -> Result<&'a Map<String, Value>, AdminError> {
+    only_at("body.kwargs", "method", named, known)?;
+    if listed.is_empty() {
+        return Ok(named);
+    }
+    let message = format!("this method takes no list of arguments: send {} within `kwargs`", known.join(", "));
+    Err(AdminError::field("body.args", message))
+}
+
+/// Returns the directory that `reload_weights` names, in `kwargs` or alone in `args`; `None` for the model's own.
+fn path_of_weights(listed: &[Value], named: &Map<String, Value>) -> Result<Option<String>, AdminError> {
+    only_at("body.kwargs", "method", named, &["weights_path", "is_checkpoint_format"])?;
+    check_checkpoint_format("body.kwargs", named)?;
+    let (place, path) = match (named.get("weights_path").filter(|path| !path.is_null()), listed) {
+        (None, []) => return Ok(None),
+        (Some(path), []) => ("body.kwargs.weights_path", path),
+        (None, [path]) => ("body.args", path),
+        _ => {
+            let message =
+                "`args` names nothing beside the directory of the weights, and `kwargs.weights_path` names it alone";
+            return Err(AdminError::field("body.args", message));
+        }
+    };
+    match path {
+        Value::String(path) => Ok(Some(path.clone())),
+        _ => Err(AdminError::field(place, "the directory of the weights must be a string")),
+    }
 }
 
 /// Returns where the model itself was loaded from, which vLLM reads again without a path.

@@ -17,9 +17,13 @@ use serde_json::{Map, Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{Fields, RequiredFields, check_label, label_of, missing, required_text},
+    body::{
+        Fields, NoFields, RequiredFields, check_checkpoint_format, label_of, missing, only, only_at, required_text,
+        truth_of, without,
+    },
     error::failed,
     json as answer,
+    labels::check_label,
     meters::Operation,
     posted,
     query::Parameters,
@@ -78,30 +82,58 @@ pub(super) async fn replace(admin: &Shared, path: &str, label: Option<String>) -
 
 /// The key under which a directory is named in an update in phases.
 const PATHS: [&str; 4] = ["weight_dir", "weights_path", "model_path", "path"];
+/// What a part of an update has that names deltas, as SkyRL does: `uri` is that of the same deltas in an object store.
+const DELTAS: [&str; 4] = ["target_version", "sync_dir", "uri", "version"];
 
-fn path_in(fields: &Map<String, Value>) -> Option<&str> {
-    PATHS.iter().find_map(|name| fields.get(*name).and_then(Value::as_str))
+/// Returns the directory that a part of an update names; `None` where its weights would come from memory to memory.
+fn path_in(part: &Map<String, Value>) -> Result<Option<PathBuf>, AdminError> {
+    let mut named =
+        PATHS.iter().filter_map(|name| part.get(*name).filter(|path| !path.is_null()).map(|path| (name, path)));
+    let Some((name, path)) = named.next() else { return Ok(None) };
+    only_at("body.update_info", "part of an update", part, &PATHS)?;
+    if let Some((second, _)) = named.next() {
+        let message =
+            format!("`{second}` names weights beside `{name}`: a part of an update has one directory or file");
+        return Err(AdminError::field(&format!("body.update_info.{second}"), message));
+    }
+    match path {
+        Value::String(path) => Ok(Some(PathBuf::from(path))),
+        _ => Err(AdminError::field(&format!("body.update_info.{name}"), format!("`{name}` must be a string"))),
+    }
 }
 
-/// `POST /init_weight_transfer_engine`: there is nothing to set up for weights that are read from files.
+/// What SkyRL sets its deltas up by. All of it is without effect: they are applied to the weights in memory.
+const OF_DELTAS: [&str; 5] = [
+    "base_model_path",
+    "local_checkpoint_dir",
+    "cloud_download_workers",
+    "checkpoint_load_format",
+    "multi_thread_safetensors_max_workers",
+];
+
+/// `POST /init_weight_transfer_engine`: there is nothing to set up for weights that are read from files. Everything else that
+/// could be set up is a way from memory to memory.
 async fn init(RequiredFields(fields): RequiredFields) -> Answered {
     let Some(Value::Object(info)) = fields.get("init_info") else { return Err(missing(&fields, "init_info")) };
-    let from_memory = ["master_address", "master_port", "nccl_unique_id_b64", "packed", "rank_offset"];
-    if from_memory.iter().any(|name| info.contains_key(*name)) {
-        return Err(AdminError::not_here(NOT_FROM_MEMORY));
+    only(&fields, &["init_info"])?;
+    if let Some(name) = info.keys().find(|name| !OF_DELTAS.contains(&name.as_str())) {
+        check_label("body.init_info", Some(name))?;
+        return Err(AdminError::not_here(NOT_FROM_MEMORY).at(&format!("body.init_info.{name}")));
     }
     Ok(answer(json!({ "message": "Weight transfer initialized" })))
 }
 
-async fn shut_down(State(admin): State<Shared>) -> Answered {
+async fn shut_down(State(admin): State<Shared>, _: NoFields) -> Answered {
     if admin.control.status().updating {
         return Err(AdminError::internal("Cannot release a trainer connection during a weight update"));
     }
     Ok(answer(json!({ "message": "Weight transfer shut down" })))
 }
 
-/// `POST /start_weight_update`. As in vLLM, whatever the body says is ignored.
-async fn start(State(admin): State<Shared>) -> Answered {
+/// `POST /start_weight_update`. TRL's client says that its tensors are named as in a checkpoint.
+async fn start(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    only(&fields, &["is_checkpoint_format"])?;
+    check_checkpoint_format("body", &fields)?;
     admin
         .timed(Operation::Update("start_weight_update"), |control| async move { control.start_update().await })
         .await?;
@@ -121,13 +153,16 @@ async fn update(State(admin): State<Shared>, query: Parameters, request: Request
         check_label("query.weight_version", label.as_deref())?;
         return update_from_body(admin, request.into_body(), label).await;
     }
+    let only_in_body = query.none_of(&["weight_version"]);
     let RequiredFields(fields) = RequiredFields::from_request(request, &()).await?;
     if fields.contains_key("update_info") {
-        let parts = or_end_update(&admin, parts(&fields)).await?;
+        let parts = or_end_update(&admin, only_in_body.and_then(|()| parts(&fields))).await?;
         return update_part(admin, parts).await;
     }
+    only_in_body?;
     match fields.get("weight_dir") {
         Some(Value::String(path)) => {
+            only(&fields, &["weight_dir", "weight_version"])?;
             let label = label_of(&fields, "weight_version")?;
             let updated = replace(&admin, path, label).await?;
             Ok(answer(update_answer(&updated)))
@@ -154,6 +189,9 @@ fn published(fields: &Map<String, Value>) -> Result<Option<(PathBuf, u64)>, Admi
     let Some(version) = fields.get("target_version").filter(|version| !version.is_null()) else { return Ok(None) };
     let number = version.as_u64().or_else(|| version.as_str()?.parse().ok());
     let number = number.ok_or_else(|| AdminError::field("body.target_version", "`target_version` must be a number"))?;
+    if fields.get("version").is_some_and(|other| !other.is_null() && other != version) {
+        return Err(AdminError::field("body.version", "`version` is another one than `target_version`"));
+    }
     let Some(directory) = fields.get("sync_dir").and_then(Value::as_str) else {
         return Err(AdminError::field(
             "body.sync_dir",
@@ -165,6 +203,7 @@ fn published(fields: &Map<String, Value>) -> Result<Option<(PathBuf, u64)>, Admi
 
 /// `POST /fetch_weights`, of SkyRL: looks whether all deltas that lead to a version are there and whole.
 async fn fetch(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    only(&fields, &["target_version", "sync_dir", "uri"])?;
     let Some((directory, version)) = published(&fields)? else {
         return Err(AdminError::field("body.target_version", "'target_version' is required"));
     };
@@ -175,6 +214,7 @@ async fn fetch(State(admin): State<Shared>, RequiredFields(fields): RequiredFiel
 
 /// `POST /pull_weights`, of slime: the same; what it calls its local checkpoint is not written.
 async fn pull(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    only(&fields, &["local_checkpoint_dir", "source_dir", "target_version"])?;
     let local = PathBuf::from(required_text(&fields, "local_checkpoint_dir")?);
     let source = PathBuf::from(required_text(&fields, "source_dir")?);
     let version = required_text(&fields, "target_version")?;
@@ -205,9 +245,11 @@ enum Part {
 }
 
 fn parts(fields: &Map<String, Value>) -> Result<Part, AdminError> {
+    only(fields, &["update_info", "weight_version"])?;
+    without(fields, &[("weight_version", "name the weights of an update in parts by that of /finish_weight_update")])?;
     let parts: Vec<&Map<String, Value>> = match &fields["update_info"] {
         Value::Object(part) => vec![part],
-        Value::Array(parts) if parts.iter().all(Value::is_object) => {
+        Value::Array(parts) if !parts.is_empty() && parts.iter().all(Value::is_object) => {
             parts.iter().filter_map(Value::as_object).collect()
         }
         _ => {
@@ -217,9 +259,10 @@ fn parts(fields: &Map<String, Value>) -> Result<Part, AdminError> {
     if let [part] = &parts[..]
         && let Some((directory, version)) = published(part)?
     {
+        only_at("body.update_info", "part of an update", part, &DELTAS)?;
         return Ok(Part::Version(directory, version));
     }
-    let paths: Option<Vec<PathBuf>> = parts.into_iter().map(|part| path_in(part).map(PathBuf::from)).collect();
+    let paths: Option<Vec<PathBuf>> = parts.into_iter().map(path_in).collect::<Result<_, _>>()?;
     paths.map(Part::Paths).ok_or_else(|| AdminError::not_here(NOT_FROM_MEMORY))
 }
 
@@ -236,6 +279,7 @@ async fn update_part(admin: Shared, part: Part) -> Answered {
 
 /// `POST /finish_weight_update`.
 async fn finish(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    only(&fields, &["weight_version"])?;
     let label = label_of(&fields, "weight_version")?;
     admin
         .timed(Operation::Update("finish_weight_update"), |control| async move {
@@ -245,15 +289,23 @@ async fn finish(State(admin): State<Shared>, Fields(fields): Fields) -> Answered
     Ok(answer(json!({ "message": "Weight update finished" })))
 }
 
-/// `POST /update_weight_version`, of vLLM and of SGLang, which ends what runs unless it is told not to.
+/// What a client of SGLang's has to know that is not told what becomes of its requests.
+const GO_ON: &str = ". Requests that run go on, as in vLLM; SGLang's call ends them, as this one does with \
+                     `abort_all_requests`: true";
+
+/// `POST /update_weight_version`, of vLLM, where requests go on, and of SGLang, which ends them unless it is told not to.
 async fn relabel(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    only(&fields, &["new_version", "abort_all_requests"])?;
     let version = label_of(&fields, "new_version")?.ok_or_else(|| missing(&fields, "new_version"))?;
-    if super::body::truth_of(&fields, "abort_all_requests", false)? {
+    let is_told = fields.get("abort_all_requests").is_some_and(|aborts| !aborts.is_null());
+    if truth_of(&fields, "abort_all_requests", false)? {
         admin.control.abort(None);
     }
+    let load = admin.control.engine().load();
+    let go_on = if !is_told && load.running + load.waiting + load.paused > 0 { GO_ON } else { "" };
     let label = version.clone();
     admin.call(|control| async move { control.relabel(label.into()).await }).await?;
-    let message = format!("Weight version updated to {version}");
+    let message = format!("Weight version updated to {version}{go_on}");
     Ok(answer(json!({ "success": true, "message": message, "new_version": version })))
 }
 
@@ -272,6 +324,7 @@ pub(super) async fn checksums(admin: &Shared) -> Result<(BTreeMap<String, String
 /// `POST /weight_checker`: checksums of all tensors, or how they differ from those that a trainer has; or has all of them
 /// lost, so that a comparison shows what was sent since.
 async fn weight_checker(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    only(&fields, &["action", "baseline"])?;
     let action = required_text(&fields, "action")?;
     match action.as_str() {
         "checksum" => {

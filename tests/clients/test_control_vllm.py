@@ -236,7 +236,7 @@ def test_a_reset_is_forgotten_only_when_all_weights_were_sent_again(trained):
     assert compared == {"match": False, "mismatches": sorted(before)}
 
 
-@pytest.mark.parametrize("lost", ["/weight_checker", "/sleep?level=2"])
+@pytest.mark.parametrize("lost", [("/weight_checker", {"action": "reset"}), ("/sleep?level=2", {})])
 def test_weights_that_were_lost_are_read_again_from_where_the_model_came(trained, lost):
     """vLLM's way out of a sleep at level 2, and of a reset: `reload_weights` without a path."""
 
@@ -246,7 +246,8 @@ def test_weights_that_were_lost_are_read_again_from_where_the_model_came(trained
         return answer
 
     before = asked("/weight_checker", action="checksum").json()["checksums"]
-    asked(lost, action="reset")
+    path, body = lost
+    asked(path, **body)
     asked("/wake_up")
     asked("/collective_rpc", method="reload_weights")
     assert asked("/weight_checker", action="compare", baseline=before).json() == {"match": True, "mismatches": []}

@@ -82,13 +82,14 @@ const LEFT_OUT: [(&str, &[&str]); 7] = [
             "/open_session",
             "/start_draft_weight_update",
             "/update_weights_from_distributed",
+            "/update_weights_from_ipc",
             "/update_weights_from_tensor",
         ],
     ),
 ];
 
 /// Fields that calls of the document read and that it leaves out, and why.
-const UNTOLD: [(&str, &str); 11] = [
+const UNTOLD: [(&str, &str); 14] = [
     ("args", "of /collective_rpc"),
     ("init_info", "of /init_weight_transfer_engine"),
     ("kwargs", "of /collective_rpc"),
@@ -100,13 +101,16 @@ const UNTOLD: [(&str, &str); 11] = [
     ("target_version", "within `update_info`, and of /fetch_weights"),
     ("weights_path", "of /collective_rpc"),
     ("config_format", "of /server_info"),
+    ("include_dp", "of /get_world_size"),
+    ("version", "the same as `target_version`"),
+    ("reset_external", "of /reset_prefix_cache, which has no other cache to forget"),
 ];
 
 /// Fields that are only read beside others.
-fn beside(field: &str) -> Value {
-    match field {
-        "baseline" => json!({ "action": "compare" }),
-        "weight_version" => json!({ "weight_dir": "/nowhere" }),
+fn beside(path: &str, field: &str) -> Value {
+    match (path, field) {
+        (_, "baseline") => json!({ "action": "compare" }),
+        ("/update_weights", "weight_version") => json!({ "weight_dir": "/nowhere" }),
         _ => json!({}),
     }
 }
@@ -240,7 +244,7 @@ async fn every_parameter_and_field_of_the_document_is_read() {
         }
         for (name, schema) in call.fields() {
             let mut body = call.least();
-            body.as_object_mut().unwrap().extend(beside(name).as_object().unwrap().clone());
+            body.as_object_mut().unwrap().extend(beside(&call.path, name).as_object().unwrap().clone());
             body[name] = wrong(schema);
             let (status, answer) = call.ask(&server, "", &body.to_string()).await;
             let refused = (status.as_u16(), &answer["error"]["param"]);

@@ -24,6 +24,8 @@ mod control_deltas;
 mod control_document;
 /// docs/control-plane.md: what every path does, seen by asking it.
 mod control_effects;
+/// What calls of the control plane do not have, and what they have and do not serve.
+mod control_fields;
 /// The control plane against a model of it, in any order of calls.
 mod control_model;
 /// Calls of several trainers that come between each other's.

@@ -175,13 +175,13 @@ async fn cached(server: &Server) -> usize {
 }
 
 /// A request that goes on as long as nobody reads it.
-async fn under_way(server: &Server) -> Events {
+pub(super) async fn under_way(server: &Server) -> Events {
     let mut stream = request(&server.served, 400);
     while !matches!(stream.next().await.unwrap().unwrap(), Event::Delta(_)) {}
     stream
 }
 
-async fn ended(mut stream: Events) -> Finish {
+pub(super) async fn ended(mut stream: Events) -> Finish {
     while let Some(event) = stream.next().await {
         if let Event::Delta(delta) = event.unwrap()
             && let Some(finish) = delta.finish

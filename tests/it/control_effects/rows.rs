@@ -293,6 +293,7 @@ fn refused() -> Vec<Row> {
         "/start_draft_weight_update",
         "/update_weights_from_tensor",
         "/update_weights_from_distributed",
+        "/update_weights_from_ipc",
         "/init_weights_update_group",
         "/open_session",
         "/areal_set_update_weight_meta",
