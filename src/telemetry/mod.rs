@@ -107,7 +107,7 @@ mod tests {
             meters.iteration(7);
             let seconds = Duration::from_secs;
             meters.finished(RequestTimes { queued: seconds(1), prefill: seconds(2), decode: seconds(3) }, 4);
-            EngineMeters::cache_config(16, 10);
+            EngineMeters::cache_config(16, 10, 2.5);
         });
         let text =
             metrics.render(EngineLoad { running: 3, waiting: 2, paused: 1, kv_cache_usage: 0.25 }, "default", None);
@@ -135,7 +135,9 @@ mod tests {
         has(&text, "vllm:iteration_tokens_total_bucket{engine=\"0\",le=\"8.0\",model_name=\"tiny\"} 1.0");
         has(&text, "# TYPE vllm:cache_config_info gauge");
         let info = text.lines().find(|line| line.starts_with("vllm:cache_config_info{")).unwrap();
-        assert!(info.contains("block_size=\"16\"") && info.contains("num_gpu_blocks=\"10\""), "{info}");
+        for label in ["block_size=\"16\"", "num_gpu_blocks=\"10\"", "kv_cache_max_concurrency=\"2.5\""] {
+            assert!(info.contains(label), "{info}");
+        }
         has(&text, "vllm:request_success_total{engine=\"0\",finished_reason=\"error\",model_name=\"tiny\"} 0.0");
     }
 

@@ -53,7 +53,7 @@ const METHODS: Bound =
 const STATUSES: Bound = OneOf(&["1xx", "2xx", "3xx", "4xx", "5xx"]);
 
 /// Every label but `engine`, `model_name` and `le`, which the process puts on series itself.
-const LABELS: [(&str, &str, Bound); 37] = [
+const LABELS: [(&str, &str, Bound); 38] = [
     ("http_requests_total", "handler", Routes),
     ("http_requests_total", "method", METHODS),
     ("http_requests_total", "status", STATUSES),
@@ -73,6 +73,7 @@ const LABELS: [(&str, &str, Bound); 37] = [
     ("vllm:cache_config_info", "block_size", Numbers),
     ("vllm:cache_config_info", "cache_dtype", OneOf(&["auto"])),
     ("vllm:cache_config_info", "enable_prefix_caching", OneOf(&["True"])),
+    ("vllm:cache_config_info", "kv_cache_max_concurrency", Numbers),
     ("vllm:cache_config_info", "kv_cache_size_tokens", Numbers),
     ("vllm:cache_config_info", "num_gpu_blocks", Numbers),
     ("vllm:engine_sleep_state", "sleep_state", OneOf(&["awake", "weights_offloaded", "discard_all"])),
@@ -136,7 +137,7 @@ fn complaint(name: &str, label: &str, value: &str, routes: &BTreeSet<String>) ->
             value.len() < 40
                 && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
         }
-        Numbers => value.parse::<u64>().is_ok(),
+        Numbers => value.parse::<f64>().is_ok_and(f64::is_finite),
         Routes => value == "none" || routes.contains(value),
         OneSeries => true,
     };

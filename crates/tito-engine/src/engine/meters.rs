@@ -159,13 +159,15 @@ impl EngineMeters {
         }
     }
 
-    /// The cache has `blocks` blocks of `block_size` tokens.
-    pub fn cache_config(block_size: usize, blocks: usize) {
+    /// The cache has `blocks` blocks of `block_size` tokens, and room for so many sequences of the greatest length at once.
+    pub fn cache_config(block_size: usize, blocks: usize, max_concurrency: f64) {
         let info = gauge!(
             "vllm:cache_config_info",
             "block_size" => block_size.to_string(),
             "cache_dtype" => "auto",
             "enable_prefix_caching" => "True",
+            // As Python writes it.
+            "kv_cache_max_concurrency" => format!("{max_concurrency:?}"),
             "kv_cache_size_tokens" => (block_size * blocks).to_string(),
             "num_gpu_blocks" => blocks.to_string(),
         );

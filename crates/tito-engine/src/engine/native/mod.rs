@@ -54,7 +54,7 @@ use self::{
     cuda::{DeviceBackend, Gpu},
     executor::{Command, Entry, Executor},
     model::{AdapterSites, Model, ModelShape, Room},
-    room::memory_needs,
+    room::{max_concurrency, memory_needs},
     scheduler::{Bounds, Scheduler},
     status::{Status, thread_is_gone},
     weights::Weights,
@@ -192,7 +192,7 @@ impl NativeEngine {
         if let Device::Cuda { .. } = settings.device {
             model.warm_up();
         }
-        EngineMeters::cache_config(backend::BLOCK_TOKENS, room.blocks);
+        EngineMeters::cache_config(backend::BLOCK_TOKENS, room.blocks, max_concurrency(room, settings.max_model_len));
         let quantised = if settings.source.kept_by().is_some() { ", quantised weights" } else { "" };
         let info = EngineInfo {
             engine: "native",

@@ -71,9 +71,28 @@ impl MemoryNeeds {
     }
 }
 
+/// For how many sequences of the greatest length there is room at once, as vLLM counts them: each has whole blocks, and a slot
+/// where layers have recurrent states.
+#[expect(clippy::cast_precision_loss, reason = "no memory has 2^52 blocks")]
+pub(super) fn max_concurrency(room: Room, max_model_len: usize) -> f64 {
+    let blocks = room.blocks as f64 / max_model_len.div_ceil(BLOCK_TOKENS).max(1) as f64;
+    if room.slots == 0 { blocks } else { blocks.min(room.slots as f64) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sequences_of_the_greatest_length_have_whole_blocks_and_a_slot() {
+        let room = |blocks, slots| Room { blocks, slots };
+        let length = 2 * BLOCK_TOKENS;
+        assert!((max_concurrency(room(23, 0), length) - 11.5).abs() < f64::EPSILON);
+        assert!((max_concurrency(room(23, 0), length - BLOCK_TOKENS + 1) - 11.5).abs() < f64::EPSILON, "whole blocks");
+        assert!((max_concurrency(room(1, 0), length) - 0.5).abs() < f64::EPSILON);
+        assert!((max_concurrency(room(23, 3), length) - 3.0).abs() < f64::EPSILON, "slots");
+        assert!((max_concurrency(room(4, 8), length) - 2.0).abs() < f64::EPSILON);
+    }
 
     fn memory_needs(block_bytes: usize, slot_bytes: usize) -> MemoryNeeds {
         MemoryNeeds { block_bytes, slot_bytes, max_num_seqs: 4, max_model_len: 100 }
