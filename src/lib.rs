@@ -37,6 +37,7 @@
 mod adapters;
 mod admin;
 mod api;
+mod asked_for;
 mod config;
 mod control;
 mod generation;

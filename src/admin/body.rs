@@ -11,7 +11,7 @@ use super::{
     labels::check_label,
     query::{parameters_of, tags},
 };
-use crate::control::SleepTag;
+use crate::{asked_for::is_truthy, control::SleepTag};
 
 /// No call of the control plane has a longer body, but weights themselves.
 const MOST_BYTES: usize = 64 << 20;
@@ -121,15 +121,7 @@ pub(super) fn check_checkpoint_format(place: &str, fields: &Map<String, Value>) 
 
 /// Refuses fields that ask for something that is not done here: all but null, false, 0 and what is empty.
 pub(super) fn without(fields: &Map<String, Value>, unserved: &[(&str, &str)]) -> Result<(), AdminError> {
-    let asks = |value: &Value| match value {
-        Value::Null | Value::Bool(false) => false,
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        Value::String(text) => !text.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(fields) => !fields.is_empty(),
-        Value::Bool(true) => true,
-    };
-    match unserved.iter().find(|(name, _)| fields.get(*name).is_some_and(asks)) {
+    match unserved.iter().find(|(name, _)| fields.get(*name).is_some_and(is_truthy)) {
         None => Ok(()),
         Some((name, why)) => Err(AdminError::field(&format!("body.{name}"), format!("`{name}` is not served: {why}"))),
     }

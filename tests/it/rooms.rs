@@ -22,7 +22,7 @@ pub(super) const CODE: [&str; 6] = [
 ];
 
 /// What each part may use: of its own crate, and what is the program's of the others too. Nothing points up.
-pub(super) const MAY_USE: [(&str, &[&str]); 43] = [
+pub(super) const MAY_USE: [(&str, &[&str]); 44] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -64,7 +64,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 43] = [
         ],
     ),
     // Pauses, weights, sleep.
-    ("admin", &["adapters", "control", "engine", "weights"]),
+    ("admin", &["adapters", "asked_for", "control", "engine", "weights"]),
     ("adapters", &["engine", "files", "weights"]),
     ("control", &["engine", "generation", "weights"]),
     ("server", &["admin", "api", "engine", "http", "inspect", "state", "telemetry", "turn", "wire"]),
@@ -73,6 +73,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 43] = [
         "api",
         &[
             "adapters",
+            "asked_for",
             "chat",
             "continuity",
             "engine",
@@ -161,6 +162,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 43] = [
     (
         "wire",
         &[
+            "asked_for",
             "chat",
             "continuity",
             "engine",
@@ -209,6 +211,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 43] = [
     ("sampling", &[]),
     ("mistralrs", &[]),
     ("pydantic", &["json"]),
+    ("asked_for", &[]),
     ("store", &["files"]),
     ("json", &[]),
     ("tokenizer", &["files"]),

@@ -132,7 +132,7 @@ fn conversation(request: MessagesRequest, tools: &MessageTools, api: &Api) -> Re
 
 /// Refuses fields that would change the conversation, or that the server would have to run something for.
 fn refuse_what_is_not_run(request: &MessagesRequest) -> Result<(), ApiError> {
-    // What a list asks for, as `unserved::has_items` says it of another type of JSON.
+    // What a list asks for, as `asked_for::has_items` says it of another type of JSON.
     let has_items = |value: &Value| match value {
         Value::Null => false,
         Value::Array(items) => !items.is_empty(),

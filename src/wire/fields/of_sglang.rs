@@ -5,11 +5,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{
-    sampling::SamplingFields,
-    unserved::{is_filled, refuse_unserved},
-};
-use crate::wire::error::ApiError;
+use super::{sampling::SamplingFields, unserved::refuse_unserved};
+use crate::{asked_for::is_filled, wire::error::ApiError};
 
 /// What SGLang has beside OpenAI's fields.
 #[derive(Debug, Default, Deserialize, ToSchema)]

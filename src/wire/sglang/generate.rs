@@ -10,11 +10,12 @@ use super::{
 };
 use crate::{
     TokenId,
+    asked_for::is_filled,
     wire::{
         answer::{output::StopReason, sampling_mask::SamplingMask, weight_versions::WeightVersionSpan},
         body::{ANY, Body, Rules},
         error::ApiError,
-        fields::unserved::{is_filled, refuse_unserved},
+        fields::unserved::refuse_unserved,
     },
 };
 

@@ -6,12 +6,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::wire::{
-    error::ApiError,
-    fields::{
-        sampling::{SamplingFields, Stop},
-        structured::StructuredFields,
-        unserved::{is_filled, refuse_unserved},
+use crate::{
+    asked_for::is_filled,
+    wire::{
+        error::ApiError,
+        fields::{
+            sampling::{SamplingFields, Stop},
+            structured::StructuredFields,
+            unserved::refuse_unserved,
+        },
     },
 };
 

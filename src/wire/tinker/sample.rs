@@ -7,12 +7,12 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::targets::TinkerTensor;
-use crate::wire::{
-    body::{ANY, Body, Rules},
-    error::ApiError,
-    fields::{
-        sampling::{SamplingFields, Stop},
-        unserved::is_filled_or_counts,
+use crate::{
+    asked_for::is_truthy,
+    wire::{
+        body::{ANY, Body, Rules},
+        error::ApiError,
+        fields::sampling::{SamplingFields, Stop},
     },
 };
 
@@ -51,7 +51,7 @@ impl TinkerSampleRequest {
     pub(crate) fn check_rest(&self) -> Result<(), ApiError> {
         let own = self.rest.iter().filter(|(name, _)| *name != "type");
         let all = own.chain(&self.sampling_params.rest);
-        all.filter(|(_, value)| is_filled_or_counts(value)).try_for_each(|(name, _)| {
+        all.filter(|(_, value)| is_truthy(value)).try_for_each(|(name, _)| {
             let message = format!("`{name}` is not supported by this server");
             Err(ApiError::invalid_request(message))
         })

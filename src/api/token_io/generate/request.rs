@@ -6,6 +6,7 @@ use super::derender::MessageReading;
 use crate::{
     TokenId,
     api::chat_completions::shown::ShownInChat,
+    asked_for::has_items,
     http::caller::Caller,
     parser::ReasoningFormat,
     request_fields::{
@@ -24,7 +25,7 @@ use crate::{
         fields::{
             cache_salt::cache_salt,
             sampling::{known_id, rules::NO_PROMPT_LOGPROBS},
-            unserved::{has_items, refuse_unserved},
+            unserved::refuse_unserved,
         },
         routed_experts,
         token_io::generate::{GenerateRequest, OutputMode, ReasoningParserKwargs},

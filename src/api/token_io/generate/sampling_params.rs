@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    asked_for::is_given,
     model::GenerationConfig,
     parser::SpecialTokens,
     request_fields::sampling::SettledNumbers,
@@ -21,7 +22,7 @@ use crate::{
         error::ApiError,
         fields::{
             sampling::{SamplingFields, Stop},
-            unserved::{is_given, refuse_unserved},
+            unserved::refuse_unserved,
         },
         token_io::{
             candidates::Prompt,

@@ -11,12 +11,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{
-    repetition::RepetitionFields,
-    structured::StructuredFields,
-    unserved::{is_on, refuse_unserved},
-};
-use crate::{TokenId, wire::error::ApiError};
+use super::{repetition::RepetitionFields, structured::StructuredFields, unserved::refuse_unserved};
+use crate::{TokenId, asked_for::is_on, wire::error::ApiError};
 
 /// A request may have at most this many sequences (vLLM: `VLLM_MAX_N_SEQUENCES`).
 pub(crate) const MAX_N: i64 = 16_384;
