@@ -43,7 +43,7 @@ trait Dialect: Send + fmt::Debug + 'static {
     const INVOKE_END: &'static str = "</｜DSML｜invoke>";
     const PARAMETER: &'static str = "<｜DSML｜parameter";
     const PARAMETER_END: &'static str = "</｜DSML｜parameter>";
-    const SPELLING: Spelling = Spelling {
+    const SPELLING: Spelling<'static> = Spelling {
         key: "<｜DSML｜parameter name=\"",
         value: "\" string=\"true\">",
         json: "\" string=\"false\">",
@@ -100,7 +100,7 @@ impl Dialect for V41Marks {
     const INVOKE_END: &'static str = "</｜DSML｜ invoke>";
     const PARAMETER: &'static str = "<｜DSML｜ parameter";
     const PARAMETER_END: &'static str = "</｜DSML｜ parameter>";
-    const SPELLING: Spelling = Spelling {
+    const SPELLING: Spelling<'static> = Spelling {
         key: "<｜DSML｜ parameter name=\"",
         value: "\" string=\"true\">",
         json: "\" string=\"false\">",
@@ -126,7 +126,7 @@ fn grammar<D: Dialect>(demand: &Demand<'_>) -> Format {
 }
 
 fn reader<D: Dialect>(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<Dsml<D>>(tools)
+    machine::reader(Dsml::<D>(PhantomData), tools)
 }
 
 #[derive(Debug)]
@@ -135,7 +135,7 @@ struct Dsml<D>(PhantomData<D>);
 impl<D: Dialect> Grammar for Dsml<D> {
     const MARKERS: &'static [&'static str] = D::MARKERS;
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         let outside = matches!(state, ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between);
         let inside = matches!(state, ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value);
         Some(match state {
@@ -155,7 +155,7 @@ impl<D: Dialect> Grammar for Dsml<D> {
         })
     }
 
-    fn read(draft: Draft, tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, tools: &Signatures) -> Reading {
         let reading = machine::read_call(&draft, tools, |name| !name.contains('<'), arguments::<D>);
         Reading { call: reading.call.map(|call| unwrapped(call, tools)), ..reading }
     }

@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use super::call_format::CallFormat;
 use crate::{
     chat::FunctionTool,
     structured::{Constraint, Format, JsonOptions, Tag},
@@ -66,7 +67,7 @@ pub enum ForcedBy {
 }
 
 /// How the calls of a format are forced.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Forcing {
     /// As the format writes them.
     Native(Grammar),
@@ -78,6 +79,7 @@ pub(super) enum Forcing {
 }
 
 /// How a format writes calls.
+#[derive(Clone, Copy)]
 pub(super) struct Grammar {
     /// The calls of a demand.
     pub(super) calls: fn(&Demand<'_>) -> Format,
@@ -133,12 +135,14 @@ pub(super) struct Demand<'a> {
     pub(super) tools: Vec<Function<'a>>,
     /// Whether the model's vocabulary has a token with this text.
     pub(super) has_token: &'a dyn Fn(&str) -> bool,
+    /// What the checkpoint's marks end in, before their last character.
+    pub(super) suffix: &'static str,
 }
 
 impl<'a> Demand<'a> {
     /// What `forced` wants of calls of `tools`; without it, calls that the model begins by itself.
     pub(super) fn new(
-        parser: &'static str,
+        &CallFormat { name: parser, suffix, .. }: &CallFormat,
         tools: &'a [FunctionTool],
         forced: Option<&ForcedCall>,
         has_token: &'a dyn Fn(&str) -> bool,
@@ -150,7 +154,7 @@ impl<'a> Demand<'a> {
         };
         let tools = tools.iter().filter(|tool| name.is_none_or(|name| tool.name == *name));
         let tools = tools.map(Function::new).collect::<Result<_, _>>()?;
-        Ok(Self { parser, calls, tools, has_token })
+        Ok(Self { parser, calls, tools, has_token, suffix })
     }
 
     /// A tag for the calls of each tool.

@@ -33,7 +33,7 @@ pub(super) const FUNCTIONGEMMA: CallFormat = CallFormat {
 };
 
 fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<FunctionGemma>(tools)
+    machine::reader(FunctionGemma, tools)
 }
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ struct FunctionGemma;
 impl Grammar for FunctionGemma {
     const MARKERS: &'static [&'static str] = &[START, END, ESCAPE, BRACE];
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
             (ToolCallState::Content, START) => (ToolCallState::Name, Act::Open),
             (ToolCallState::Name, BRACE) => (ToolCallState::Arguments, Act::Drop),
@@ -56,7 +56,7 @@ impl Grammar for FunctionGemma {
         })
     }
 
-    fn read(draft: Draft, _tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, _tools: &Signatures) -> Reading {
         let name = draft.name.strip_prefix("call:").filter(|name| !name.is_empty() && name.chars().all(is_word));
         let Some(name) = name else { return Reading::default() };
         let arguments = arguments(&draft.arguments);

@@ -5,7 +5,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     json::Value,
-    parser::{OutputFormat, OutputParser, Piece, PromptReasoning, marker, tests::lost::lost},
+    parser::{
+        OutputFormat, OutputParser, Piece, PromptReasoning, marker,
+        tests::{lost::lost, tool_parser},
+    },
 };
 
 /// Content, and the names and arguments of calls.
@@ -33,7 +36,7 @@ pub(super) fn calls(calls: &[(&str, &str)]) -> Vec<(String, String)> {
 
 /// All pieces that a format reads.
 pub(super) fn pieces<'t>(format: &str, tools: &[FunctionTool], texts: impl IntoIterator<Item = &'t str>) -> Vec<Piece> {
-    let parser = ToolParser::named(format).unwrap();
+    let parser = tool_parser(format);
     let tools = ToolFormat { parser, tools: tools.into(), forced: None, first_only: false, held: false };
     let mut parser = OutputParser::new(&OutputFormat::new(None, Some(tools), Some(parser)), PromptReasoning::Ended);
     let mut pieces: Vec<_> = texts.into_iter().flat_map(|text| parser.push(text)).collect();
