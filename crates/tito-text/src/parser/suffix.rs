@@ -43,12 +43,11 @@ pub(super) fn found(
 fn of_mark(token: &str) -> Option<&str> {
     let inner = token.strip_prefix('<')?.strip_suffix('>')?;
     let inner = inner.strip_prefix('/').unwrap_or(inner);
-    let suffix = NAMES.iter().filter_map(|name| inner.strip_prefix(name)).find(|rest| {
+    NAMES.iter().filter_map(|name| inner.strip_prefix(name)).find(|rest| {
         let tail = rest.strip_prefix(':');
-        rest.is_empty()
-            || tail.is_some_and(|tail| !tail.is_empty() && !tail.contains(|c: char| c == '>' || c.is_whitespace()))
-    });
-    suffix
+        let is_suffix = |tail: &str| !tail.is_empty() && !tail.contains(|c: char| c == '>' || c.is_whitespace());
+        rest.is_empty() || tail.is_some_and(is_suffix)
+    })
 }
 
 /// A mark with a suffix.

@@ -9,7 +9,6 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::call_format::CallFormat;
 use crate::{
     chat::FunctionTool,
     structured::{Constraint, Format, JsonOptions, Tag},
@@ -142,7 +141,7 @@ pub(super) struct Demand<'a> {
 impl<'a> Demand<'a> {
     /// What `forced` wants of calls of `tools`; without it, calls that the model begins by itself.
     pub(super) fn new(
-        &CallFormat { name: parser, suffix, .. }: &CallFormat,
+        parser: &'static str,
         tools: &'a [FunctionTool],
         forced: Option<&ForcedCall>,
         has_token: &'a dyn Fn(&str) -> bool,
@@ -154,7 +153,7 @@ impl<'a> Demand<'a> {
         };
         let tools = tools.iter().filter(|tool| name.is_none_or(|name| tool.name == *name));
         let tools = tools.map(Function::new).collect::<Result<_, _>>()?;
-        Ok(Self { parser, calls, tools, has_token, suffix })
+        Ok(Self { parser, calls, tools, has_token, suffix: "" })
     }
 
     /// A tag for the calls of each tool.

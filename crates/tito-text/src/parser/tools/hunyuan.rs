@@ -50,24 +50,24 @@ const fn call_format<P: Pairs>(name: &'static str, grammar: fn(&Demand<'_>) -> F
 /// What Hy 3 writes.
 fn on_lines(demand: &Demand<'_>) -> Format {
     let marks = [CALLS, CALLS_END, CALL, CALL_END, SEPARATOR, KEY, KEY_END, VALUE, VALUE_END];
-    let [calls, calls_end, call, call_end, separator, key, key_end, value, value_end] =
+    let [calls, end_of_calls, call, call_end, separator, key, key_end, value, value_end] =
         marks.map(|mark| suffix::spelled(mark, demand.suffix));
     let (between, end) = (format!("{key_end}\n{value}"), format!("{value_end}\n"));
     let spelling = Spelling::new(&key, &between, &end);
     let begin = |name: &str| format!("{call}{name}{separator}\n");
     let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), &*call_end));
-    demand.section(&format!("{calls}\n"), tags, "\n", &format!("\n{calls_end}"))
+    demand.section(&format!("{calls}\n"), tags, "\n", &format!("\n{end_of_calls}"))
 }
 
 /// What Hy 4 writes.
 fn on_one_line(demand: &Demand<'_>) -> Format {
     let marks = [CALLS, CALLS_END, CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END];
-    let [calls, calls_end, call, call_end, key, key_end, value, value_end] =
+    let [calls, end_of_calls, call, call_end, key, key_end, value, value_end] =
         marks.map(|mark| suffix::spelled(mark, demand.suffix));
     let between = key_end + &value;
     let spelling = Spelling::new(&key, &between, &value_end);
     let tags = demand.each(|tool| Tag::new(format!("{call}{}", tool.name), spelling.arguments(tool), &*call_end));
-    demand.section(&calls, tags, "", &calls_end)
+    demand.section(&calls, tags, "", &end_of_calls)
 }
 
 #[derive(Debug)]

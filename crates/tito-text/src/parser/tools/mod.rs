@@ -161,7 +161,7 @@ impl ToolFormat {
         if self.forced.is_none() && (!self.holds() || matches!(forcing, Forcing::BareJson)) {
             return Ok(None);
         }
-        let demand = Demand::new(self.parser.0, &self.tools, self.forced.as_ref(), has_token)?;
+        let demand = self.demand(self.forced.as_ref(), has_token)?;
         match forcing {
             Forcing::Native(grammar) => grammar.constraint(&demand),
             Forcing::BareJson => bare_json::constraint(&demand).map(Some),
@@ -180,11 +180,20 @@ impl ToolFormat {
         match &self.parser.0.forcing {
             Forcing::Native(grammar) if self.holds() && grammar.holds_any => {
                 // Text that is not of the form could stand beside calls that are merely allowed.
-                let demand = Demand::new(self.parser.0, &self.tools, Some(&ForcedCall::Required), has_token)?;
+                let demand = self.demand(Some(&ForcedCall::Required), has_token)?;
                 Ok(grammar.constraint(&demand)?.and_then(|calls| calls.or_form(form)))
             }
             Forcing::Native(_) | Forcing::BareJson | Forcing::Unknown => Ok(Some(form.clone())),
         }
+    }
+
+    fn demand<'a>(
+        &'a self,
+        forced: Option<&ForcedCall>,
+        has_token: &'a dyn Fn(&str) -> bool,
+    ) -> Result<Demand<'a>, ForcingError> {
+        let CallFormat { name, suffix, .. } = *self.parser.0;
+        Ok(Demand { suffix, ..Demand::new(name, &self.tools, forced, has_token)? })
     }
 
     /// Whether calls that the model makes by itself are held to anything.
