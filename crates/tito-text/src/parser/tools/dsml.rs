@@ -186,7 +186,7 @@ fn arguments<D: Dialect>(body: &str) -> Arguments {
             (value.len(), "")
         });
         let text = &value[..end];
-        let json = if is_text { None } else { Value::parse(text).ok() };
+        let json = if is_text { None } else { Value::parse_literally(text).ok() };
         arguments.insert(key, json.unwrap_or_else(|| text.into()), &written[..written.len() - next.len()]);
         rest = next;
     }
@@ -248,12 +248,14 @@ fn value_end<D: Dialect>(text: &str) -> Option<(usize, &str)> {
 
 /// The call without a key that stands around its arguments.
 fn unwrapped(call: ToolCall, tools: &Signatures) -> ToolCall {
-    let inner = Value::parse(&call.arguments).ok().and_then(|arguments| {
+    let inner = Value::parse_literally(&call.arguments).ok().and_then(|arguments| {
         let (key, inner) =
             arguments.as_object()?.first().filter(|_| arguments.as_object().is_some_and(|all| all.len() == 1))?;
         let wraps = WRAPPERS.contains(&key.as_str()) && !tools.name_all(&call.name, [key].into_iter());
-        let inner =
-            inner.as_str().map_or_else(|| Some(inner.clone()), |text| Value::parse(text).ok()).filter(|_| wraps)?;
+        let inner = inner
+            .as_str()
+            .map_or_else(|| Some(inner.clone()), |text| Value::parse_literally(text).ok())
+            .filter(|_| wraps)?;
         tools.name_all(&call.name, inner.as_object()?.keys()).then(|| inner.to_json_string())
     });
     match inner {

@@ -112,7 +112,7 @@ fn arguments(body: &str) -> Arguments {
             continue;
         };
         arguments.unread.push_str(&more);
-        let json = if is_text { None } else { Value::parse(value).ok() };
+        let json = if is_text { None } else { Value::parse_literally(value).ok() };
         arguments.insert(&name, json.unwrap_or_else(|| value.into()), written);
     }
     arguments.unread.push_str(marker::trim(rest));

@@ -294,7 +294,7 @@ pub(super) fn unclosed(json: &str) -> &str {
             Value::String(_) => 1,
             Value::Array(items) => 1 + items.last().map_or(0, closers),
             Value::Object(object) => 1 + object.values().next_back().map_or(0, closers),
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => 0,
+            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Literal(_) => 0,
         }
     }
     let closers = Value::parse(json).map_or(0, |value| closers(&value));
@@ -328,7 +328,7 @@ pub(super) fn read_call(
 
 /// A call that is a JSON object of its own: `{"name": …, "arguments": …}`, or with the arguments beside the name.
 pub(super) fn whole_call(body: &str, tools: &Signatures) -> Reading {
-    let Ok(Value::Object(mut call)) = Value::parse(marker::trim(body)) else { return Reading::default() };
+    let Ok(Value::Object(mut call)) = Value::parse_literally(marker::trim(body)) else { return Reading::default() };
     let Some(Value::String(name)) = call.shift_remove("name") else { return Reading::default() };
     if name.is_empty() {
         return Reading::default();
