@@ -16,7 +16,8 @@ use super::{
     listen,
     load_plan::LoadPlan,
     memory::{self, megabytes},
-    model, native, parsers,
+    model, native,
+    parsers::{self, Vocabulary},
     progress::Progress,
     settings::{Listener, Settings},
     text::TextSide,
@@ -91,7 +92,8 @@ fn of_context(tokens: usize, longest: Option<usize>) -> String {
 
 /// Says which parsers fit the chat template, whether or not the flags ask for them.
 fn say_parsers(files: &ModelFiles, text: &TextSide) -> anyhow::Result<()> {
-    for (flag, fitting) in parsers::fitting(model::template_texts(files, text.given.as_ref()), &text.tokenizer) {
+    let vocabulary = Vocabulary::new(&text.tokenizer, &files.tokenizer_config);
+    for (flag, fitting) in parsers::fitting(model::template_texts(files, text.given.as_ref()), vocabulary) {
         match fitting {
             Ok(name) => say(flag, &format!("auto is {name}, by the chat template"))?,
             Err(reason) => say(flag, &format!("auto is none: {reason}"))?,

@@ -5,11 +5,19 @@ use anyhow::{anyhow, bail};
 
 use super::{progress::Progress, settings::ParserSettings};
 use crate::{
+    TokenId,
     config::Choice,
-    parser::{NoFormat, ReasoningParser, ToolParser, reasoning_marks, reasoning_parser_of, tool_marks, tool_parser_of},
+    model::TokenizerConfig,
+    parser::{
+        NoFormat, ReasoningParser, SeveralSuffixes, ToolParser, reasoning_marks, reasoning_parser_of, tool_marks,
+        tool_parser_of,
+    },
     tokenizer::Tokenizer,
     turn::{ToolPolicy, ToolStrictLevel},
 };
+
+/// The parser as a vocabulary's tokens spell its marks, of which a configuration may declare what they end in.
+type OfVocabulary<P> = fn(P, &mut dyn Iterator<Item = String>, Option<&str>) -> Result<P, SeveralSuffixes>;
 
 /// A flag that may leave the choice to the chat template.
 struct Flag<P> {
@@ -18,7 +26,27 @@ struct Flag<P> {
     name: fn(P) -> &'static str,
     marks: fn() -> String,
     names: fn() -> Vec<&'static str>,
+    of_vocabulary: OfVocabulary<P>,
     needed_tokens: fn(P) -> &'static [&'static str],
+}
+
+/// A tokenizer, as far as it says how marks are spelled.
+#[derive(Clone, Copy)]
+pub(super) struct Vocabulary<'t> {
+    tokenizer: &'t Tokenizer,
+    /// What its configuration says that marks end in.
+    suffix: Option<&'t str>,
+}
+
+impl<'t> Vocabulary<'t> {
+    pub(super) fn new(tokenizer: &'t Tokenizer, configuration: &'t TokenizerConfig) -> Self {
+        Self { tokenizer, suffix: configuration.raw.get("token_suffix").and_then(serde_json::Value::as_str) }
+    }
+
+    fn tokens(self) -> impl Iterator<Item = String> {
+        let ids = (0..self.tokenizer.vocab_size()).filter_map(|id| TokenId::try_from(id).ok());
+        ids.filter_map(move |id| self.tokenizer.token(id))
+    }
 }
 
 const CALLS: Flag<ToolParser> = Flag {
@@ -27,6 +55,7 @@ const CALLS: Flag<ToolParser> = Flag {
     name: ToolParser::name,
     marks: tool_marks,
     names: || ToolParser::names().collect(),
+    of_vocabulary: ToolParser::of_vocabulary,
     needed_tokens: ToolParser::needed_tokens,
 };
 
@@ -36,6 +65,7 @@ const REASONING: Flag<ReasoningParser> = Flag {
     name: ReasoningParser::name,
     marks: reasoning_marks,
     names: || ReasoningParser::names().collect(),
+    of_vocabulary: ReasoningParser::of_vocabulary,
     needed_tokens: ReasoningParser::needed_tokens,
 };
 
@@ -74,9 +104,9 @@ fn check_strict_level(policy: ToolPolicy) -> anyhow::Result<()> {
 /// What `auto` would choose for calls and for reasoning by the chat templates, or why it would not or could not.
 pub(super) fn fitting(
     (with_tools, without): (Option<&str>, Option<&str>),
-    tokenizer: &Tokenizer,
+    vocabulary: Vocabulary<'_>,
 ) -> [(&'static str, Result<&'static str, String>); 2] {
-    let (calls, reasoning) = (CALLS.fitting(with_tools, tokenizer), REASONING.fitting(without, tokenizer));
+    let (calls, reasoning) = (CALLS.fitting(with_tools, vocabulary), REASONING.fitting(without, vocabulary));
     [(CALLS.spelling, calls), (REASONING.spelling, reasoning)]
 }
 
@@ -97,14 +127,29 @@ impl<P: Copy> Flag<P> {
     }
 
     /// What the template shows, if the tokenizer has what it takes.
-    fn fitting(&self, template: Option<&str>, tokenizer: &Tokenizer) -> Result<&'static str, String> {
+    fn fitting(&self, template: Option<&str>, vocabulary: Vocabulary<'_>) -> Result<&'static str, String> {
         let template = template.ok_or_else(|| "there is no chat template".to_owned())?;
         let parser = (self.of_template)(template).map_err(|reason| reason.to_string())?;
         let name = (self.name)(parser);
-        match lacking((self.needed_tokens)(parser), tokenizer) {
+        let parser = (self.of_vocabulary)(parser, &mut vocabulary.tokens(), vocabulary.suffix);
+        let parser = parser.map_err(|reason| format!("{name} would be it, but {reason}"))?;
+        match lacking((self.needed_tokens)(parser), vocabulary.tokenizer) {
             Some(token) => Err(format!("{name} would be it, and the tokenizer has no token {token}")),
             None => Ok(name),
         }
+    }
+
+    /// The parser as the model's vocabulary spells its marks. An error where that lacks what the parser looks for, as in
+    /// vLLM, or does not say which they are.
+    fn spelled(&self, parser: Option<P>, vocabulary: Vocabulary<'_>, model: &str) -> anyhow::Result<Option<P>> {
+        let Some(parser) = parser else { return Ok(None) };
+        let refused = format!("{} {} cannot be used with the tokenizer of {model}", self.spelling, (self.name)(parser));
+        let parser = (self.of_vocabulary)(parser, &mut vocabulary.tokens(), vocabulary.suffix);
+        let parser = parser.map_err(|reason| anyhow!("{refused}: {reason}"))?;
+        if let Some(token) = lacking((self.needed_tokens)(parser), vocabulary.tokenizer) {
+            bail!("{refused}: it has no token {token}");
+        }
+        Ok(Some(parser))
     }
 
     fn of_template(&self, template: Option<&str>) -> anyhow::Result<P> {
@@ -126,23 +171,13 @@ impl<P: Copy> Flag<P> {
     }
 }
 
-/// An error where the tokenizer of `model` lacks what a parser looks for, as in vLLM.
-pub(super) fn check(
-    ToolPolicy { parser, reasoning, .. }: ToolPolicy,
-    tokenizer: &Tokenizer,
-    model: &str,
-) -> anyhow::Result<()> {
-    let flags = [
-        (CALLS.spelling, parser.map(|parser| (parser.name(), ToolParser::needed_tokens(parser)))),
-        (REASONING.spelling, reasoning.map(|parser| (parser.name(), ReasoningParser::needed_tokens(parser)))),
-    ];
-    for (flag, chosen) in flags {
-        let Some((name, needed)) = chosen else { continue };
-        if let Some(token) = lacking(needed, tokenizer) {
-            bail!("{flag} {name} cannot be used with the tokenizer of {model}: it has no token {token}");
-        }
-    }
-    Ok(())
+/// The policy with the marks of its parsers as the model's vocabulary spells them.
+pub(super) fn spelled(policy: ToolPolicy, vocabulary: Vocabulary<'_>, model: &str) -> anyhow::Result<ToolPolicy> {
+    Ok(ToolPolicy {
+        parser: CALLS.spelled(policy.parser, vocabulary, model)?,
+        reasoning: REASONING.spelled(policy.reasoning, vocabulary, model)?,
+        ..policy
+    })
 }
 
 /// The first token that the tokenizer does not have.
@@ -152,7 +187,10 @@ fn lacking(needed: &'static [&'static str], tokenizer: &Tokenizer) -> Option<&'s
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::{model::ModelFiles, tokenizer::AddedToken};
 
     fn of(template: Option<&str>) -> Result<(Option<&'static str>, Option<&'static str>), String> {
         let settings = ParserSettings {
@@ -186,6 +224,44 @@ mod tests {
             }
         }
         assert!(of("pythonic", true, ToolStrictLevel::Auto).is_ok());
+    }
+
+    #[test]
+    fn marks_are_spelled_as_in_the_vocabulary() {
+        let files = ModelFiles::open(Path::new("tests/fixtures/tiny-model")).unwrap();
+        let policy = |name: &str| ToolPolicy {
+            parser: ToolParser::named(name),
+            reasoning: ReasoningParser::named(name),
+            ..ToolPolicy::default()
+        };
+        let with_tokens = |texts: &[&str]| {
+            let tokenizer = files.tokenizer().unwrap();
+            let first = TokenId::try_from(tokenizer.vocab_size()).unwrap();
+            let added = (first..).zip(texts).map(|(id, text)| AddedToken::verbatim(id, *text, true));
+            tokenizer.with_added_tokens(&added.collect::<Vec<_>>()).unwrap()
+        };
+        let (plain, suffixed) = (["<tool_calls>", "</tool_calls>"], ["<tool_calls:a1>", "</tool_calls:a1>"]);
+        let thoughts = ["<think:a1>", "</think:a1>"];
+        for name in ["hy_v3", "hy_v4"] {
+            let tokenizer = with_tokens(&[suffixed, thoughts].concat());
+            // The tiny model has marks of thoughts without a suffix, too.
+            let suffix = Some(":a1");
+            let spelled = spelled(policy(name), Vocabulary { tokenizer: &tokenizer, suffix }, "m").unwrap();
+            assert_eq!(spelled.parser.unwrap().needed_tokens(), suffixed);
+            assert_eq!(spelled.reasoning.unwrap().needed_tokens(), thoughts);
+        }
+        let both = with_tokens(&[plain, suffixed, thoughts].concat());
+        let of_both = |suffix| spelled(policy("hy_v3"), Vocabulary { tokenizer: &both, suffix }, "m");
+        assert_eq!(of_both(Some(":a1")).unwrap().parser.unwrap().needed_tokens(), suffixed);
+        let error = of_both(None).unwrap_err().to_string();
+        let refused =
+            "--tool-call-parser hy_v3 cannot be used with the tokenizer of m: the vocabulary has its marks with";
+        assert!(error.starts_with(refused) && error.contains(":a1"), "{error}");
+        // The tiny model has a mark of calls without a suffix, too.
+        let lacking = with_tokens(&["<tool_calls:a1>"]);
+        let policy = ToolPolicy { reasoning: None, ..policy("hy_v4") };
+        let error = spelled(policy, Vocabulary { tokenizer: &lacking, suffix: None }, "m").unwrap_err().to_string();
+        assert!(error.ends_with("it has no token <tool_calls>"), "{error}");
     }
 
     #[test]

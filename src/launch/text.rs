@@ -2,7 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{device::Device, harmony, load_plan::LoadPlan, model, parsers, progress::Progress, settings::Settings};
+use super::{
+    device::Device,
+    harmony,
+    load_plan::LoadPlan,
+    model,
+    parsers::{self, Vocabulary},
+    progress::Progress,
+    settings::Settings,
+};
 use crate::{
     model::{EosTokens, ModelFiles},
     prompt::{Harmony, Templates},
@@ -37,7 +45,8 @@ impl TextSide {
         let eos = files.eos(&tokenizer)?;
         let given = model::given_template(model)?;
         let tools = parsers::chosen(settings.parsers, model::template_texts(files, given.as_ref()), progress)?;
-        parsers::check(tools, &tokenizer, &model.name)?;
+        let vocabulary = Vocabulary::new(&tokenizer, &files.tokenizer_config);
+        let tools = parsers::spelled(tools, vocabulary, &model.name)?;
         let (templates, template_source) = model::templates(model, files, given.as_ref())?;
         let (harmony, template_source) = harmony::of_model(model, files, &tokenizer, template_source);
         let tokenizer_info = settings.tokenizer_info.then(|| {

@@ -7,11 +7,15 @@ use std::{
 };
 
 use files::Kind;
+use proptest::test_runner::Config as ProptestConfig;
+use tito::parser::ToolParser;
 
 #[path = "../../fuzz/src/body.rs"]
 mod body;
 #[path = "../../fuzz/src/files.rs"]
 pub(crate) mod files;
+#[path = "../../fuzz/src/parser.rs"]
+mod parser;
 #[path = "../../fuzz/src/splice.rs"]
 mod splice;
 #[path = "../../fuzz/src/template.rs"]
@@ -61,6 +65,41 @@ fn seeds_of_files_are_loaded_or_refused_with_one_line() {
             loaded += usize::from(sound);
         }
         assert!(loaded > 0, "{target} has no seed that is loaded");
+    }
+}
+
+#[test]
+fn seeds_of_answers_are_read_and_one_of_each_format_has_a_call() {
+    let mut called = BTreeSet::new();
+    for (path, seed) in seeds("parser") {
+        eprintln!("{}", path.display());
+        called.extend(parser::check(&seed));
+    }
+    assert_eq!(called, ToolParser::names().map(str::to_owned).collect());
+}
+
+/// Seeds of answers with their parts in another order, as many as a few seconds make; `PROPTEST_CASES` asks for more.
+#[test]
+fn parts_of_answers_in_any_order_lose_nothing() {
+    let seeds: Vec<_> = seeds("parser").into_iter().map(|(_, seed)| seed).collect();
+    let parts: Vec<&[u8]> = seeds.iter().flat_map(|seed| seed.split_inclusive(|&byte| byte == b'>')).collect();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut number = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for _ in 0..ProptestConfig::default().cases * 4 {
+        let mut bytes = seeds[number(seeds.len())].clone();
+        for _ in 0..=number(4) {
+            let (one, other) = (number(bytes.len() + 1), number(bytes.len() + 1));
+            let part = if number(3) == 0 { b"W" } else { parts[number(parts.len())] };
+            match number(3) {
+                0 => drop(bytes.splice(one..one, part.iter().copied())),
+                1 => drop(bytes.splice(one.min(other)..one.max(other), part.iter().copied())),
+                _ => bytes.truncate(one.max(other)),
+            }
+        }
+        parser::check(&bytes);
     }
 }
 

@@ -94,6 +94,39 @@ async fn reasoning_stands_where_vllm_puts_it() {
     assert_eq!(plain["choices"][0]["message"]["reasoning"], Value::Null);
 }
 
+/// Marks of a checkpoint that have a suffix, whole and in a stream of single characters.
+#[tokio::test]
+async fn marks_with_a_suffix_are_read_in_streams_too() {
+    let marks = ["<think:6e>", "</think:6e>", "<tool_calls:6e>", "</tool_calls:6e>"].map(str::to_owned);
+    let call = "<tool_calls:6e><tool_call:6e>weather<tool_sep:6e><arg_key:6e>city</arg_key:6e>\
+                <arg_value:6e>K<b></arg_value:6e></tool_call:6e></tool_calls:6e>";
+    for (name, call) in [("hy_v3", call.to_owned()), ("hy_v4", call.replace("<tool_sep:6e>", ""))] {
+        let parser = ToolParser::named(name).unwrap().of_vocabulary(&mut marks.clone().into_iter(), None).unwrap();
+        let reasoning =
+            ReasoningParser::named(name).unwrap().of_vocabulary(&mut marks.clone().into_iter(), None).unwrap();
+        let policy =
+            ToolPolicy { parser: Some(parser), auto: true, reasoning: Some(reasoning), ..ToolPolicy::default() };
+        let app = TestApp::new().tools(policy);
+        let text = format!("<think:6e>a</think></think:6e>b<tool_calls>{call}");
+        let ids: Vec<_> = app.spelled(&text).into_iter().chain([IM_END]).collect();
+        let app = app.scripts(vec![ids.clone(), ids]);
+        let body = with_tools(&json!({ "reasoning_effort": "high" }));
+        let whole = answer(&app, body.clone()).await["choices"][0]["message"].take();
+        assert_eq!([&whole["reasoning"], &whole["content"]], ["a</think>", "b<tool_calls>"], "{name}");
+        let [called] = &whole["tool_calls"].as_array().unwrap()[..] else { panic!("{whole}") };
+        assert_eq!(called["function"], json!({ "name": "weather", "arguments": "{\"city\": \"K<b>\"}" }));
+        let events = streamed(&app, body).await;
+        let said = |of: &dyn Fn(&Value) -> Value| {
+            let deltas = events.iter().filter_map(|event| event["choices"].as_array()?.first());
+            deltas.filter_map(|choice| of(&choice["delta"]).as_str().map(str::to_owned)).collect::<String>()
+        };
+        assert_eq!(said(&|delta| delta["reasoning"].clone()), whole["reasoning"], "{name}");
+        assert_eq!(said(&|delta| delta["content"].clone()), whole["content"], "{name}");
+        let function = |field: &str| said(&|delta| delta["tool_calls"][0]["function"][field].clone());
+        assert_eq!(json!({ "name": function("name"), "arguments": function("arguments") }), called["function"]);
+    }
+}
+
 #[tokio::test]
 async fn a_stream_gives_reasoning_then_content_then_calls() {
     let app = spelled(Some("qwen3"), Some("hermes"), &format!("<think>ab</think>c{CALL}"));

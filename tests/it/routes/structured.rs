@@ -7,6 +7,7 @@ use tito::{
     turn::{ToolPolicy, ToolStrictLevel},
 };
 
+use super::taken_back::parser;
 use crate::it::app::{MODEL, TestApp};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -164,9 +165,9 @@ fn forced_calls(name: &str, choice: &Value) -> Option<Vec<String>> {
 #[tokio::test]
 async fn every_format_can_be_forced_to_call_and_is_read_back() {
     let named = json!({ "type": "function", "function": { "name": "forecast" } });
-    for name in ToolParser::names() {
+    for name in ToolParser::names().chain(["hy_v3:6e", "hy_v4:6e"]) {
         let app = TestApp::new().tools(ToolPolicy {
-            parser: ToolParser::named(name),
+            parser: Some(parser(name)),
             auto: true,
             reasoning: None,
             ..ToolPolicy::default()

@@ -55,6 +55,16 @@ const FORMS: &[(&str, &str, &str)] = &[
         "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<a>",
         "]<]minimax[>[</a>]<]minimax[>[</invoke>]<]minimax[>[</tool_call>",
     ),
+    (
+        "hy_v3:6e",
+        "<tool_calls:6e>\n<tool_call:6e>f<tool_sep:6e>\n<arg_key:6e>a</arg_key:6e>\n<arg_value:6e>",
+        "</arg_value:6e>\n</tool_call:6e>\n</tool_calls:6e>",
+    ),
+    (
+        "hy_v4:6e",
+        "<tool_calls:6e><tool_call:6e>f<arg_key:6e>a</arg_key:6e><arg_value:6e>",
+        "</arg_value:6e></tool_call:6e></tool_calls:6e>",
+    ),
     ("xlam", "[{\"name\": \"f\", \"arguments\": ", "}]"),
     (
         "minimax_m2",
@@ -89,9 +99,17 @@ fn arguments() -> Vec<String> {
     whole.chain([100, 125, 130, 250, 254, 300].map(deep)).chain([format!("{{\"a\": {}}}", "1".repeat(4301))]).collect()
 }
 
+/// A format by its name, behind which the suffix of its marks may stand.
+pub(super) fn parser(format: &str) -> ToolParser {
+    let (name, suffix) = format.split_once(':').unzip();
+    let marks = suffix.map(|suffix| ["<tool_calls", "</tool_calls"].map(|mark| format!("{mark}:{suffix}>")));
+    let parser = ToolParser::named(name.unwrap_or(format)).unwrap();
+    parser.of_vocabulary(&mut marks.into_iter().flatten(), None).unwrap()
+}
+
 /// A server that reads the calls of a format, and whose model says each of `texts` letter by letter.
 fn saying(format: &str, texts: &[String]) -> TestApp {
-    let parser = ToolParser::named(format);
+    let parser = Some(parser(format));
     let app = TestApp::new()
         .tools(ToolPolicy { parser, auto: true, reasoning: None, ..ToolPolicy::default() })
         .max_model_len(16_384);

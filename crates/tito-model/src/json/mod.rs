@@ -16,6 +16,7 @@ mod wire;
 mod write;
 
 use indexmap::IndexMap;
+use tree::Literally;
 
 pub use integer::Integer;
 pub use node::{Document, Items, Node, NodeKind};
@@ -42,6 +43,8 @@ pub enum Value {
     Int(Integer),
     /// A number written with fraction or exponent, `NaN` or an infinity.
     Float(f64),
+    /// A number as JSON writes it, to the letter; only [`Value::parse_literally`] and its like give one.
+    Literal(Box<str>),
     /// A string.
     String(String),
     /// An array.
@@ -59,6 +62,17 @@ impl Value {
     /// Reads the document that `text` begins with, and says where it ends, as Python's `raw_decode` does.
     pub fn parse_start(text: &str) -> Result<(Self, usize), ParseError> {
         parse::parse_start(text)
+    }
+
+    /// Reads a document as [`Value::parse`] does, but keeps every number as it was written.
+    pub fn parse_literally(text: &str) -> Result<Self, ParseError> {
+        parse::parse(text).map(|Literally(value)| value)
+    }
+
+    /// Reads the document that `text` begins with, as [`Value::parse_start`] does, and keeps its numbers as they were
+    /// written.
+    pub fn parse_start_literally(text: &str) -> Result<(Self, usize), ParseError> {
+        parse::parse_start(text).map(|(Literally(value), end)| (value, end))
     }
 
     /// Writes the value as Python's `json.dumps(value, ensure_ascii=False)` does.
@@ -210,6 +224,19 @@ mod tests {
             (big, big),
         ] {
             assert_eq!(round_trip(text), written, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_read_literally_keep_every_letter() {
+        let text = r#"[1.0, 1e+21, 2.50, 1E5, -0, -0.0, {"a": 0.1000000000000000055}, 1e999, 7]"#;
+        assert_eq!(Value::parse_literally(text).unwrap().to_json_string(), text);
+        let (value, end) = Value::parse_start_literally("3.0, 4").unwrap();
+        assert_eq!((value, end), (Value::Literal("3.0".into()), 3));
+        // Words are no numbers, and an integer is none that has to be kept.
+        assert_eq!(Value::parse_literally("[7, Infinity]").unwrap(), vec![Value::from(7), f64::INFINITY.into()].into());
+        for text in ["1.", "01", "+1", ".5", "1_0"] {
+            assert_eq!(Value::parse_literally(text).is_err(), Value::parse(text).is_err(), "{text}");
         }
     }
 

@@ -51,3 +51,35 @@ impl<'a> Tree<'a> for Value {
         Self::Object(entries)
     }
 }
+
+/// A value whose numbers stay as they were written.
+pub(super) struct Literally(pub(super) Value);
+
+impl<'a> Tree<'a> for Literally {
+    fn word(value: Option<bool>, text: &'a str) -> Self {
+        Self(Value::word(value, text))
+    }
+
+    fn integer(text: &'a str) -> Option<Self> {
+        // Every other integer is written back as it was read.
+        if text == "-0" { Some(Self(Value::Literal(text.into()))) } else { Value::integer(text).map(Self) }
+    }
+
+    fn float(value: f64, text: &'a str) -> Self {
+        // `NaN` and `Infinity` are words.
+        let is_number = text.ends_with(|c: char| c.is_ascii_digit());
+        Self(if is_number { Value::Literal(text.into()) } else { Value::Float(value) })
+    }
+
+    fn string(value: Cow<'a, str>, text: &'a str) -> Self {
+        Self(Value::string(value, text))
+    }
+
+    fn array(items: Vec<Self>, _text: &'a str) -> Self {
+        Self(Value::Array(items.into_iter().map(|Self(item)| item).collect()))
+    }
+
+    fn object(entries: IndexMap<String, Self>, _text: &'a str) -> Self {
+        Self(Value::Object(entries.into_iter().map(|(key, Self(value))| (key, value)).collect()))
+    }
+}

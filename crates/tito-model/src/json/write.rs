@@ -57,6 +57,7 @@ impl Writer<'_> {
             Value::Bool(false) => self.out.push_str("false"),
             Value::Int(integer) => self.out.push_str(&integer.to_string()),
             Value::Float(float) => self.float(*float),
+            Value::Literal(text) => self.out.push_str(text),
             Value::String(text) => self.string(text),
             Value::Array(items) if items.is_empty() => self.out.push_str("[]"),
             Value::Array(items) => {

@@ -51,6 +51,8 @@ const TOOLS: &[Rule] = &[
     rule("mistral", &["[TOOL_CALLS]"]),
     rule("lfm2", &["<|tool_call_start|>"]),
     rule("hy_v3", &["<tool_calls>", "<tool_sep>"]),
+    rule("hy_v3", &["<tool_calls:", "<tool_sep:"]),
+    rule("hy_v4", &["<tool_calls:", "<arg_key:"]),
     rule("k2_horizon", &["<ifm|tool_calls>"]),
     rule("dots", &["<dots_function_call>"]),
     rule("step3", &["<steptml:invoke"]),
@@ -91,6 +93,8 @@ const FAMILIES: &[Rule] = &[
     rule("deepseek_v41", &["<｜DSML｜ calls>"]),
     rule("deepseek_v4", &["<｜DSML｜tool_calls>"]),
     rule("hy_v3", &["<tool_calls>", "<tool_sep>"]),
+    rule("hy_v3", &["<tool_calls:", "<tool_sep:"]),
+    rule("hy_v4", &["<tool_calls:", "<arg_key:"]),
     rule("poolside_v1", &["<arg_key>", "<assistant>"]),
     rule("deepseek_v3", &["<｜tool▁calls▁begin｜>", "thinking"]),
     rule("glm45", &["<arg_key>", "enable_thinking"]),
@@ -127,7 +131,9 @@ pub fn tool_parser_of(template: &str) -> Result<ToolParser, NoFormat> {
 pub fn reasoning_parser_of(template: &str) -> Result<ReasoningParser, NoFormat> {
     let template = unescaped(template);
     let found = first(THOUGHTS, &template)
-        .or_else(|| first(FAMILIES, &template).filter(|_| template.contains("</think>")))
+        .or_else(|| {
+            first(FAMILIES, &template).filter(|_| ["</think>", "</think:"].iter().any(|end| template.contains(end)))
+        })
         .or_else(|| first(OPENED, &template).filter(|_| opens_thoughts(&template)));
     let name = found.ok_or(NoFormat::NoMarks)?.name;
     ReasoningParser::named(name).ok_or(NoFormat::Unread(name))
@@ -230,6 +236,8 @@ mod tests {
             (vec!["<think>", "<answer>", "</answer>", "</think>"], ("-", "hunyuan_a13b")),
             (vec!["<function_calls>", OPEN], ("-", "olmo3")),
             (vec!["<tool_calls>\n<tool_call>{{ name }}<tool_sep>", GLM, SWITCH], ("hy_v3", "hy_v3")),
+            (vec!["<tool_calls:a1>\n<tool_call:a1>{{ name }}<tool_sep:a1>", "</think:a1>"], ("hy_v3", "hy_v3")),
+            (vec!["<tool_calls:a1><tool_call:a1>{{ name }}<arg_key:a1>", "</think:a1>"], ("hy_v4", "hy_v4")),
             (vec!["<tool_call>", GLM, "<assistant>", SWITCH], ("poolside_v1", "poolside_v1")),
             (vec!["<ifm|tool_calls><ifm|tool_call>", "<ifm|think>"], ("k2_horizon", "k2_horizon")),
             (vec!["<dots_function_call>"], ("dots", "-")),

@@ -19,6 +19,7 @@ mod auto;
 mod marker;
 mod output;
 mod reasoning;
+mod suffix;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -26,6 +27,7 @@ mod tools;
 pub use auto::{NoFormat, reasoning_marks, reasoning_parser_of, tool_marks, tool_parser_of};
 pub use output::{OutputFormat, OutputParser};
 pub use reasoning::{PromptReasoning, ReasoningFormat, ReasoningMarks, ReasoningParser};
+pub use suffix::SeveralSuffixes;
 #[cfg(any(test, feature = "internals"))]
 pub use tools::ForcedBy;
 pub use tools::{ForcedCall, ForcingError, ToolFormat, ToolParser};

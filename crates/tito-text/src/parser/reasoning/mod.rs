@@ -18,6 +18,7 @@ mod styles;
 mod tags;
 mod wrapper;
 
+use super::suffix::{self, SeveralSuffixes};
 use crate::json::{Object, Value};
 use append_think::AppendThink;
 pub(super) use reader::ReasoningReader;
@@ -97,7 +98,7 @@ fn is_true(value: &Value) -> bool {
 }
 
 /// How a model writes what it thinks.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 enum Style {
     Tags(Tags),
     /// Nothing is told apart: the start that the prompt took from the text is put back.
@@ -106,7 +107,7 @@ enum Style {
     Channels,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Entry {
     name: &'static str,
     thinks: Thinks,
@@ -115,10 +116,12 @@ struct Entry {
     needs: &'static [&'static str],
     /// Whether a request may want reasoning that nothing follows as content.
     may_force_content: bool,
+    /// Whether the marks of some checkpoints have a suffix.
+    may_have_suffix: bool,
 }
 
 const fn entry(name: &'static str, thinks: Thinks, style: Style) -> Entry {
-    Entry { name, thinks, style, needs: &[], may_force_content: false }
+    Entry { name, thinks, style, needs: &[], may_force_content: false, may_have_suffix: false }
 }
 
 const fn tags(name: &'static str, thinks: Thinks, tags: Tags) -> Entry {
@@ -131,6 +134,10 @@ const fn needing(needs: &'static [&'static str], entry: Entry) -> Entry {
 
 const fn forcible(name: &'static str) -> Entry {
     Entry { may_force_content: true, ..tags(name, Thinks::UnlessTold, styles::NEMOTRON) }
+}
+
+const fn hunyuan(name: &'static str, thinks: Thinks) -> Entry {
+    Entry { may_have_suffix: true, ..needing(BOTH, tags(name, thinks, styles::HUNYUAN)) }
 }
 
 const BOTH: &[&str] = &["<think>", "</think>"];
@@ -151,8 +158,8 @@ const ENTRIES: &[Entry] = &[
     forcible("granite_thinking_parser"),
     tags("holo2", Thinks::UnlessOff, styles::DEEPSEEK_R1),
     tags("hunyuan_a13b", Thinks::Unsaid, styles::HUNYUAN_A13B),
-    needing(BOTH, tags("hy_v3", Thinks::IfEffort, styles::HUNYUAN)),
-    needing(BOTH, tags("hy_v4", Thinks::UnlessNoThink, styles::HUNYUAN)),
+    hunyuan("hy_v3", Thinks::IfEffort),
+    hunyuan("hy_v4", Thinks::UnlessNoThink),
     tags("k2_horizon", Thinks::Always, styles::K2_HORIZON),
     tags("kimi_k2", Thinks::UnlessOff, styles::KIMI_K2),
     tags("kimi_k3", Thinks::UnlessFirstOff, styles::KIMI_K3),
@@ -182,7 +189,7 @@ pub struct ReasoningParser(&'static Entry);
 
 impl PartialEq for ReasoningParser {
     fn eq(&self, other: &Self) -> bool {
-        self.0.name == other.0.name
+        (self.0.name, self.0.needs) == (other.0.name, other.0.needs)
     }
 }
 
@@ -207,6 +214,26 @@ impl ReasoningParser {
     /// Tokens without which vLLM refuses to start with this parser.
     pub fn needed_tokens(self) -> &'static [&'static str] {
         self.0.needs
+    }
+
+    /// The way as a checkpoint writes whose vocabulary has these `tokens`: its marks may have a suffix. `declared` is the one
+    /// that the tokenizer's configuration names.
+    ///
+    /// # Errors
+    ///
+    /// If the vocabulary has the marks with several suffixes, and none is declared.
+    pub fn of_vocabulary(
+        self,
+        tokens: &mut dyn Iterator<Item = String>,
+        declared: Option<&str>,
+    ) -> Result<Self, SeveralSuffixes> {
+        let Entry { needs, style: Style::Tags(tags), may_have_suffix: true, .. } = self.0 else { return Ok(self) };
+        let suffix = suffix::found(tokens, needs, declared)?;
+        if suffix.is_empty() {
+            return Ok(self);
+        }
+        let style = Style::Tags(tags.with_suffix(&suffix));
+        Ok(Self(Box::leak(Box::new(Entry { needs: suffix::kept(needs, &suffix), style, ..*self.0 }))))
     }
 
     /// The marks by which ids tell reasoning; `None` where it is told by other means, or not told from the rest.

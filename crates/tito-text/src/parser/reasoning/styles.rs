@@ -1,9 +1,9 @@
 //! The marks of every family that writes reasoning between marks.
 
-use super::wrapper::Marks;
+use super::{super::suffix, wrapper::Marks};
 
 /// What marks reasoning, and what becomes of the marks.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "families differ in each of them")]
 pub(super) struct Tags {
     /// What begins reasoning; other spellings after the usual one.
@@ -31,6 +31,18 @@ pub(super) struct Tags {
     pub(super) first_only: bool,
     /// Whether the model may begin reasoning that nothing says it begins with.
     pub(super) unasked: bool,
+}
+
+impl Tags {
+    /// The same marks with a suffix.
+    pub(super) fn with_suffix(&self, suffix: &str) -> Self {
+        Self {
+            starts: suffix::kept(self.starts, suffix),
+            ends: suffix::kept(self.ends, suffix),
+            call: self.call.map(|call| &*suffix::spelled(call, suffix).leak()),
+            ..*self
+        }
+    }
 }
 
 /// Between `<think>` and `</think>`.

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::{
     super::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, ToolFormat, ToolParser},
     marks::{KEYS, MARKS},
-    reasoning_marks,
+    reasoning_marks, reasoning_parser, tool_parser,
 };
 use crate::{
     chat::FunctionTool,
@@ -84,6 +84,11 @@ const PARTS: &[&str] = &[
     "<arg_key>a</arg_key>",
     "<arg_value>",
     "</arg_value>",
+    "<tool_calls:6e>",
+    "<tool_call:6e>f",
+    "<tool_sep:6e>",
+    "</tool_call:6e>",
+    "</think:6e>",
     "[f(a=1)]",
     "f(a='b', c=[1, None])",
     "[f(",
@@ -116,18 +121,21 @@ fn tool() -> FunctionTool {
     }
 }
 
+/// Formats with the suffix that the marks of some checkpoints have.
+const SUFFIXED: [&str; 2] = ["hy_v3:6e", "hy_v4:6e"];
+
 /// Every reader of calls, every reader of reasoning, and some of both.
 fn formats() -> Vec<OutputFormat> {
     let thinking = Value::parse(r#"{"thinking": true, "force_nonempty_content": true}"#).unwrap();
     let thinking = thinking.as_object().unwrap();
-    let reasoning = |name| Some(ReasoningParser::named(name).unwrap().format(thinking));
+    let reasoning = |name| Some(reasoning_parser(name).format(thinking));
     let tools = |name, first_only| {
-        let parser = ToolParser::named(name).unwrap();
+        let parser = tool_parser(name);
         Some(ToolFormat { parser, tools: Arc::new([tool()]), forced: None, first_only, held: false })
     };
-    let mut pairs: Vec<_> = ReasoningParser::names().map(|name| (reasoning(name), None)).collect();
+    let mut pairs: Vec<_> = ReasoningParser::names().chain(SUFFIXED).map(|name| (reasoning(name), None)).collect();
     pairs.push((Some(ReasoningParser::named("nemotron_v3").unwrap().format(&Object::new())), None));
-    for name in ToolParser::names() {
+    for name in ToolParser::names().chain(SUFFIXED) {
         let both = [(None, false), (None, true), (reasoning("glm45"), false)];
         pairs.extend(both.map(|(reasoning, first_only)| (reasoning, tools(name, first_only))));
     }

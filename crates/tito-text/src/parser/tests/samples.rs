@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::super::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, ToolFormat, ToolParser};
+use super::{
+    super::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, ToolFormat},
+    reasoning_parser, tool_parser,
+};
 use crate::{chat::FunctionTool, json::Value};
 
 /// How one answer is read: the parsers, and what the prompt and the template's variables say of thoughts.
@@ -37,9 +40,9 @@ fn function(name: &str) -> FunctionTool {
 /// What is read: thoughts in parentheses, calls in brackets.
 fn read(server: &Server, text: &str) -> String {
     let variables = Value::parse(server.variables).unwrap();
-    let reasoning = server.reasoning.map(|name| ReasoningParser::named(name).unwrap());
+    let reasoning = server.reasoning.map(reasoning_parser);
     let reasoning = reasoning.map(|parser| parser.format(variables.as_object().unwrap()));
-    let parser = server.tool.map(|name| ToolParser::named(name).unwrap());
+    let parser = server.tool.map(tool_parser);
     let tools = parser.map(|parser| ToolFormat {
         parser,
         tools: Arc::new([function("f"), function("g")]),
@@ -213,6 +216,8 @@ fn the_effort_says_whether_a_model_thinks_and_in_which_marks() {
         ("hy_v3", r#"{"reasoning_effort": "no_think"}"#, "a</think>b", "a</think>b"),
         ("hy_v4", "{}", "<think>a</think>b", "(a)b"),
         ("hy_v4", r#"{"reasoning_effort": "no_think"}"#, "a", "a"),
+        ("hy_v3:6e", r#"{"reasoning_effort": "high"}"#, "<think:6e>a</think></think:6e>b", "(a</think>)b"),
+        ("hy_v4:6e", "{}", "a<think>b</think:6e>c</think:6e", "(a<think>b)c</think:6e"),
         ("k2_horizon", "{}", "a</ifm|think>b", "(a)b"),
         ("k2_horizon", r#"{"reasoning_effort": "low"}"#, "<ifm|think_faster>a</ifm|think_faster>b", "(a)b"),
         ("plamo3", "{}", plamo, "(a)b"),
@@ -239,6 +244,8 @@ fn calls_of_more_families_end_thoughts_that_have_no_end() {
             r#"{"reasoning_effort": "high"}"#,
             "<tool_calls><tool_call>f<tool_sep></tool_call></tool_calls>",
         ),
+        ("hy_v4", "hy_v4:6e", "{}", "<tool_calls><tool_call>f</tool_call></tool_calls>"),
+        ("hy_v4:6e", "hy_v4:6e", "{}", "<tool_calls:6e><tool_call:6e>f</tool_call:6e></tool_calls:6e>"),
         ("k2_horizon", "k2_horizon", "{}", "<ifm|tool_calls><ifm|tool_call>f</ifm|tool_call></ifm|tool_calls>"),
         (
             "step3",

@@ -86,7 +86,7 @@ impl CallReader for Forced {
 
 /// The calls of `[{"name": …, "parameters": …}, …]`.
 fn required(text: &str) -> Option<Vec<ToolCall>> {
-    let value = Value::parse(text).ok()?;
+    let value = Value::parse_literally(text).ok()?;
     value.as_array()?.iter().map(call).collect()
 }
 

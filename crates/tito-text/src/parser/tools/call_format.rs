@@ -3,7 +3,10 @@
 use std::fmt;
 
 use super::forcing::Forcing;
-use crate::{chat::FunctionTool, parser::Piece};
+use crate::{
+    chat::FunctionTool,
+    parser::{Piece, suffix},
+};
 
 /// Reads the calls of one generation, out of text that a reader of reasoning has left.
 ///
@@ -25,13 +28,16 @@ pub(in crate::parser) trait CallReader: Send + fmt::Debug {
 /// Makes the reader of a format for a request's tools.
 type MakeReader = fn(&[FunctionTool]) -> Box<dyn CallReader>;
 
+/// Makes the reader of a format whose tokens a checkpoint spells so.
+pub(super) type MakeReaderOfTokens = fn(&'static [&'static str], &[FunctionTool]) -> Box<dyn CallReader>;
+
 /// A format in which a model writes calls.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a property that formats have or have not")]
 pub(super) struct CallFormat {
     /// vLLM's name.
     pub(super) name: &'static str,
-    pub(super) reader: MakeReader,
+    pub(super) make: MakeReader,
     pub(super) forcing: Forcing,
     /// Whether content before calls loses the white space at its end.
     pub(super) trims: bool,
@@ -49,13 +55,17 @@ pub(super) struct CallFormat {
     pub(super) channels: bool,
     /// Tokens without which vLLM refuses to start with this parser.
     pub(super) needs: &'static [&'static str],
+    /// Makes the reader of `marks` as a checkpoint spells them; `None` where all spell them alike.
+    pub(super) of_tokens: Option<MakeReaderOfTokens>,
+    /// What the checkpoint's marks end in, before their last character.
+    pub(super) suffix: &'static str,
 }
 
 impl CallFormat {
-    pub(super) const fn new(name: &'static str, reader: MakeReader, forcing: Forcing) -> Self {
+    pub(super) const fn new(name: &'static str, make: MakeReader, forcing: Forcing) -> Self {
         Self {
             name,
-            reader,
+            make,
             forcing,
             trims: false,
             keeps_special_tokens: true,
@@ -65,6 +75,27 @@ impl CallFormat {
             silence_is_null: false,
             channels: false,
             needs: &[],
+            of_tokens: None,
+            suffix: "",
+        }
+    }
+
+    /// The reader of calls of these tools.
+    pub(super) fn reader(&self, tools: &[FunctionTool]) -> Box<dyn CallReader> {
+        match self.of_tokens {
+            Some(make) => make(self.marks, tools),
+            None => (self.make)(tools),
+        }
+    }
+
+    /// The same format, whose marks have a suffix.
+    pub(super) fn with_suffix(&self, suffix: &str) -> Self {
+        Self {
+            marks: suffix::kept(self.marks, suffix),
+            begins_call: suffix::kept(self.begins_call, suffix),
+            needs: suffix::kept(self.needs, suffix),
+            suffix: String::from(suffix).leak(),
+            ..*self
         }
     }
 

@@ -61,11 +61,11 @@ fn v31_grammar(demand: &Demand<'_>) -> Format {
 }
 
 fn v3_reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<V3Calls>(tools)
+    machine::reader(V3Calls, tools)
 }
 
 fn v31_reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<V31Calls>(tools)
+    machine::reader(V31Calls, tools)
 }
 
 /// What leads where in both. What V3 has for a name is the type of the call.
@@ -101,11 +101,11 @@ struct V3Calls;
 impl Grammar for V3Calls {
     const MARKERS: &'static [&'static str] = MARKS;
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         step(state, marker)
     }
 
-    fn read(draft: Draft, _tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, _tools: &Signatures) -> Reading {
         let fenced = arguments(&draft).and_then(|call| call.split_once("\n```json\n"));
         let Some((name, fenced)) = fenced.filter(|_| marker::trim(&draft.name) == "function") else {
             return Reading::default();
@@ -123,11 +123,11 @@ struct V31Calls;
 impl Grammar for V31Calls {
     const MARKERS: &'static [&'static str] = MARKS;
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         step(state, marker)
     }
 
-    fn read(draft: Draft, _tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, _tools: &Signatures) -> Reading {
         arguments(&draft).map_or_else(Reading::default, |arguments| called(&draft.name, arguments, ""))
     }
 }

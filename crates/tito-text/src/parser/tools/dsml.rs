@@ -43,7 +43,7 @@ trait Dialect: Send + fmt::Debug + 'static {
     const INVOKE_END: &'static str = "</｜DSML｜invoke>";
     const PARAMETER: &'static str = "<｜DSML｜parameter";
     const PARAMETER_END: &'static str = "</｜DSML｜parameter>";
-    const SPELLING: Spelling = Spelling {
+    const SPELLING: Spelling<'static> = Spelling {
         key: "<｜DSML｜parameter name=\"",
         value: "\" string=\"true\">",
         json: "\" string=\"false\">",
@@ -100,7 +100,7 @@ impl Dialect for V41Marks {
     const INVOKE_END: &'static str = "</｜DSML｜ invoke>";
     const PARAMETER: &'static str = "<｜DSML｜ parameter";
     const PARAMETER_END: &'static str = "</｜DSML｜ parameter>";
-    const SPELLING: Spelling = Spelling {
+    const SPELLING: Spelling<'static> = Spelling {
         key: "<｜DSML｜ parameter name=\"",
         value: "\" string=\"true\">",
         json: "\" string=\"false\">",
@@ -126,7 +126,7 @@ fn grammar<D: Dialect>(demand: &Demand<'_>) -> Format {
 }
 
 fn reader<D: Dialect>(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<Dsml<D>>(tools)
+    machine::reader(Dsml::<D>(PhantomData), tools)
 }
 
 #[derive(Debug)]
@@ -135,7 +135,7 @@ struct Dsml<D>(PhantomData<D>);
 impl<D: Dialect> Grammar for Dsml<D> {
     const MARKERS: &'static [&'static str] = D::MARKERS;
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         let outside = matches!(state, ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between);
         let inside = matches!(state, ToolCallState::Name | ToolCallState::Arguments | ToolCallState::Value);
         Some(match state {
@@ -155,7 +155,7 @@ impl<D: Dialect> Grammar for Dsml<D> {
         })
     }
 
-    fn read(draft: Draft, tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, tools: &Signatures) -> Reading {
         let reading = machine::read_call(&draft, tools, |name| !name.contains('<'), arguments::<D>);
         Reading { call: reading.call.map(|call| unwrapped(call, tools)), ..reading }
     }
@@ -186,7 +186,7 @@ fn arguments<D: Dialect>(body: &str) -> Arguments {
             (value.len(), "")
         });
         let text = &value[..end];
-        let json = if is_text { None } else { Value::parse(text).ok() };
+        let json = if is_text { None } else { Value::parse_literally(text).ok() };
         arguments.insert(key, json.unwrap_or_else(|| text.into()), &written[..written.len() - next.len()]);
         rest = next;
     }
@@ -248,12 +248,14 @@ fn value_end<D: Dialect>(text: &str) -> Option<(usize, &str)> {
 
 /// The call without a key that stands around its arguments.
 fn unwrapped(call: ToolCall, tools: &Signatures) -> ToolCall {
-    let inner = Value::parse(&call.arguments).ok().and_then(|arguments| {
+    let inner = Value::parse_literally(&call.arguments).ok().and_then(|arguments| {
         let (key, inner) =
             arguments.as_object()?.first().filter(|_| arguments.as_object().is_some_and(|all| all.len() == 1))?;
         let wraps = WRAPPERS.contains(&key.as_str()) && !tools.name_all(&call.name, [key].into_iter());
-        let inner =
-            inner.as_str().map_or_else(|| Some(inner.clone()), |text| Value::parse(text).ok()).filter(|_| wraps)?;
+        let inner = inner
+            .as_str()
+            .map_or_else(|| Some(inner.clone()), |text| Value::parse_literally(text).ok())
+            .filter(|_| wraps)?;
         tools.name_all(&call.name, inner.as_object()?.keys()).then(|| inner.to_json_string())
     });
     match inner {

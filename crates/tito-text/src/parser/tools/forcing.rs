@@ -66,7 +66,7 @@ pub enum ForcedBy {
 }
 
 /// How the calls of a format are forced.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Forcing {
     /// As the format writes them.
     Native(Grammar),
@@ -78,6 +78,7 @@ pub(super) enum Forcing {
 }
 
 /// How a format writes calls.
+#[derive(Clone, Copy)]
 pub(super) struct Grammar {
     /// The calls of a demand.
     pub(super) calls: fn(&Demand<'_>) -> Format,
@@ -133,6 +134,8 @@ pub(super) struct Demand<'a> {
     pub(super) tools: Vec<Function<'a>>,
     /// Whether the model's vocabulary has a token with this text.
     pub(super) has_token: &'a dyn Fn(&str) -> bool,
+    /// What the checkpoint's marks end in, before their last character.
+    pub(super) suffix: &'static str,
 }
 
 impl<'a> Demand<'a> {
@@ -150,7 +153,7 @@ impl<'a> Demand<'a> {
         };
         let tools = tools.iter().filter(|tool| name.is_none_or(|name| tool.name == *name));
         let tools = tools.map(Function::new).collect::<Result<_, _>>()?;
-        Ok(Self { parser, calls, tools, has_token })
+        Ok(Self { parser, calls, tools, has_token, suffix: "" })
     }
 
     /// A tag for the calls of each tool.

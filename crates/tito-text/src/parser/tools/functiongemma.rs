@@ -1,16 +1,18 @@
 //! FunctionGemma: `<start_function_call>call:NAME{KEY:<escape>VALUE<escape>,…}<end_function_call>` (vLLM
 //! `tool_parsers/functiongemma_tool_parser.py`, called `functiongemma`).
 //!
-//! A value is JSON where it can be read as such, and text otherwise. The last call may lack its end. Where a part of the
-//! arguments cannot be read, there is no call.
+//! The tool's schema says what type a value has. A value that it does not name is JSON where it can be read as such, and text
+//! otherwise. The last call may lack its end. Where a part of the arguments cannot be read, there is no call.
 //!
-//! What deviates on purpose: JSON that has no form here (an integer of more than 4300 digits, half of a surrogate pair, a number
-//! that is too large for a float) is text. vLLM finds no call in such an answer, or cannot send it.
+//! What deviates on purpose:
+//! - vLLM asks no schema: a text that is JSON becomes a number or an object there, also where the schema wants text.
+//! - JSON that has no form here (an integer of more than 4300 digits, half of a surrogate pair, a number that is too large
+//!   for a float) is text. vLLM finds no call in such an answer, or cannot send it.
 
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::Forcing,
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
+    machine::{self, Act, Arguments, Callee, Draft, Grammar, Reading, ToolCallState},
     schema::{Signatures, is_finite},
 };
 use crate::{
@@ -33,7 +35,7 @@ pub(super) const FUNCTIONGEMMA: CallFormat = CallFormat {
 };
 
 fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<FunctionGemma>(tools)
+    machine::reader(FunctionGemma, tools)
 }
 
 #[derive(Debug)]
@@ -42,7 +44,7 @@ struct FunctionGemma;
 impl Grammar for FunctionGemma {
     const MARKERS: &'static [&'static str] = &[START, END, ESCAPE, BRACE];
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
             (ToolCallState::Content, START) => (ToolCallState::Name, Act::Open),
             (ToolCallState::Name, BRACE) => (ToolCallState::Arguments, Act::Drop),
@@ -56,21 +58,21 @@ impl Grammar for FunctionGemma {
         })
     }
 
-    fn read(draft: Draft, _tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, tools: &Signatures) -> Reading {
         let name = draft.name.strip_prefix("call:").filter(|name| !name.is_empty() && name.chars().all(is_word));
         let Some(name) = name else { return Reading::default() };
-        let arguments = arguments(&draft.arguments);
+        let arguments = arguments(&draft.arguments, &Callee { name, tools });
         if !arguments.unread.is_empty() {
             return Reading::default();
         }
-        let written = Value::from(arguments.values).to_json_string();
+        let written = tools.fit(name, Value::from(arguments.values).to_json_string());
         let written = if arguments.open && !draft.ended { machine::unclosed(&written) } else { &written };
         Reading { call: Some(ToolCall::new(name.to_owned(), written.to_owned())), unread: String::new() }
     }
 }
 
 /// The values of `KEY:<escape>VALUE<escape>,…}`. A value without marks around it ends at a comma.
-fn arguments(body: &str) -> Arguments {
+fn arguments(body: &str, callee: &Callee<'_>) -> Arguments {
     let mut arguments = Arguments::default();
     let mut rest = separated(body);
     while !rest.is_empty() {
@@ -87,11 +89,9 @@ fn arguments(body: &str) -> Arguments {
             None => value.split_at(value.find([',', '}', '{', '[']).unwrap_or(value.len())),
         };
         let written = &rest[..rest.len() - next.len()];
-        arguments.insert(
-            key,
-            Value::parse(value).ok().filter(is_finite).unwrap_or_else(|| Value::from(value)),
-            written,
-        );
+        let is_typed = callee.tools.names(callee.name, key);
+        let json = if is_typed { None } else { Value::parse_literally(value).ok().filter(is_finite) };
+        arguments.insert(key, json.unwrap_or_else(|| Value::from(value)), written);
         rest = separated(next);
     }
     arguments
@@ -149,6 +149,17 @@ mod tests {
                     &[],
                 ),
                 ("<start_function_call>call:f{a:1,b:<escape>2<escape>", "", &[("f", r#"{"a": 1, "b": 2}"#)]),
+                // Text is what the schema calls text.
+                (
+                    "<start_function_call>call:f{string:<escape>true<escape>,integer:7,a:2.50}<end_function_call>",
+                    "",
+                    &[("f", r#"{"string": "true", "integer": 7, "a": 2.50}"#)],
+                ),
+                (
+                    r#"<start_function_call>call:f{string:<escape>{"k": 1}<escape>,object:<escape>{"k": 1}<escape>}<end_function_call>"#,
+                    "",
+                    &[("f", r#"{"string": "{\"k\": 1}", "object": {"k": 1}}"#)],
+                ),
             ],
         );
     }

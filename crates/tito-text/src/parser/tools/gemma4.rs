@@ -28,7 +28,7 @@ pub(super) const GEMMA4: CallFormat =
     CallFormat { begins_call: &[CALL], ..CallFormat::engine("gemma4", reader, Forcing::Unknown, MARKS) };
 
 fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<Gemma4>(tools)
+    machine::reader(Gemma4, tools)
 }
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct Gemma4;
 impl Grammar for Gemma4 {
     const MARKERS: &'static [&'static str] = &[CALL, CALL_END, PREFIX, COLON, BRACE, PARENTHESIS, QUOTE];
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
             (ToolCallState::Content, CALL) => (ToolCallState::Preamble, Act::Open),
             (ToolCallState::Content, CALL_END) => (ToolCallState::Content, Act::Drop),
@@ -57,7 +57,7 @@ impl Grammar for Gemma4 {
         })
     }
 
-    fn read(draft: Draft, tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, tools: &Signatures) -> Reading {
         let reading = machine::read_call(&draft, tools, |_| true, arguments);
         // Punctuation that is missing may hide a part of the arguments.
         if reading.unread.is_empty() { reading } else { Reading::default() }

@@ -4,23 +4,22 @@
 //! - `hy_v3`: `<tool_call>NAME<tool_sep><arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>`.
 //! - `hy_v4`: likewise, without `<tool_sep>`.
 //!
-//! Functions are called by any name. The tool's schema says what type a value has.
+//! Functions are called by any name. The tool's schema says what type a value has. The marks of some checkpoints have a
+//! suffix, which their vocabulary shows: `<tool_calls:6124c78e>`.
 //!
 //! What deviates on purpose:
-//! - Marks have no suffix (`<tool_calls:…>`). A checkpoint whose marks have one is refused at the start, because it lacks
-//!   these tokens.
 //! - `null` is null where the schema allows it; in vLLM it is a text.
 //! - One call that cannot be read is content, and spoils no others; `hy_v4` in vLLM refuses all.
 
 use super::{
-    call_format::{CallFormat, CallReader},
+    call_format::CallFormat,
     forcing::{Demand, Forcing, Grammar as Written},
     one_by_one::Spelling,
     pairs::{self, Marks, Pairs},
     schema::Signatures,
 };
 use crate::{
-    chat::FunctionTool,
+    parser::suffix,
     structured::{Format, Tag},
 };
 
@@ -43,27 +42,32 @@ const fn call_format<P: Pairs>(name: &'static str, grammar: fn(&Demand<'_>) -> F
         begins_call: &[CALLS],
         marks: P::TOKENS,
         needs: &[CALLS, CALLS_END],
-        ..CallFormat::new(name, reader::<P>, Forcing::Native(written))
+        of_tokens: Some(pairs::reader_of_tokens::<P>),
+        ..CallFormat::new(name, pairs::reader::<P>, Forcing::Native(written))
     }
 }
 
 /// What Hy 3 writes.
 fn on_lines(demand: &Demand<'_>) -> Format {
-    let spelling = Spelling::new(KEY, "</arg_key>\n<arg_value>", "</arg_value>\n");
-    let begin = |name: &str| format!("{CALL}{name}{SEPARATOR}\n");
-    let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), CALL_END));
-    demand.section(&format!("{CALLS}\n"), tags, "\n", &format!("\n{CALLS_END}"))
+    let marks = [CALLS, CALLS_END, CALL, CALL_END, SEPARATOR, KEY, KEY_END, VALUE, VALUE_END];
+    let [calls, end_of_calls, call, call_end, separator, key, key_end, value, value_end] =
+        marks.map(|mark| suffix::spelled(mark, demand.suffix));
+    let (between, end) = (format!("{key_end}\n{value}"), format!("{value_end}\n"));
+    let spelling = Spelling::new(&key, &between, &end);
+    let begin = |name: &str| format!("{call}{name}{separator}\n");
+    let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), &*call_end));
+    demand.section(&format!("{calls}\n"), tags, "\n", &format!("\n{end_of_calls}"))
 }
 
 /// What Hy 4 writes.
 fn on_one_line(demand: &Demand<'_>) -> Format {
-    let spelling = Spelling::new(KEY, "</arg_key><arg_value>", VALUE_END);
-    let tags = demand.each(|tool| Tag::new(format!("{CALL}{}", tool.name), spelling.arguments(tool), CALL_END));
-    demand.section(CALLS, tags, "", CALLS_END)
-}
-
-fn reader<P: Pairs>(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    pairs::reader::<P>(tools)
+    let marks = [CALLS, CALLS_END, CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END];
+    let [calls, end_of_calls, call, call_end, key, key_end, value, value_end] =
+        marks.map(|mark| suffix::spelled(mark, demand.suffix));
+    let between = key_end + &value;
+    let spelling = Spelling::new(&key, &between, &value_end);
+    let tags = demand.each(|tool| Tag::new(format!("{call}{}", tool.name), spelling.arguments(tool), &*call_end));
+    demand.section(&calls, tags, "", &end_of_calls)
 }
 
 #[derive(Debug)]
@@ -126,6 +130,30 @@ mod tests {
                 (&two.replace("<tool_sep>", ""), "I look.\n on", read),
                 (&cut.replace("<tool_sep>", ""), "", &[("f", r#"{"string": "San Fr"#)]),
                 ("<tool_calls><tool_call>f<tool_call>g</tool_call></tool_calls>", "", &[("f", "{}"), ("g", "{}")]),
+            ],
+        );
+        // The same with a suffix, where marks without it are text.
+        let suffixed = |text: &str| text.replace('>', ":6124c78e>");
+        check(
+            "hy_v3:6124c78e",
+            &[
+                (&suffixed(two), "I look.\n on", read),
+                (&suffixed(cut), "", &[("f", r#"{"string": "San Fr"#)]),
+                (two, two, &[]),
+                (
+                    &suffixed("<tool_calls><tool_call>f<tool_sep><arg_key>string</arg_key><arg_value>{}</arg_value></tool_call>")
+                        .replace("{}", "</arg_value></tool_call>"),
+                    "",
+                    &[("f", r#"{"string": "</arg_value></tool_call>"}"#)],
+                ),
+                (&suffixed("<tool_calls>no call</tool_calls>"), &suffixed("<tool_calls>no call</tool_calls>"), &[]),
+            ],
+        );
+        check(
+            "hy_v4:a.*é",
+            &[
+                (&two.replace("<tool_sep>", "").replace('>', ":a.*é>"), "I look.\n on", read),
+                (&suffixed(two), &suffixed(two), &[]),
             ],
         );
     }

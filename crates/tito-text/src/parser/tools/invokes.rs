@@ -119,7 +119,7 @@ pub(super) fn on_lines(demand: &Demand<'_>, [calls, calls_end]: [&str; 2]) -> Fo
 }
 
 pub(super) fn reader<I: Invokes>(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<Reader<I>>(tools)
+    machine::reader(Reader::<I>(std::marker::PhantomData), tools)
 }
 
 #[derive(Debug)]
@@ -128,7 +128,7 @@ struct Reader<I>(std::marker::PhantomData<I>);
 impl<I: Invokes> Grammar for Reader<I> {
     const MARKERS: &'static [&'static str] = I::TOKENS;
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         let after = if I::MARKS.section.is_some() { ToolCallState::Between } else { ToolCallState::Content };
         Some(match (state, I::MARKS.role(marker)?) {
             (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, Role::Section) => {
@@ -162,7 +162,7 @@ impl<I: Invokes> Grammar for Reader<I> {
         })
     }
 
-    fn read(draft: Draft, tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, tools: &Signatures) -> Reading {
         let callee = Callee { name: marker::trim(&draft.name), tools };
         machine::read_call(&draft, tools, |name| I::allows(name, tools), |body| arguments::<I>(body, &callee))
     }

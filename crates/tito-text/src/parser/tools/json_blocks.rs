@@ -121,7 +121,7 @@ impl Blocks {
     /// The calls of the block that `text` begins with, and what follows it.
     fn block<'t>(&self, text: &'t str, begin: &str, tools: &Signatures) -> Option<(Vec<Piece>, &'t str)> {
         let body = text[begin.trim_end_matches('[').len()..].trim_start_matches(marker::is_space);
-        let (value, length) = Value::parse_start(body).ok()?;
+        let (value, length) = Value::parse_start_literally(body).ok()?;
         let entries = match (self.shape, value) {
             (Shape::List, Value::Array(entries)) => entries,
             (Shape::Object, entry @ Value::Object(_)) => vec![entry],

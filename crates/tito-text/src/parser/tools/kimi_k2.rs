@@ -50,7 +50,7 @@ fn grammar(demand: &Demand<'_>) -> Format {
 }
 
 fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<KimiK2>(tools)
+    machine::reader(KimiK2, tools)
 }
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ struct KimiK2;
 impl Grammar for KimiK2 {
     const MARKERS: &'static [&'static str] = MARKS;
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
             (ToolCallState::Content | ToolCallState::Preamble, SECTION) => (ToolCallState::Preamble, Act::Drop),
             (ToolCallState::Preamble | ToolCallState::Between, CALL) => (ToolCallState::Name, Act::Open),
@@ -75,7 +75,7 @@ impl Grammar for KimiK2 {
         })
     }
 
-    fn read(draft: Draft, tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, tools: &Signatures) -> Reading {
         let body = marker::trim(&draft.arguments);
         let Some((id, name)) = identity(&draft.name, tools) else { return nameless(&draft.name, body, tools) };
         let written = if body.is_empty() { "{}" } else { body };

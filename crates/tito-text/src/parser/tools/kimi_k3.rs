@@ -39,7 +39,7 @@ pub(super) const KIMI_K3: CallFormat = CallFormat {
 };
 
 fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<KimiK3>(tools)
+    machine::reader(KimiK3, tools)
 }
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Grammar for KimiK3 {
     const MARKERS: &'static [&'static str] =
         &[CALLS, CALLS_END, CALL, CALL_END, ARGUMENT, ARGUMENT_END, SEPARATOR, RESPONSE, RESPONSE_END, MESSAGE_END];
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
             (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, CALLS) => {
                 (ToolCallState::Preamble, Act::Drop)
@@ -74,7 +74,7 @@ impl Grammar for KimiK3 {
     }
 
     /// The types of the values are written with them, so that the tool's schema has no say.
-    fn read(draft: Draft, _tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, _tools: &Signatures) -> Reading {
         let Some(Attributes { name, rest, .. }) = attributes(&draft.name, "tool").filter(|call| !call.name.is_empty())
         else {
             return Reading::default();
@@ -112,7 +112,7 @@ fn arguments(body: &str) -> Arguments {
             continue;
         };
         arguments.unread.push_str(&more);
-        let json = if is_text { None } else { Value::parse(value).ok() };
+        let json = if is_text { None } else { Value::parse_literally(value).ok() };
         arguments.insert(&name, json.unwrap_or_else(|| value.into()), written);
     }
     arguments.unread.push_str(marker::trim(rest));

@@ -55,7 +55,7 @@ fn calls(text: &str) -> Option<Vec<Piece>> {
     let mut called = false;
     while let Some(at) = rest.find('{') {
         outside(&rest[..at], &mut pieces);
-        let (value, length) = Value::parse_start(&rest[at..]).ok()?;
+        let (value, length) = Value::parse_start_literally(&rest[at..]).ok()?;
         call(value, &mut pieces)?;
         called = true;
         rest = &rest[at + length..];

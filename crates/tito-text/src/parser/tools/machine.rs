@@ -83,23 +83,28 @@ pub(super) trait Grammar: Send + fmt::Debug {
     /// All markers, also those that mean something in some states only.
     const MARKERS: &'static [&'static str];
 
+    /// The markers as this checkpoint spells them.
+    fn markers(&self) -> &'static [&'static str] {
+        Self::MARKERS
+    }
+
     /// What a marker does; `None` where it is text like any other.
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)>;
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)>;
 
     /// What a call is made of.
-    fn read(draft: Draft, tools: &Signatures) -> Reading;
+    fn read(&self, draft: Draft, tools: &Signatures) -> Reading;
 }
 
 /// Makes the reader of a format for a request's tools.
-pub(super) fn reader<G: Grammar + 'static>(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    Box::new(Machine::<G> {
-        lexer: Lexer::new(G::MARKERS),
+pub(super) fn reader<G: Grammar + 'static>(grammar: G, tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    Box::new(Machine {
+        lexer: Lexer::new(grammar.markers()),
         tools: Signatures::of(tools),
         state: ToolCallState::Content,
         markup: Markup::default(),
         draft: None,
         space: String::new(),
-        grammar: std::marker::PhantomData,
+        grammar,
     })
 }
 
@@ -115,7 +120,7 @@ struct Machine<G> {
     draft: Option<Draft>,
     /// White space after a call, which is content only if more follows.
     space: String,
-    grammar: std::marker::PhantomData<G>,
+    grammar: G,
 }
 
 /// What is content if it makes no call.
@@ -135,7 +140,7 @@ impl<G: Grammar> Machine<G> {
             Token::Text(text) => return self.text(&text, out),
             Token::Marker(marker) => marker,
         };
-        let Some((state, act)) = G::step(self.state, marker) else { return self.text(marker, out) };
+        let Some((state, act)) = self.grammar.step(self.state, marker) else { return self.text(marker, out) };
         self.space.clear();
         match act {
             Act::Drop => self.markup.written.push_str(marker),
@@ -192,7 +197,7 @@ impl<G: Grammar> Machine<G> {
     /// Ends the call that is being written.
     fn close(&mut self, ended: bool, out: &mut Vec<Piece>) {
         if let Some(draft) = self.draft.take() {
-            let Reading { call, unread } = G::read(Draft { ended, ..draft }, &self.tools);
+            let Reading { call, unread } = self.grammar.read(Draft { ended, ..draft }, &self.tools);
             if let Some(call) = call {
                 let unread = std::mem::take(&mut self.markup).preamble + &unread;
                 out.push(Piece::Call(call));
@@ -289,7 +294,7 @@ pub(super) fn unclosed(json: &str) -> &str {
             Value::String(_) => 1,
             Value::Array(items) => 1 + items.last().map_or(0, closers),
             Value::Object(object) => 1 + object.values().next_back().map_or(0, closers),
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => 0,
+            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Literal(_) => 0,
         }
     }
     let closers = Value::parse(json).map_or(0, |value| closers(&value));
@@ -323,7 +328,7 @@ pub(super) fn read_call(
 
 /// A call that is a JSON object of its own: `{"name": …, "arguments": …}`, or with the arguments beside the name.
 pub(super) fn whole_call(body: &str, tools: &Signatures) -> Reading {
-    let Ok(Value::Object(mut call)) = Value::parse(marker::trim(body)) else { return Reading::default() };
+    let Ok(Value::Object(mut call)) = Value::parse_literally(marker::trim(body)) else { return Reading::default() };
     let Some(Value::String(name)) = call.shift_remove("name") else { return Reading::default() };
     if name.is_empty() {
         return Reading::default();

@@ -66,7 +66,7 @@ mod tests {
                     "",
                     &[(
                         "f",
-                        r#"{"integer": 7, "number": 2, "boolean": true, "object": {"b": [1.0, null]}, "array": [1], "string": "1", "nullable": null, "other": "1"}"#,
+                        r#"{"integer": 7, "number": 2.0, "boolean": true, "object": {"b": [1.0, null]}, "array": [1], "string": "1", "nullable": null, "other": "1"}"#,
                     )],
                 ),
                 (

@@ -42,7 +42,7 @@ pub(super) const MINIMAX_M3: CallFormat = CallFormat {
 };
 
 fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<MinimaxM3>(tools)
+    machine::reader(MinimaxM3, tools)
 }
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Grammar for MinimaxM3 {
     const MARKERS: &'static [&'static str] =
         &[CALLS, CALLS_END, INVOKE[0], INVOKE[1], INVOKE[2], INVOKE_END, NAME_END[0], NAME_END[1], NAME_END[2]];
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         let invokes = INVOKE.contains(&marker);
         Some(match (state, marker) {
             (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, CALLS) => {
@@ -68,7 +68,7 @@ impl Grammar for MinimaxM3 {
         })
     }
 
-    fn read(draft: Draft, tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, tools: &Signatures) -> Reading {
         let schemas = tools.schemas(marker::trim(&draft.name));
         machine::read_call(&draft, tools, |name| !name.contains('<'), |body| arguments(body, schemas.as_ref()))
     }

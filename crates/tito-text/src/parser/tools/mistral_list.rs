@@ -18,7 +18,7 @@ pub(super) fn calls(text: &str, tools: &Signatures) -> Option<Vec<Piece>> {
         let Some(after) = list.strip_prefix(MARKER) else { break };
         list = after;
     }
-    let (before, parsed, after) = match Value::parse_start(list) {
+    let (before, parsed, after) = match Value::parse_start_literally(list) {
         Ok((value, end)) => ("", value, &list[end..]),
         Err(_) => embedded(list)?,
     };
@@ -42,7 +42,7 @@ fn embedded(text: &str) -> Option<(&str, Value, &str)> {
     let end = text[..own].rfind("}]")? + 2;
     // There must be two braces: where only one stands in the text, it is found twice.
     let list = text.get(start..end).filter(|list| list.len() >= 4)?;
-    Some((&text[..start], Value::parse(list).ok()?, &text[end..]))
+    Some((&text[..start], Value::parse_literally(list).ok()?, &text[end..]))
 }
 
 /// Reads an entry of a list; what is no call is content.

@@ -51,7 +51,10 @@ use self::{
     call_format::CallFormat,
     forcing::{Demand, Forcing},
 };
-use super::SpecialTokens;
+use super::{
+    SpecialTokens,
+    suffix::{self, SeveralSuffixes},
+};
 use crate::{chat::FunctionTool, structured::Constraint};
 
 pub(super) use call_format::CallReader;
@@ -158,7 +161,7 @@ impl ToolFormat {
         if self.forced.is_none() && (!self.holds() || matches!(forcing, Forcing::BareJson)) {
             return Ok(None);
         }
-        let demand = Demand::new(name, &self.tools, self.forced.as_ref(), has_token)?;
+        let demand = self.demand(self.forced.as_ref(), has_token)?;
         match forcing {
             Forcing::Native(grammar) => grammar.constraint(&demand),
             Forcing::BareJson => bare_json::constraint(&demand).map(Some),
@@ -174,15 +177,23 @@ impl ToolFormat {
         form: &Constraint,
         has_token: &dyn Fn(&str) -> bool,
     ) -> Result<Option<Constraint>, ForcingError> {
-        let CallFormat { name, forcing, .. } = self.parser.0;
-        match forcing {
+        match &self.parser.0.forcing {
             Forcing::Native(grammar) if self.holds() && grammar.holds_any => {
                 // Text that is not of the form could stand beside calls that are merely allowed.
-                let demand = Demand::new(name, &self.tools, Some(&ForcedCall::Required), has_token)?;
+                let demand = self.demand(Some(&ForcedCall::Required), has_token)?;
                 Ok(grammar.constraint(&demand)?.and_then(|calls| calls.or_form(form)))
             }
             Forcing::Native(_) | Forcing::BareJson | Forcing::Unknown => Ok(Some(form.clone())),
         }
+    }
+
+    fn demand<'a>(
+        &'a self,
+        forced: Option<&ForcedCall>,
+        has_token: &'a dyn Fn(&str) -> bool,
+    ) -> Result<Demand<'a>, ForcingError> {
+        let CallFormat { name, suffix, .. } = *self.parser.0;
+        Ok(Demand { suffix, ..Demand::new(name, &self.tools, forced, has_token)? })
     }
 
     /// Whether calls that the model makes by itself are held to anything.
@@ -197,7 +208,7 @@ pub struct ToolParser(&'static CallFormat);
 
 impl PartialEq for ToolParser {
     fn eq(&self, other: &Self) -> bool {
-        self.0.name == other.0.name
+        (self.0.name, self.0.suffix) == (other.0.name, other.0.suffix)
     }
 }
 
@@ -227,6 +238,24 @@ impl ToolParser {
             Forcing::BareJson => ForcedBy::BareJson,
             Forcing::Unknown => ForcedBy::Nothing,
         }
+    }
+
+    /// The format as a checkpoint writes it whose vocabulary has these `tokens`: its marks may have a suffix. `declared` is
+    /// the one that the tokenizer's configuration names.
+    ///
+    /// # Errors
+    ///
+    /// If the vocabulary has the marks with several suffixes, and none is declared.
+    pub fn of_vocabulary(
+        self,
+        tokens: &mut dyn Iterator<Item = String>,
+        declared: Option<&str>,
+    ) -> Result<Self, SeveralSuffixes> {
+        if self.0.of_tokens.is_none() {
+            return Ok(self);
+        }
+        let suffix = suffix::found(tokens, self.0.needs, declared)?;
+        Ok(if suffix.is_empty() { self } else { Self(Box::leak(Box::new(self.0.with_suffix(&suffix)))) })
     }
 
     /// Whether calls that the model begins by itself can be held to the format, and to schemas.
@@ -267,6 +296,6 @@ impl ToolParser {
     }
 
     pub(super) fn reader(self, tools: &[FunctionTool]) -> Box<dyn CallReader> {
-        (self.0.reader)(tools)
+        self.0.reader(tools)
     }
 }

@@ -6,20 +6,20 @@ use super::forcing::Function;
 use crate::structured::{Format, Tag};
 
 /// How a format spells arguments.
-pub(super) struct Spelling {
+pub(super) struct Spelling<'s> {
     /// Before a key.
-    pub(super) key: &'static str,
+    pub(super) key: &'s str,
     /// Between a key and a value that is text.
-    pub(super) value: &'static str,
+    pub(super) value: &'s str,
     /// Between a key and a value that is JSON.
-    pub(super) json: &'static str,
+    pub(super) json: &'s str,
     /// After a value.
-    pub(super) end: &'static str,
+    pub(super) end: &'s str,
 }
 
-impl Spelling {
+impl<'s> Spelling<'s> {
     /// The same between every key and its value.
-    pub(super) const fn new(key: &'static str, value: &'static str, end: &'static str) -> Self {
+    pub(super) const fn new(key: &'s str, value: &'s str, end: &'s str) -> Self {
         Self { key, value, json: value, end }
     }
 

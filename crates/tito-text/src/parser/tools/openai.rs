@@ -230,7 +230,7 @@ impl CallReader for Channels {
 /// Arguments as Python writes them, with everything beyond ASCII escaped; unchanged where they are no JSON.
 fn spelled(text: &str) -> String {
     let format = json::Format { ensure_ascii: true, ..json::Format::default() };
-    Value::parse(text).map_or_else(|_| text.to_owned(), |value| value.to_json_string_with(&format))
+    Value::parse_literally(text).map_or_else(|_| text.to_owned(), |value| value.to_json_string_with(&format))
 }
 
 /// What a header says its message is; `None` where it cannot be read.

@@ -3,9 +3,9 @@
 //! `tool_parsers`, which read it one by one).
 //!
 //! A format says what the marks are, and may have others: around all calls, between the name and the first key, and around
-//! the type of a value.
+//! the type of a value. A checkpoint may spell them otherwise.
 
-use std::fmt;
+use std::{fmt, marker::PhantomData};
 
 use super::{
     call_format::CallReader,
@@ -18,6 +18,7 @@ use crate::{chat::FunctionTool, json::Value, parser::marker};
 type Ends = [&'static str; 2];
 
 /// The marks of a format.
+#[derive(Debug)]
 pub(super) struct Marks {
     /// Around all calls of a turn; a call that stands elsewhere is text.
     pub(super) section: Option<Ends>,
@@ -44,6 +45,23 @@ enum Role {
 }
 
 impl Marks {
+    /// The same marks, which stand in `usual`, as `tokens` spell them in the same order.
+    fn spelled(self, usual: &[&str], tokens: &'static [&'static str]) -> Self {
+        let spell = |mark: &'static str| {
+            let at = usual.iter().position(|known| *known == mark);
+            at.and_then(|at| tokens.get(at)).copied().unwrap_or(mark)
+        };
+        let Self { section, call, separator, key, kind, value } = self;
+        Self {
+            section: section.map(|ends| ends.map(spell)),
+            call: call.map(spell),
+            separator: separator.map(spell),
+            key: key.map(spell),
+            kind: kind.map(|ends| ends.map(spell)),
+            value: value.map(spell),
+        }
+    }
+
     fn role(&self, mark: &str) -> Option<Role> {
         let of_section = |end: usize| self.section.map(|ends| ends[end]);
         let roles = [
@@ -82,7 +100,16 @@ pub(super) trait Pairs: Send + fmt::Debug + 'static {
 }
 
 pub(super) fn reader<P: Pairs>(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<Reader<P>>(tools)
+    reader_of_tokens::<P>(P::TOKENS, tools)
+}
+
+/// The reader of a checkpoint that spells the format's tokens so.
+pub(super) fn reader_of_tokens<P: Pairs>(
+    tokens: &'static [&'static str],
+    tools: &[FunctionTool],
+) -> Box<dyn CallReader> {
+    let marks = P::MARKS.spelled(P::TOKENS, tokens);
+    machine::reader(Reader::<P> { marks, tokens, format: PhantomData }, tools)
 }
 
 /// Whether it looks like a name: no white space and no mark in it.
@@ -91,15 +118,23 @@ pub(super) fn is_name(name: &str) -> bool {
 }
 
 #[derive(Debug)]
-struct Reader<P>(std::marker::PhantomData<P>);
+struct Reader<P> {
+    marks: Marks,
+    tokens: &'static [&'static str],
+    format: PhantomData<P>,
+}
 
 impl<P: Pairs> Grammar for Reader<P> {
     const MARKERS: &'static [&'static str] = P::TOKENS;
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
-        let sections = P::MARKS.section.is_some();
+    fn markers(&self) -> &'static [&'static str] {
+        self.tokens
+    }
+
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+        let sections = self.marks.section.is_some();
         let after = if sections || P::DROPS_SPACE { ToolCallState::Between } else { ToolCallState::Content };
-        Some(match (state, P::MARKS.role(marker)?) {
+        Some(match (state, self.marks.role(marker)?) {
             (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, Role::Section) => {
                 (ToolCallState::Preamble, Act::Drop)
             }
@@ -125,7 +160,7 @@ impl<P: Pairs> Grammar for Reader<P> {
         })
     }
 
-    fn read(draft: Draft, tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, tools: &Signatures) -> Reading {
         let name = marker::trim(&draft.name);
         if P::TAKES_JSON && name.starts_with('{') && draft.arguments.is_empty() {
             let reading = machine::whole_call(name, tools);
@@ -136,19 +171,24 @@ impl<P: Pairs> Grammar for Reader<P> {
             };
         }
         let callee = Callee { name, tools };
-        machine::read_call(&draft, tools, |name| P::allows(name, tools), |body| arguments::<P>(body, &callee))
+        machine::read_call(
+            &draft,
+            tools,
+            |name| P::allows(name, tools),
+            |body| arguments::<P>(body, &self.marks, &callee),
+        )
     }
 }
 
 /// The values after their keys. Where the end is missing, the next key ends a value, or the end of the call.
-fn arguments<P: Pairs>(body: &str, callee: &Callee<'_>) -> Arguments {
-    let Marks { key: [key_begin, _], value: [_, value_end], .. } = P::MARKS;
-    let mut arguments = Arguments { typed: P::MARKS.kind.is_some(), ..Arguments::default() };
+fn arguments<P: Pairs>(body: &str, marks: &Marks, callee: &Callee<'_>) -> Arguments {
+    let Marks { key: [key_begin, _], value: [_, value_end], .. } = *marks;
+    let mut arguments = Arguments { typed: marks.kind.is_some(), ..Arguments::default() };
     let mut rest = body;
     while let Some((before, after)) = rest.split_once(key_begin) {
         arguments.unread.push_str(marker::trim(before));
-        let Some(Key { name, kind, value }) = key::<P>(after) else {
-            begun::<P>(after, &rest[before.len()..], &mut arguments);
+        let Some(Key { name, kind, value }) = key(after, marks) else {
+            begun(after, marks, &rest[before.len()..], &mut arguments);
             return arguments;
         };
         let (end, next) = match marker::first(value, &[value_end, key_begin]) {
@@ -169,8 +209,8 @@ fn arguments<P: Pairs>(body: &str, callee: &Callee<'_>) -> Arguments {
 }
 
 /// Takes note of a key without a value, `after` its mark: the end of the text may have cut the value off.
-fn begun<P: Pairs>(after: &str, written: &str, arguments: &mut Arguments) {
-    let Marks { key: [_, key_end], value: [value_begin, _], kind, .. } = P::MARKS;
+fn begun(after: &str, marks: &Marks, written: &str, arguments: &mut Arguments) {
+    let Marks { key: [_, key_end], value: [value_begin, _], kind, .. } = *marks;
     let (key, rest) = after.split_once(key_end).unwrap_or((after, ""));
     let rest = rest.trim_start();
     if value_begin.starts_with(rest) || kind.is_some_and(|kind| may_be_typed(rest, kind, value_begin)) {
@@ -195,8 +235,8 @@ struct Key<'t> {
 }
 
 /// The key, which ends where a value begins after it.
-fn key<P: Pairs>(text: &str) -> Option<Key<'_>> {
-    let Marks { key: [_, key_end], value: [value_begin, _], kind, .. } = P::MARKS;
+fn key<'t>(text: &'t str, marks: &Marks) -> Option<Key<'t>> {
+    let Marks { key: [_, key_end], value: [value_begin, _], kind, .. } = *marks;
     text.match_indices(key_end).find_map(|(at, _)| {
         let after = text[at + key_end.len()..].trim_start();
         let (kind, after) = kind.and_then(|kind| typed(after, kind)).unzip();

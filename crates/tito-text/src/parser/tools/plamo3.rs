@@ -42,7 +42,7 @@ fn grammar(demand: &Demand<'_>) -> Format {
 }
 
 fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<Plamo3>(tools)
+    machine::reader(Plamo3, tools)
 }
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Grammar for Plamo3 {
     const MARKERS: &'static [&'static str] =
         &[CALLS, CALLS_END, CALL, CALL_END, NAME, NAME_END, ARGUMENTS, ARGUMENTS_END, TURN_END];
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
             (ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between, CALLS)
             | (ToolCallState::Preamble | ToolCallState::Between, CALL) => (ToolCallState::Preamble, Act::Drop),
@@ -75,7 +75,7 @@ impl Grammar for Plamo3 {
         })
     }
 
-    fn read(draft: Draft, tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, tools: &Signatures) -> Reading {
         let name = marker::trim(&draft.name);
         if name.is_empty() || !is_name(name) {
             return Reading::default();

@@ -59,7 +59,7 @@ trait Dialect: Send + fmt::Debug + 'static {
     ];
     /// The newline on either side of a value.
     const NEWLINE: &'static str = "\n";
-    const SPELLING: Spelling = Spelling::new(PARAMETER, ">\n", "\n</parameter>\n");
+    const SPELLING: Spelling<'static> = Spelling::new(PARAMETER, ">\n", "\n</parameter>\n");
 }
 
 #[derive(Debug)]
@@ -94,7 +94,7 @@ struct Mimo;
 
 impl Dialect for Mimo {
     const NEWLINE: &'static str = "";
-    const SPELLING: Spelling = Spelling::new(PARAMETER, ">", "</parameter>\n");
+    const SPELLING: Spelling<'static> = Spelling::new(PARAMETER, ">", "</parameter>\n");
 }
 
 const fn call_format<D: Dialect>(name: &'static str) -> CallFormat {
@@ -110,7 +110,7 @@ fn grammar<D: Dialect>(demand: &Demand<'_>) -> Format {
 }
 
 fn reader<D: Dialect>(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<Qwen3Coder<D>>(tools)
+    machine::reader(Qwen3Coder::<D>(std::marker::PhantomData), tools)
 }
 
 #[derive(Debug)]
@@ -119,7 +119,7 @@ struct Qwen3Coder<D>(std::marker::PhantomData<D>);
 impl<D: Dialect> Grammar for Qwen3Coder<D> {
     const MARKERS: &'static [&'static str] = D::MARKS;
 
-    fn step(state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
+    fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         let (call, call_end) = (marker == D::CALL, marker == D::CALL_END);
         Some(match (state, marker) {
             (ToolCallState::Content | ToolCallState::Between, _) if call => (ToolCallState::Preamble, Act::Open),
@@ -148,7 +148,7 @@ impl<D: Dialect> Grammar for Qwen3Coder<D> {
         })
     }
 
-    fn read(draft: Draft, tools: &Signatures) -> Reading {
+    fn read(&self, draft: Draft, tools: &Signatures) -> Reading {
         machine::read_call(&draft, tools, is_name, arguments::<D>)
     }
 }
@@ -210,7 +210,7 @@ mod tests {
                     "",
                     &[(
                         "f",
-                        r#"{"integer": 7, "number": 2, "boolean": true, "object": {"b": [1.0, null]}, "array": [1], "string": "1", "nullable": null, "other": "1"}"#,
+                        r#"{"integer": 7, "number": 2.0, "boolean": true, "object": {"b": [1.0, null]}, "array": [1], "string": "1", "nullable": null, "other": "1"}"#,
                     )],
                 ),
                 (

@@ -2,7 +2,8 @@
 //!
 //! Formats that write every value as text leave it to the schema what is a number. Refuses to judge: what does not fit
 //! stays as it is. Deviates from vLLM where its answer could not be sent: JSON with half of a surrogate pair, or nested
-//! deeper than our JSON parser goes, stays text.
+//! deeper than our JSON parser goes, stays text. And a number that is JSON keeps its text: vLLM makes `3` of `3.0`, and
+//! `2.5` of `2.50`.
 
 use super::{
     number, pythonic,
@@ -74,7 +75,7 @@ impl Signatures {
     /// The arguments with values of the types that the schema asks for. Where none changes, the text stays as it is.
     pub(super) fn fit(&self, name: &str, arguments: String) -> String {
         let Some(schemas) = self.schemas(name) else { return arguments };
-        let Ok(mut value @ Value::Object(_)) = Value::parse(&arguments) else { return arguments };
+        let Ok(mut value @ Value::Object(_)) = Value::parse_literally(&arguments) else { return arguments };
         if fit_value(&mut value, &schemas) { value.to_json_string() } else { arguments }
     }
 }
@@ -95,7 +96,7 @@ fn fit_value(value: &mut Value, schemas: &Schemas<'_>) -> bool {
             *value = fitted;
             changed
         }
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Literal(_) => {
             let fitted = read(&value.to_json_string(), &schemas.types());
             let changed = fitted != *value;
             *value = fitted;
@@ -109,7 +110,7 @@ fn read(text: &str, types: &Types) -> Value {
     if types.allow("null") && text.to_lowercase() == "null" {
         return Value::Null;
     }
-    let integer = || types.allow("integer").then(|| number::int(text).map(Value::Int)).flatten();
+    let integer = || types.allow("integer").then(|| integer(text)).flatten();
     let number = || types.allow("number").then(|| number(text)).flatten();
     let boolean = || types.allow("boolean").then(|| boolean(text)).flatten();
     let structure = || (types.allow("object") || types.allow("array")).then(|| structure(text, types)).flatten();
@@ -128,8 +129,20 @@ pub(super) fn untyped(text: &str) -> Value {
     json(written).or_else(|| pythonic::literal(written).filter(is_finite)).unwrap_or_else(|| Value::from(text))
 }
 
-/// A number that JSON has; an integer where it is whole. Digits that are written are kept: a float has 53 bits for them.
+/// An integer, to the letter where JSON writes it so, and otherwise as Python reads it. `3.0` is one for JSON schema and for
+/// no other type of a choice: it is left to [`json`], which comes last.
+fn integer(text: &str) -> Option<Value> {
+    let literal = json(marker::trim(text)).filter(|value| type_of(value) == "integer");
+    literal.or_else(|| number::int(text).map(Value::Int))
+}
+
+/// A number that JSON has, to the letter where JSON writes it so. What only Python reads is an integer where it is whole:
+/// a float has 53 bits for the digits.
 fn number(text: &str) -> Option<Value> {
+    let literal = json(marker::trim(text)).filter(|value| matches!(value, Value::Int(_) | Value::Literal(_)));
+    if literal.is_some() {
+        return literal;
+    }
     let whole = text.trim_end_matches(marker::is_space);
     let whole = whole.split_once('.').filter(|(_, fraction)| fraction.bytes().all(|digit| digit == b'0'));
     if let Some(integer) = number::int(whole.map_or(text, |(whole, _)| whole)) {
@@ -161,12 +174,13 @@ fn boolean(text: &str) -> Option<Value> {
 }
 
 fn json(text: &str) -> Option<Value> {
-    Value::parse(text).ok().filter(is_finite)
+    Value::parse_literally(text).ok().filter(is_finite)
 }
 
 pub(super) fn is_finite(value: &Value) -> bool {
     match value {
         Value::Float(float) => float.is_finite(),
+        Value::Literal(text) => text.parse().is_ok_and(f64::is_finite),
         Value::Array(items) => items.iter().all(is_finite),
         Value::Object(object) => object.values().all(is_finite),
         Value::Null | Value::Bool(_) | Value::Int(_) | Value::String(_) => true,
@@ -194,23 +208,28 @@ mod tests {
             (r#"{"type": "integer"}"#, "1.0", "1.0"),
             (r#"{"type": "integer"}"#, "x", r#""x""#),
             (r#"{"type": ["string", "integer"]}"#, "7", "7"),
-            (r#"{"type": "number"}"#, "1.0", "1"),
-            (r#"{"type": "number"}"#, "-0.0", "0"),
-            (r#"{"type": "number"}"#, "1e22", "10000000000000000000000"),
-            (r#"{"type": "number"}"#, "2.50", "2.5"),
+            (r#"{"type": ["string", "integer"]}"#, "1.0", r#""1.0""#),
+            (r#"{"type": "integer"}"#, "-0", "-0"),
+            (r#"{"type": "integer"}"#, "007", "7"),
+            (r#"{"type": "number"}"#, " 1.0\n", "1.0"),
+            (r#"{"type": "number"}"#, "-0.0", "-0.0"),
+            (r#"{"type": "number"}"#, "1e22", "1e22"),
+            (r#"{"type": "number"}"#, "+1e22", "10000000000000000000000"),
+            (r#"{"type": "number"}"#, "2.50", "2.50"),
+            (r#"{"type": "number"}"#, "0.1000000000000000055", "0.1000000000000000055"),
             (r#"{"type": "number"}"#, "nan", r#""nan""#),
             (r#"{"type": "number"}"#, "1e999", r#""1e999""#),
             (r#"{"type": "boolean"}"#, " TRUE ", "true"),
             (r#"{"type": "boolean"}"#, "0", "false"),
             (r#"{"type": "boolean"}"#, "yes", r#""yes""#),
-            (r#"{"type": "object"}"#, r#"{"b": [1.0,2e1]}"#, r#"{"b": [1.0, 20.0]}"#),
+            (r#"{"type": "object"}"#, r#"{"b": [1.0,2e1]}"#, r#"{"b": [1.0, 2e1]}"#),
             (r#"{"type": "object"}"#, "{'b': True, 'c': (None, 'x')}", r#"{"b": true, "c": [null, "x"]}"#),
             (r#"{"type": "object"}"#, "{'b': open}", r#""{'b': open}""#),
             (r#"{"type": "object"}"#, "['b']", r#""['b']""#),
             (r#"{"type": "array"}"#, "['b', None]", r#"["b", null]"#),
             (r#"{"type": ["string", "array"]}"#, "['b']", r#""['b']""#),
             (r#"{"type": "number"}"#, "9007199254740993", "9007199254740993"),
-            (r#"{"type": "number"}"#, "9007199254740993.00", "9007199254740993"),
+            (r#"{"type": "number"}"#, "9007199254740993.00", "9007199254740993.00"),
             (r#"{"type": ["number", "null"]}"#, "-12345678901234567890123", "-12345678901234567890123"),
             (r#"{"type": "number"}"#, "1.", "1"),
             (r#"{"type": "number"}"#, ".0", "0"),
@@ -236,7 +255,9 @@ mod tests {
         for (schema, arguments, written) in [
             (r#"{"type": "string"}"#, r#"{"a":5,"x":1}"#, r#"{"a": "5", "x": 1}"#),
             (r#"{"type": "string"}"#, r#"{"a":null}"#, r#"{"a": "null"}"#),
-            (r#"{"type": "number"}"#, r#"{"a":5.0}"#, r#"{"a": 5}"#),
+            (r#"{"type": "number"}"#, r#"{"a":5.0}"#, r#"{"a":5.0}"#),
+            (r#"{"type": "string"}"#, r#"{"a":5.0,"x":1E5}"#, r#"{"a": "5.0", "x": 1E5}"#),
+            (r#"{"type": "number"}"#, r#"{"a":1e999}"#, r#"{"a": "1e999"}"#),
             (r#"{"type": "boolean"}"#, r#"{"a":1}"#, r#"{"a": true}"#),
             (nested, r#"{"a":{"b":"1"}}"#, r#"{"a": {"b": 1}}"#),
             (nested, r#"{"a":{"b":["1",2,"x"],"c":"3"}}"#, r#"{"a": {"b": [1, 2, "x"], "c": "3"}}"#),

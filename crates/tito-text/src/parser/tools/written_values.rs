@@ -7,8 +7,7 @@ use super::{
 };
 use crate::json::{Object, Value};
 
-/// What a model writes around the value of `a` in a call of `f`. FunctionGemma is not among them: whatever is JSON there is a
-/// value, also where the schema asks for text, as in vLLM.
+/// What a model writes around the value of `a` in a call of `f`.
 const TEXTS: &[(&[&str], &str, &str)] = &[
     (
         &["qwen3_coder", "qwen3_xml", "mimo", "step3p5", "step5"],
@@ -47,6 +46,7 @@ const TEXTS: &[(&[&str], &str, &str)] = &[
         "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"f\"><steptml:parameter name=\"a\">",
         "</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>",
     ),
+    (&["functiongemma"], "<start_function_call>call:f{a:<escape>", "<escape>}<end_function_call>"),
     (&["minicpm5"], "<function name=\"f\"><param name=\"a\">", "</param></function>"),
     (
         &["minimax_m3"],
@@ -88,7 +88,9 @@ const SCHEMAS: &[(&str, &[&str])] = &[
 /// What is written, the type that this says, and how it may be spelled as JSON. `None` in Python's words says no type.
 const WRITTEN: &[(&str, &str, &[&str])] = &[
     ("3", "integer", &["3"]),
-    ("3.0", "number", &["3", "3.0"]),
+    ("3.0", "number", &["3.0"]),
+    ("1e+21", "number", &["1e+21"]),
+    ("2.50", "number", &["2.50"]),
     ("\"3\"", "", &[]),
     ("true", "boolean", &["true"]),
     ("True", "boolean", &["true"]),
@@ -98,7 +100,7 @@ const WRITTEN: &[(&str, &str, &[&str])] = &[
     ("{'k': True}", "object", &["{\"k\": true}"]),
     ("1e400", "", &[]),
     ("9007199254740993", "integer", &["9007199254740993"]),
-    ("-0", "integer", &["0", "-0"]),
+    ("-0", "integer", &["-0"]),
     ("a \"q\" 'b'\nc\\n", "", &[]),
     ("<br> </ \u{e9}", "", &[]),
     ("", "", &[]),
@@ -132,7 +134,7 @@ fn only_value(format: &str, schema: &str, text: &str) -> Result<Value, String> {
     );
     let (content, calls) = agreed(format, &[tool("f", &parameters)], text);
     let [(name, arguments)] = &calls[..] else { return Err(format!("{content:?} {calls:?}")) };
-    let arguments = Value::parse(arguments).map_err(|_| arguments.clone())?;
+    let arguments = Value::parse_literally(arguments).map_err(|_| arguments.clone())?;
     match arguments.as_object() {
         Some(object) if name == "f" && object.len() == 1 && content.is_empty() => Ok(object["a"].clone()),
         _ => Err(format!("{content:?} {calls:?}")),
@@ -158,6 +160,44 @@ fn a_value_is_what_was_written_or_the_text_itself_for_every_type() {
         }
     }
     assert!(faults.is_empty(), "{}:\n{}", faults.len(), faults.join("\n"));
+}
+
+/// Formats in which a value is JSON or Python's, and what stands around it.
+const NUMBERS_IN: &[(&str, &str, &str)] = &[
+    ("xlam", r#"[{"name": "f", "arguments": {"a": "#, "}}]"),
+    ("llama3_json", r#"{"name": "f", "parameters": {"a": "#, "}}"),
+    ("mistral", r#"[TOOL_CALLS] [{"name": "f", "arguments": {"a": "#, "}}]"),
+    ("openai", r#"<|channel|>commentary to=functions.f json<|message|>{"a": "#, "}<|call|>"),
+    ("qwen3_json", r#"<tool_call>{"name": "f", "arguments": {"a": "#, "}}</tool_call>"),
+    ("pythonic", "[f(a=", ")]"),
+    ("lfm2", "<|tool_call_start|>[f(a=", ")]<|tool_call_end|>"),
+    ("gemma4", "<|tool_call>call:f{a:", "}<tool_call|>"),
+    (
+        "deepseek_v32",
+        "<｜DSML｜function_calls><｜DSML｜invoke name=\"f\"><｜DSML｜parameter name=\"a\" string=\"false\">",
+        "</｜DSML｜parameter></｜DSML｜invoke></｜DSML｜function_calls>",
+    ),
+    (
+        "kimi_k3",
+        "<|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|><|open|>argument key=\"a\" type=\"number\"<|sep|>",
+        "<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+    ),
+];
+
+#[test]
+fn a_number_is_what_was_written_to_the_letter_in_every_format() {
+    let texts =
+        TEXTS.iter().flat_map(|(formats, before, after)| formats.iter().map(move |name| (*name, *before, *after)));
+    let places = texts.chain(JSON.iter().copied()).chain(NUMBERS_IN.iter().copied());
+    for (format, before, after) in places {
+        for schema in [r#"{"type": "number"}"#, r#"{"type": "integer"}"#, r#"{"type": ["number", "null"]}"#] {
+            for written in ["3", "3.0", "1e+21", "2.50", "1E5", "-0.0", "0.1000000000000000055", "9007199254740993.0"] {
+                let value = only_value(format, schema, &format!("{before}{written}{after}"));
+                let read = value.as_ref().map(Value::to_json_string);
+                assert_eq!(read.as_deref(), Ok(written), "{format} {schema}: {value:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -441,6 +441,7 @@ pub(super) fn from_json(value: &json::Value) -> Value {
             integer.to_i128().map_or_else(|| Value::Big(Arc::new(integer.clone())), Value::Int)
         }
         json::Value::Float(float) => Value::Float(*float),
+        json::Value::Literal(text) => json::Value::parse(text).map_or(Value::None, |number| from_json(&number)),
         json::Value::String(text) => Value::from(text.as_str()),
         json::Value::Array(values) => list(values.iter().map(from_json).collect()),
         json::Value::Object(object) => from_object(object),

@@ -1,5 +1,6 @@
 //! Python's literals as JSON values, as vLLM's `get_parameter_value` takes them: numbers with signs, strings, lists,
-//! tuples, sets, dicts with constant keys, and JSON's `null`, `true` and `false` beside Python's.
+//! tuples, sets, dicts with constant keys, and JSON's `null`, `true` and `false` beside Python's. A number that JSON writes
+//! alike keeps its text.
 
 use std::cmp::Ordering;
 
@@ -112,6 +113,7 @@ fn worth(key: &Value) -> Option<f64> {
         Value::Bool(flag) => Some(f64::from(u8::from(*flag))),
         Value::Int(number) => number.to_string().parse().ok(),
         Value::Float(number) => Some(*number),
+        Value::Literal(text) => text.parse().ok(),
         _ => None,
     }
 }
@@ -121,6 +123,7 @@ fn spelled(key: Value) -> Option<String> {
     match key {
         Value::String(text) => Some(text),
         Value::Float(number) if number.is_finite() => Some(float_repr(number)),
+        Value::Literal(text) => spelled(Value::Float(text.parse().ok()?)),
         Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => Some(key.to_json_string()),
         Value::Array(_) | Value::Object(_) => None,
     }
@@ -141,7 +144,11 @@ fn signed(source: &mut Source<'_>) -> Option<Value> {
     match value(source)? {
         Value::Int(number) if negative => negated(&number).map(Value::Int),
         Value::Float(number) if negative => Some(Value::Float(-number)),
-        number @ (Value::Int(_) | Value::Float(_)) => Some(number),
+        Value::Literal(text) if negative => {
+            let opposite = text.strip_prefix('-').map_or_else(|| format!("-{text}"), str::to_owned);
+            Some(Value::Literal(opposite.into()))
+        }
+        number @ (Value::Int(_) | Value::Float(_) | Value::Literal(_)) => Some(number),
         _ => None,
     }
 }
@@ -209,7 +216,10 @@ fn decimal(text: &str) -> Option<Value> {
         }
         None => String::new(),
     };
-    format!("{whole}.{fraction}{exponent}").parse().ok().map(Value::Float)
+    let value: f64 = format!("{whole}.{fraction}{exponent}").parse().ok()?;
+    // JSON has this number in the same letters.
+    let literal = Value::parse_literally(text).ok().filter(|_| value.is_finite());
+    Some(literal.unwrap_or(Value::Float(value)))
 }
 
 /// An integer of ten digits; zeros in front stand only before zero.

@@ -1,0 +1,167 @@
+//! Any text as the answer of a model, in any format: each word is in the reasoning, in the content or in a call, once, and
+//! pieces of the text give what the whole gives.
+//!
+//! The first line names the format of calls, and the second that of reasoning; `-` is none, and other words than their names
+//! choose one too. The third line chooses the schema of the tools, where the prompt leaves the reasoning, and where the text is cut. What
+//! follows is the text; each `W` in it is a word. Shared by the fuzz target and by the test that replays its seeds.
+
+use std::sync::Arc;
+
+use tito::internals::{
+    chat::FunctionTool,
+    json::{Object, Value},
+    parser::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, ToolFormat, ToolParser},
+};
+
+/// What the arguments of `f` and `g` may be.
+const SCHEMAS: [Option<&str>; 5] = [
+    Some(r#"{"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}"#),
+    Some(r#"{"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": ["number", "null"]}}}"#),
+    Some(
+        r##"{"properties": {"a": {"$ref": "#/$defs/x"}, "b": {"type": "array", "items": {"type": "boolean"}}},
+        "$defs": {"x": {"anyOf": [{"type": "object", "properties": {"a": {"$ref": "#/$defs/x"}}}, {"type": "null"}]}}}"##,
+    ),
+    Some("{}"),
+    None,
+];
+const PROMPTS: [PromptReasoning; 3] = [PromptReasoning::Unmarked, PromptReasoning::Begun(0), PromptReasoning::Ended];
+/// The suffix of marks that the vocabulary of a checkpoint of Hunyuan may have.
+const SUFFIX: &str = ":6e";
+const SUFFIXED: [&str; 4] = ["<tool_calls:6e>", "</tool_calls:6e>", "<think:6e>", "</think:6e>"];
+/// Words are these characters, one after another.
+const WORDS: std::ops::Range<char> = '\u{4e00}'..'\u{5000}';
+/// What may spell a character without showing it.
+const ESCAPES: [&str; 4] = ["\\u", "\\U", "\\N", "&#"];
+/// A longer text is cut off: a fuzzer is to try many.
+const MOST_BYTES: usize = 4096;
+
+/// Reasoning, content, and names and arguments of the calls.
+type Read = (Option<String>, String, Vec<(String, String)>);
+
+/// Reads the text, and returns the format of its calls if there are any.
+pub(crate) fn check(data: &[u8]) -> Option<String> {
+    let mut lines = data.splitn(4, |&byte| byte == b'\n');
+    let [calls, reasoning, choices, text] = [(); 4].map(|()| lines.next().unwrap_or_default());
+    let (schema, prompt) = (at(choices, 0), PROMPTS[at(choices, 1) % PROMPTS.len()]);
+    let cuts = choices.get(2..).unwrap_or_default();
+    let (name, format) = format(calls, reasoning, SCHEMAS[schema % SCHEMAS.len()]);
+    let text = with_words(&String::from_utf8_lossy(&text[..text.len().min(MOST_BYTES)]));
+
+    let whole = read(&format, prompt, [text.as_str()]);
+    assert_eq!(read(&format, prompt, pieces(&text, cuts)), whole, "{format:?} {prompt:?} {text:?} in pieces");
+    assert_eq!(read(&format, prompt, pieces(&text, &[0xff])), whole, "{format:?} {prompt:?} {text:?} by character");
+    let called = !whole.2.is_empty();
+    if !loses_words(&text) {
+        let (sampled, shown) = (words(&text), words(&shown(whole.clone())));
+        let once = |word: &char| shown.iter().filter(|other| *other == word).count() == 1;
+        let wrong: String = sampled.iter().filter(|word| !once(word)).collect();
+        assert!(wrong.is_empty(), "{format:?} {prompt:?} {text:?}: {wrong:?} in {whole:?}");
+    }
+    name.filter(|_| called)
+}
+
+fn at(bytes: &[u8], index: usize) -> usize {
+    bytes.get(index).copied().unwrap_or_default().into()
+}
+
+/// What a line names, or what it chooses.
+fn chosen<P>(line: &[u8], names: &[&'static str], parser: impl Fn(&str) -> Option<P>) -> Option<P> {
+    if line == b"-" {
+        return None;
+    }
+    let exact = std::str::from_utf8(line).ok().filter(|line| names.contains(line));
+    parser(exact.unwrap_or_else(|| names[at(line, 0) % names.len()]))
+}
+
+/// How the answer is read, and the name of what reads its calls.
+fn format(calls: &[u8], reasoning: &[u8], schema: Option<&str>) -> (Option<String>, OutputFormat) {
+    let vocabulary = |line: &[u8]| {
+        let suffixed = line.ends_with(SUFFIX.as_bytes());
+        SUFFIXED.into_iter().filter(move |_| suffixed).map(str::to_owned)
+    };
+    let bare = |line: &[u8]| line.strip_suffix(SUFFIX.as_bytes()).unwrap_or(line).to_vec();
+    let parser = chosen(&bare(calls), &ToolParser::names().collect::<Vec<_>>(), ToolParser::named);
+    let parser = parser.map(|parser| parser.of_vocabulary(&mut vocabulary(calls), None).expect("one suffix"));
+    let thinking = chosen(&bare(reasoning), &ReasoningParser::names().collect::<Vec<_>>(), ReasoningParser::named);
+    let thinking = thinking.map(|parser| parser.of_vocabulary(&mut vocabulary(reasoning), None).expect("one suffix"));
+    let variables: Object =
+        [("thinking".to_owned(), true.into()), ("reasoning_effort".to_owned(), "high".into())].into();
+    let tools: Vec<_> = ["f", "g"].map(|name| tool(name, schema)).into();
+    let tools = parser.map(|parser| ToolFormat {
+        parser,
+        tools: Arc::from(tools),
+        forced: None,
+        first_only: false,
+        held: false,
+    });
+    let format = OutputFormat::new(thinking.map(|parser| parser.format(&variables)), tools, parser);
+    (parser.map(|parser| parser.name().to_owned()), format)
+}
+
+fn tool(name: &str, schema: Option<&str>) -> FunctionTool {
+    FunctionTool {
+        name: name.to_owned(),
+        description: None,
+        parameters: schema.map(|schema| Value::parse(schema).expect("a schema")),
+        strict: None,
+        defer_loading: None,
+        outer_defer_loading: None,
+    }
+}
+
+/// Each `W` is a word of its own, as long as there are any.
+fn with_words(text: &str) -> String {
+    let text: String = text.chars().filter(|c| !WORDS.contains(c)).collect();
+    let mut fresh = WORDS;
+    text.chars().map(|c| if c == 'W' { fresh.next().unwrap_or(c) } else { c }).collect()
+}
+
+fn words(text: &str) -> Vec<char> {
+    text.chars().filter(|c| WORDS.contains(c)).collect()
+}
+
+/// The text cut after the characters whose bits are set.
+fn pieces<'t>(text: &'t str, cuts: &[u8]) -> Vec<&'t str> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for (number, (place, _)) in text.char_indices().enumerate() {
+        let bits = cuts.get(number / 8 % cuts.len().max(1)).copied().unwrap_or_default();
+        if bits >> (number % 8) & 1 == 1 {
+            pieces.push(&text[start..place]);
+            start = place;
+        }
+    }
+    pieces.push(&text[start..]);
+    pieces
+}
+
+fn read<'t>(format: &OutputFormat, prompt: PromptReasoning, pieces: impl IntoIterator<Item = &'t str>) -> Read {
+    let mut parser = OutputParser::new(format, prompt);
+    let mut read: Vec<_> = pieces.into_iter().flat_map(|piece| parser.push(piece)).collect();
+    read.extend(parser.finish());
+    let (mut reasoning, mut content, mut calls) = (None, String::new(), Vec::new());
+    for piece in read {
+        match piece {
+            Piece::Reasoning(text) => reasoning.get_or_insert_with(String::new).push_str(&text),
+            Piece::Content(text) => content.push_str(&text),
+            Piece::Call(call) => calls.push((call.name, call.arguments)),
+        }
+    }
+    (reasoning, content, calls)
+}
+
+/// All that is shown, with the calls as their clients read them.
+fn shown((reasoning, content, calls): Read) -> String {
+    let unescaped = |arguments: String| Value::parse(&arguments).map_or(arguments, |value| value.to_json_string());
+    let calls = calls.into_iter().map(|(name, arguments)| name + &unescaped(arguments));
+    reasoning.into_iter().chain([content]).chain(calls).collect()
+}
+
+/// Whether a reader of JSON loses words of the text, because a key stands in it twice, or the text spells words otherwise.
+fn loses_words(text: &str) -> bool {
+    let repeats = text.match_indices('{').any(|(start, _)| {
+        let json = &text[start..];
+        Value::parse_start(json).is_ok_and(|(value, end)| words(&value.to_json_string()) != words(&json[..end]))
+    });
+    repeats || ESCAPES.iter().any(|escape| text.contains(escape))
+}
