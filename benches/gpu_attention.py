@@ -39,14 +39,19 @@ TIMED = {
 }
 
 
+# Of what is compiled: cupy reads a file when it first needs it.
+FOLDERS = []
+
+
 def compiled(head_dim):
     """The kernels for heads of one size."""
     capability = "".join(map(str, torch.cuda.get_device_capability()))
-    with tempfile.TemporaryDirectory() as folder:
-        out = f"{folder}/kernels.cubin"
-        flags = ["--cubin", "-O3", "--std=c++17", f"-arch=sm_{capability}", "-fmad=false", f"-DHEAD_DIM={head_dim}"]
-        subprocess.run(["nvcc", *flags, str(SOURCE), "-o", out], check=True)
-        return cupy.RawModule(path=out)
+    folder = tempfile.TemporaryDirectory()
+    FOLDERS.append(folder)
+    out = f"{folder.name}/kernels.cubin"
+    flags = ["--cubin", "-O3", "--std=c++17", f"-arch=sm_{capability}", "-fmad=false", f"-DHEAD_DIM={head_dim}"]
+    subprocess.run(["nvcc", *flags, str(SOURCE), "-o", out], check=True)
+    return cupy.RawModule(path=out)
 
 
 def schedule(spans, group, kv_heads, tiles, divide, window):

@@ -9,7 +9,7 @@ use std::{
 
 const FOLDER: &str = "src/engine/native/cuda/kernels";
 /// Names of files, and whether products and sums may be fused there.
-const KERNELS: [(&str, bool); 2] = [("rows", true), ("summary", false)];
+const KERNELS: [(&str, bool); 3] = [("rows", true), ("summary", false), ("experts", false)];
 /// The file that is compiled once for each size of heads, without fusing.
 const ATTENTION: &str = "paged_attention";
 /// These sizes, `HEAD_DIMS` in `paged_attention.rs`.

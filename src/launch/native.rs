@@ -97,7 +97,7 @@ pub(super) async fn load(
     let settings = settings(asked, device, found, max_model_len).await?;
     if let Device::Cuda(number) = device {
         progress.say(&format!(
-            "on cuda:{number}: the native engine was checked on an H200 only; run scripts/gpu-check on this machine before you trust it"
+            "on cuda:{number}: the native engine was checked on an H100 and an H200 only; run scripts/gpu-check on this machine before you trust it"
         ));
     }
     let step = Arc::new(progress.step("loading the model"));

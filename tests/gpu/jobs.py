@@ -15,9 +15,7 @@ import traceback
 
 from . import shapes, writing
 
-SHAPES = {
-    shape.name: shape for shape in (shapes.QWEN3_06B, shapes.LLAMA_8B, shapes.TINY_QWEN3, shapes.TINY_LLAMA)
-}  # fmt: skip
+SHAPES = {shape.name: shape for shape in vars(shapes).values() if isinstance(shape, shapes.Shape)}
 
 
 def main():
@@ -55,7 +53,7 @@ def hello(device):
         versions[name] = __import__(name).__version__ if there(name) else None
     if versions["transformers"] and versions["torch"]:
         # Now rather than within a job that has little time.
-        for family in ("llama", "qwen3"):
+        for family in ("llama", "qwen3", "qwen3_moe"):
             importlib.import_module(f"transformers.models.{family}.modeling_{family}")
     if versions["torch"] and device == "cuda":
         import torch

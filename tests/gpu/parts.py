@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import traceback
 from dataclasses import replace
 
@@ -18,11 +19,15 @@ from .worker import Worker
 
 # Weights of the budget, in seconds. What a part does not take goes to those after it, so that the first ones, without which
 # there is nothing to check, have room for a slow disk.
-PARTS = {"models": 90, "roofline": 25, "small": 120, "large": 230, "reference": 40, "small speed": 55, "generate": 40}
+PARTS = {
+    "models": 80, "roofline": 15, "small": 90, "large": 210, "reference": 30, "mixture": 85, "small speed": 40,
+    "generate": 30,
+}  # fmt: skip
 # Blocks of the cache that a turn may find unfinished: tokens by which the cached history may fall short.
 UNCACHED = 48
 # Seats and tokens a step of servers whose speed is measured.
 FAST = {"--max-num-seqs": 512, "--max-num-batched-tokens": 8192}
+MIXTURE_MODES = ("prompts", "bursts")
 GENERATED = {False: (64, 512, 64), True: (8, 24, 16)}
 
 
@@ -50,13 +55,14 @@ class Run:
         self.small, self.large = (
             (shapes.TINY_QWEN3, shapes.TINY_LLAMA) if options.rehearse else (shapes.QWEN3_06B, shapes.LLAMA_8B)
         )
+        self.sparse = shapes.TINY_MIXTURE if options.rehearse else shapes.QWEN3_30B_A3B
         self.sizes = speed.SMALL if options.rehearse else speed.REAL
         self._scored = None  # what the large model said, for the reference
         self._packages = {}
 
     @staticmethod
     def scratch_bytes(options):
-        """Of all models: the large one twice, for the update."""
+        """Of all models: the large one twice, for the update, in whose place the mixture comes later."""
         return 10**8 if options.rehearse else shapes.QWEN3_06B.file_bytes + 2 * shapes.LLAMA_8B.file_bytes + 10**9
 
     def parts(self):
@@ -67,6 +73,7 @@ class Run:
             "small": self.check_small,
             "large": self.run_large,
             "reference": self.refer_large,
+            "mixture": self.run_mixture,
             "small speed": self.speed_small,
             "generate": self.generate,
         }
@@ -163,7 +170,8 @@ class Run:
 
     async def _with_room(self, done, kept, scale, exact, limit):
         """What needs no other server; keeps what the others are compared with."""
-        budget = Budget(limit, {"start": 2, "scored": 2, "keep": 2, "rest": 6})
+        # The first start of all waits for the driver, which translates kernels.
+        budget = Budget(limit, {"start": 8, "scored": 2, "keep": 2, "rest": 6})
         flags = {"--max-model-len": self._longest, "--max-num-seqs": 64, "--max-num-batched-tokens": 8192}
 
         async def keep(session):
@@ -195,7 +203,7 @@ class Run:
         chunk = 64 if self.options.rehearse else 256
         flags = {"--kv-cache-memory": room, "--max-model-len": longest, "--max-num-seqs": 32}
         flags |= {"--max-num-batched-tokens": chunk}
-        async with self.serve("pressure", self.small, flags, limit / 3) as session:
+        async with self.serve("pressure", self.small, flags, limit * 0.6) as session:
             if "long" in kept:
                 asked = self._in_chunks(session, scale, kept, chunk)
                 await self.check(done, "prompt in chunks as in one", limit / 3, asked)
@@ -216,7 +224,7 @@ class Run:
             return
         flags = {"--deterministic": True, "--max-model-len": self._longest, "--max-num-seqs": 64}
         flags |= {"--max-num-batched-tokens": 8192}
-        async with self.serve("deterministic", self.small, flags, limit / 3) as session:
+        async with self.serve("deterministic", self.small, flags, limit * 0.6) as session:
             told = []
             await self.check(told, "seeds", limit / 2, checks.sampled(session, scale, exact=True))
             done += [replace(check, name=f"--deterministic: {check.name}") for check in told]
@@ -245,7 +253,7 @@ class Run:
 
     async def run_large(self, limit):
         """One server of the large model: its answers for the reference, all figures, new weights."""
-        weights = {"start": 15, "scored": 10, "speed": 150, "update": 45}
+        weights = {"start": 15, "scored": 5, "speed": 110, "update": 70}
         budget = Budget(limit, weights)
         flags = FAST | {"--max-model-len": self._longest * 2}
         async with self.serve("large", self.large, flags, budget.take("start")) as session:
@@ -268,6 +276,26 @@ class Run:
             check.judge(bound)
         self.found.checked(self.large.name, done)
 
+    async def run_mixture(self, limit):
+        """A mixture of experts: made when the other models are no longer needed, checked like them, and measured."""
+        budget = Budget(limit, {"model": 20, "start": 15, "scored": 15, "speed": 30, "reference": 15})
+        shutil.rmtree(self.directory(self.large, "b"), ignore_errors=True)
+        await self._make(self.sparse, "a", budget.take("model"))
+        kept, done = {}, []
+        async with self.serve("mixture", self.sparse, FAST | {"--max-model-len": self._longest}, budget.take("start")) as session:
+
+            async def score():
+                scale = checks.SMALL if self.options.rehearse else checks.LARGE
+                kept["scored"] = await checks.scored(session, scale)
+                return []
+
+            await self.check(done, "greedy answers", budget.take("scored"), score())
+            await self._measure(session, budget.take("speed"), MIXTURE_MODES)
+        told, bound = await self._refer(self.sparse, kept.get("scored"), budget.take("reference"))
+        for check in (done := done + told):
+            check.judge(bound)
+        self.found.checked(self.sparse.name, done)
+
     async def speed_small(self, limit):
         """All figures of the small model."""
         flags = FAST | {"--max-model-len": self._longest}
@@ -275,13 +303,14 @@ class Run:
         async with self.serve("small speed", self.small, flags, budget.take("start")) as session:
             await self._measure(session, budget.take("speed"))
 
-    async def _measure(self, session, limit):
-        """Every mode within its share; each is written as soon as it is there."""
+    async def _measure(self, session, limit, wanted=("prompts", "bursts", "conversations", "reuse")):
+        """Every mode that is wanted within its share; each is written as soon as it is there."""
         bench = speed.Bench(session, self.roofline, self.sizes, self.options.seed)
         figures = self.found.speed(session.shape.name)
         modes = {("prompts", count): 6 for count in (1, self.sizes.prompts)}
         modes |= {("bursts", streams): 8 + streams / 16 for streams in self.sizes.concurrency}
         modes |= {("conversations", None): 20, ("reuse", None): 8}
+        modes = {mode: weight for mode, weight in modes.items() if mode[0] in wanted}
         budget = Budget(limit, modes)
         for mode, count in modes:
             share, name = budget.take((mode, count)), f"{session.shape.name}, {mode}" + (f" {count}" if count else "")

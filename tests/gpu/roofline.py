@@ -28,7 +28,7 @@ def attention(shape, context):
 
 def decode_step(shape, streams, context):
     """(bytes, operations) of one token for each stream, after `context` tokens on average."""
-    size = shape.read_parameters * BYTES + streams * context * shape.kv_bytes
+    size = shape.read_by(streams) * BYTES + streams * context * shape.kv_bytes
     operations = streams * (2 * shape.read_parameters + attention(shape, context))
     return size, operations
 
@@ -36,7 +36,7 @@ def decode_step(shape, streams, context):
 def prompt(shape, tokens):
     """(bytes, operations) of one whole prompt alone; logits of its last token only."""
     operations = tokens * (2 * shape.layer_parameters + attention(shape, tokens / 2)) + 2 * shape.vocab * shape.hidden
-    return shape.read_parameters * BYTES, operations
+    return shape.read_by(tokens) * BYTES, operations
 
 
 def decode_rate(roofline, shape, streams, context):

@@ -29,6 +29,8 @@ class Shape:
     epsilon: float
     positions: int
     scaling: dict | None = field(default=None, hash=False)
+    experts: int = 0  # of each layer; then `intermediate` is what one of them has
+    per_token: int = 0  # experts that a token goes through
 
     def config(self):
         """config.json as transformers 4 writes it."""
@@ -55,8 +57,11 @@ class Shape:
             "use_cache": True,
             "vocab_size": self.vocab,
         }
-        if self.family == "qwen3":
+        if self.family != "llama":
             written |= {"max_window_layers": self.layers, "sliding_window": None, "use_sliding_window": False}
+        if self.experts:
+            written |= {"num_experts": self.experts, "num_experts_per_tok": self.per_token, "norm_topk_prob": True}
+            written |= {"moe_intermediate_size": self.intermediate, "decoder_sparse_step": 1, "mlp_only_layers": []}
         return written
 
     def tensors(self):
@@ -70,13 +75,16 @@ class Shape:
             found[at + "self_attn.k_proj.weight"] = (self.kv_heads * k, d)
             found[at + "self_attn.v_proj.weight"] = (self.kv_heads * k, d)
             found[at + "self_attn.o_proj.weight"] = (d, self.heads * k)
-            if self.family == "qwen3":
+            if self.family != "llama":
                 found[at + "self_attn.q_norm.weight"] = (k,)
                 found[at + "self_attn.k_norm.weight"] = (k,)
             found[at + "post_attention_layernorm.weight"] = (d,)
-            found[at + "mlp.gate_proj.weight"] = (inner, d)
-            found[at + "mlp.up_proj.weight"] = (inner, d)
-            found[at + "mlp.down_proj.weight"] = (d, inner)
+            if self.experts:
+                found[at + "mlp.gate.weight"] = (self.experts, d)
+            for part in [f"mlp.experts.{expert}." for expert in range(self.experts)] or ["mlp."]:
+                found[at + part + "gate_proj.weight"] = (inner, d)
+                found[at + part + "up_proj.weight"] = (inner, d)
+                found[at + part + "down_proj.weight"] = (d, inner)
         found["model.norm.weight"] = (d,)
         if not self.tied:
             found["lm_head.weight"] = (self.vocab, d)
@@ -99,14 +107,27 @@ class Shape:
         return self.parameters * BYTES
 
     @property
+    def expert_parameters(self):
+        """Of one expert of every layer."""
+        return 3 * self.layers * self.hidden * self.intermediate if self.experts else 0
+
+    @property
     def layer_parameters(self):
         """Without embeddings and head: what every token of a prompt is multiplied by."""
-        return self.parameters - self.vocab * self.hidden * (1 if self.tied else 2)
+        idle = (self.experts - self.per_token) * self.expert_parameters
+        return self.parameters - self.vocab * self.hidden * (1 if self.tied else 2) - idle
 
     @property
     def read_parameters(self):
-        """What a step of decoding reads: layers and head, but of the embeddings only some rows."""
+        """What a step of one token reads: layers and head, but of the embeddings only some rows."""
         return self.layer_parameters + self.vocab * self.hidden
+
+    def read_by(self, rows):
+        """What a step of so many rows reads, where rows choose their experts at random."""
+        if not self.experts:
+            return self.read_parameters
+        chosen = self.experts * (1 - (1 - self.per_token / self.experts) ** rows)
+        return self.read_parameters + (chosen - self.per_token) * self.expert_parameters
 
     @property
     def kv_bytes(self):
@@ -172,6 +193,7 @@ LLAMA3 = {
     "rope_type": "llama3",
 }
 QWEN3 = {"family": "qwen3", "architecture": "Qwen3ForCausalLM", "tied": True, "theta": 1000000.0, "epsilon": 1e-6}
+MIXTURE = {"family": "qwen3_moe", "architecture": "Qwen3MoeForCausalLM", "tied": False, "theta": 1000000.0, "epsilon": 1e-6}
 LLAMA = {"family": "llama", "architecture": "LlamaForCausalLM", "tied": False, "theta": 500000.0, "epsilon": 1e-5}
 
 QWEN3_06B = Shape(
@@ -182,6 +204,11 @@ LLAMA_8B = Shape(
     "Llama-3.1-8B", hidden=4096, intermediate=14336, layers=32, heads=32, kv_heads=8, head_dim=128, vocab=128256,
     positions=131072, scaling=LLAMA3, **LLAMA,
 )  # fmt: skip
+# A sixth of its 48 layers: what is told of it holds for a layer.
+QWEN3_30B_A3B = Shape(
+    "Qwen3-30B-A3B, 8 layers", hidden=2048, intermediate=768, layers=8, heads=32, kv_heads=4, head_dim=128, vocab=151936,
+    positions=40960, experts=128, per_token=8, **MIXTURE,
+)  # fmt: skip
 # For rehearsals.
 TINY_QWEN3 = Shape(
     "tiny Qwen3", hidden=64, intermediate=96, layers=2, heads=4, kv_heads=2, head_dim=32, vocab=3000, positions=4096,
@@ -190,4 +217,8 @@ TINY_QWEN3 = Shape(
 TINY_LLAMA = Shape(
     "tiny Llama", hidden=64, intermediate=128, layers=2, heads=4, kv_heads=2, head_dim=16, vocab=4000, positions=8192,
     scaling=LLAMA3 | {"original_max_position_embeddings": 64}, **LLAMA,
+)  # fmt: skip
+TINY_MIXTURE = Shape(
+    "tiny mixture", hidden=64, intermediate=32, layers=2, heads=4, kv_heads=2, head_dim=16, vocab=3000, positions=4096,
+    experts=8, per_token=2, **MIXTURE,
 )  # fmt: skip

@@ -94,11 +94,26 @@ def load(directory, device, dtype):
     with torch.no_grad():
         for file in sorted(files):
             for name, tensor in safetensors.torch.load_file(directory / file, device=device).items():
-                wanted[name].copy_(tensor)
-                given.add(name)
+                place, part = of_parameter(name, wanted)
+                part.copy_(tensor)
+                given.add(place)
     if strays := set(wanted) - given:
         raise ValueError(f"no weights for {sorted(strays)[:3]}")
     return model.eval()
+
+
+def of_parameter(name, wanted):
+    """The name of the parameter that a tensor of a file belongs to, and the part of it."""
+    if name in wanted:
+        return name, wanted[name]
+    # transformers 5 has all experts of a layer in two tensors, gates before ups.
+    layer, _, rest = name.partition(".experts.")
+    expert, kind, _ = rest.split(".")
+    place = f"{layer}.experts.{'down_proj' if kind == 'down_proj' else 'gate_up_proj'}"
+    part = wanted[place][int(expert)]
+    if kind == "down_proj":
+        return place, part
+    return place, part.chunk(2)[kind == "up_proj"]
 
 
 def reference(directory, device, cases):

@@ -67,6 +67,14 @@ class ShapesOfModels(unittest.TestCase):
         self.assertEqual(tied.read_parameters, tied.parameters)
         self.assertEqual(untied.read_parameters, untied.parameters - untied.vocab * untied.hidden)
 
+    def test_a_mixture_reads_the_experts_that_its_rows_choose_and_computes_theirs(self):
+        mixture = shapes.QWEN3_30B_A3B
+        of_expert = 3 * 8 * 2048 * 768
+        self.assertEqual(mixture.parameters - mixture.layer_parameters, 120 * of_expert + 2 * 151936 * 2048)
+        self.assertEqual(mixture.read_by(1), mixture.read_parameters)
+        self.assertLess(mixture.read_by(2), mixture.read_parameters + 8 * of_expert)
+        self.assertAlmostEqual(mixture.read_by(10_000) / (mixture.read_parameters + 120 * of_expert), 1)
+
     def test_every_id_has_a_text_and_no_two_the_same(self):
         model = shapes.tokenizer(700)["model"]
         self.assertEqual(sorted(model["vocab"].values()), list(range(700)))

@@ -1,9 +1,12 @@
 //! A position's token from sums over its logits and a few blocks of them, for devices from which a whole vocabulary is
 //! a long way.
 //!
-//! Owns which requests that serves: those whose logits nothing edits and nothing truncates, which is how rollouts are
-//! sampled. What comes out is what [`SequenceSampler::step`] gives, to the bit: the sums are the same sums, and the
-//! draw looks into the same block of them.
+//! Owns which requests that serves: those whose logits nothing edits, which is how rollouts are sampled; and scores of
+//! tokens of prompts with a few alternatives. Where a draw is truncated, the blocks have every token that stays, or all
+//! logits are looked at after all. What comes out is what [`SequenceSampler::step`] and
+//! [`score`](super::score) give, to the bit: the sums are the same sums, and the draw looks into the same block of them.
+
+use std::sync::Arc;
 
 use super::{
     Logprobs, LogprobsMode, SampledToken, SequenceSampler, Step, TopLogprob,
@@ -12,6 +15,7 @@ use super::{
     log_probs::Distribution,
     sampler::Method,
     softmax::{BLOCK, BlockSums, Scale},
+    truncation::KnownLogits,
 };
 use crate::TokenId;
 
@@ -19,6 +23,8 @@ use crate::TokenId;
 pub const SKIM_BLOCK: usize = BLOCK;
 /// More alternatives than this are looked for in all logits.
 const MOST_ALTERNATIVES: usize = 20;
+/// Tokens that stay are looked for in no more blocks than this.
+const MOST_BLOCKS: usize = 64;
 
 /// What a device says of one row of logits: of each block the greatest logit, which is never NaN, the sum of the weights,
 /// and the sum of the weights at the temperature.
@@ -30,6 +36,8 @@ pub struct Summary<'a> {
     pub raw: &'a [f64],
     /// The sums at the temperature of [`SequenceSampler::skims`].
     pub scaled: &'a [f64],
+    /// How many logits there are.
+    pub vocab_size: usize,
 }
 
 /// A summary that is made where the logits are.
@@ -38,6 +46,7 @@ pub struct OwnedSummary {
     maxima: Vec<f32>,
     raw: Vec<f64>,
     scaled: Vec<f64>,
+    vocab_size: usize,
 }
 
 impl OwnedSummary {
@@ -52,12 +61,12 @@ impl OwnedSummary {
             let _ = sums.compute(logits, Scale::new(max, temperature));
             sums.into_blocks()
         };
-        Self { raw: sums(1.0), scaled: sums(temperature), maxima }
+        Self { raw: sums(1.0), scaled: sums(temperature), maxima, vocab_size: logits.len() }
     }
 
     /// The numbers.
     pub fn get(&self) -> Summary<'_> {
-        Summary { maxima: &self.maxima, raw: &self.raw, scaled: &self.scaled }
+        Summary { maxima: &self.maxima, raw: &self.raw, scaled: &self.scaled, vocab_size: self.vocab_size }
     }
 }
 
@@ -71,16 +80,40 @@ pub fn bits_per_logit(temperature: f64) -> f64 {
     Scale::new(0.0, temperature).bits_per_logit()
 }
 
+/// Which token of a position it is.
+#[derive(Debug, Clone, Copy)]
+enum Pick {
+    Best,
+    /// That of a draw: its block, the weight before it, and the weight to exceed.
+    Drawn(usize, f64, f64),
+    /// That of a draw from the most probable tokens, and the sum of the weights of all.
+    Truncated(f64),
+    Given(TokenId),
+}
+
+impl Pick {
+    /// The block in which it is looked for; the best is in one that is read for alternatives.
+    fn block(self) -> Option<u32> {
+        match self {
+            Self::Best | Self::Truncated(_) => None,
+            Self::Drawn(block, ..) => Some(u32::try_from(block).expect("a vocabulary has fewer blocks")),
+            Self::Given(id) => Some(id / SKIM_IDS),
+        }
+    }
+}
+
 /// What is known of a position between a summary and the token.
 #[derive(Debug)]
 pub struct Skim {
     scale: Scale,
     raw_scale: Scale,
     raw_total: f64,
-    /// The block of the draw, the weight before it, and the weight to exceed; `None` takes the best.
-    draw: Option<(usize, f64, f64)>,
+    pick: Pick,
     /// Ascending.
     blocks: Vec<u32>,
+    /// No logit of the other blocks is greater.
+    unread: f32,
+    vocab_size: usize,
     alternatives: usize,
 }
 
@@ -90,40 +123,89 @@ pub struct Skimmed {
     candidate: Candidate,
     logprob: f32,
     top_logprobs: Vec<TopLogprob>,
+    sampling_mask: Option<Arc<[TokenId]>>,
 }
 
 impl Skim {
+    /// Looks at a summary of a position of a prompt, whose token is given; with it go the `top` most probable ones. `None`
+    /// where all logits are needed: for more alternatives, and to say what is wrong.
+    pub fn of_token(summary: Summary<'_>, id: TokenId, top: usize) -> Option<Self> {
+        let is_served = top <= MOST_ALTERNATIVES && (id as usize) < summary.vocab_size;
+        if is_served { Self::new(summary, 1.0, false, |_, _| Some((Pick::Given(id), 0)), top) } else { None }
+    }
+
+    /// `pick` looks at the blocks and at the scale of weights, and says how many of the best blocks it needs. Where it says
+    /// none and there are no alternatives, blocks are not ranked: `is_ranked` says so before.
+    fn new(
+        summary: Summary<'_>,
+        temperature: f64,
+        is_ranked: bool,
+        pick: impl FnOnce(&[(u32, f32)], Scale) -> Option<(Pick, usize)>,
+        alternatives: usize,
+    ) -> Option<Self> {
+        let max = summary.maxima.iter().copied().fold(f32::NEG_INFINITY, greater);
+        let raw_total: f64 = summary.raw.iter().sum();
+        if !max.is_finite() || raw_total.is_nan() {
+            return None;
+        }
+        let (scale, raw_scale) = (Scale::new(max, temperature), Scale::new(max, 1.0));
+        let mut best: Vec<(u32, f32)> = Vec::new();
+        if is_ranked || alternatives > 0 {
+            best.extend((0..).zip(summary.maxima.iter().copied()));
+            best.sort_unstable_by(best_first);
+        }
+        let (pick, needed) = pick(&best, scale)?;
+        // Every better token than the n-th best block's best is in one of the blocks before.
+        let needed = needed.max(alternatives).min(best.len());
+        let mut blocks: Vec<u32> = best[..needed].iter().map(|(block, _)| *block).collect();
+        blocks.extend(pick.block());
+        blocks.sort_unstable();
+        blocks.dedup();
+        let unread = best.get(needed).map_or(f32::NEG_INFINITY, |(_, max)| *max);
+        let vocab_size = summary.vocab_size;
+        Some(Self { scale, raw_scale, raw_total, pick, blocks, unread, vocab_size, alternatives })
+    }
+
     /// The blocks to read.
     pub fn blocks(&self) -> &[u32] {
         &self.blocks
     }
 
-    /// The token, from the logits of the blocks, one after another.
+    /// The tokens of the blocks, whose logits come one after another.
+    fn candidates<'a>(&'a self, logits: &'a [f32]) -> impl Iterator<Item = Candidate> + 'a {
+        let blocks = self.blocks.iter().zip(logits.chunks(BLOCK));
+        blocks.flat_map(|(block, logits)| (*block * SKIM_IDS..).zip(logits.iter().copied()))
+    }
+
+    /// The id of a token by the place of its logit.
+    fn id_at(&self, place: usize) -> TokenId {
+        let within = TokenId::try_from(place % BLOCK).expect("a block is short");
+        self.blocks[place / BLOCK] * SKIM_IDS + within
+    }
+
+    /// The token that is given, from the logits of the blocks, one after another.
     ///
     /// # Panics
-    /// Where the logits are not those of [`blocks`](Self::blocks).
-    pub fn pick(&self, logits: &[f32]) -> Skimmed {
-        let blocks = self.blocks.iter().zip(logits.chunks(BLOCK));
-        let mut candidates: Vec<Candidate> =
-            blocks.clone().flat_map(|(block, logits)| (*block * SKIM_IDS..).zip(logits.iter().copied())).collect();
-        let candidate = if let Some((drawn, before, target)) = self.draw {
-            let (block, logits) = blocks
-                .into_iter()
-                .find(|(block, _)| **block as usize == drawn)
-                .expect("the block of the draw is among those that were asked for");
-            let place = first_exceeding(logits.iter().map(|logit| self.scale.weight(*logit)), before, target);
-            let id = *block * SKIM_IDS + TokenId::try_from(place).expect("a block is short");
-            (id, logits[place])
-        } else {
-            *candidates.iter().min_by(|left, right| best_first(left, right)).expect("a vocabulary is not empty")
-        };
-        candidates.sort_unstable_by(best_first);
-        candidates.truncate(self.alternatives);
+    /// Where the logits are not those of [`blocks`](Self::blocks), or no token is given.
+    pub fn given(&self, logits: &[f32]) -> Skimmed {
+        let Pick::Given(id) = self.pick else { unreachable!("a token of a prompt is given") };
+        let given = self.candidates(logits).find(|(other, _)| *other == id);
+        self.skimmed(given.expect("its block is among those that were asked for"), logits)
+    }
+
+    fn skimmed(&self, candidate: Candidate, logits: &[f32]) -> Skimmed {
+        let mut best: Vec<Candidate> = Vec::new();
+        if self.alternatives > 0 {
+            best.extend(self.candidates(logits));
+            best.sort_unstable_by(best_first);
+            best.truncate(self.alternatives);
+        }
         let distribution = Distribution::new(&[], self.raw_scale, self.raw_total);
         Skimmed {
             logprob: distribution.logprob(candidate.1),
-            top_logprobs: (1..).zip(candidates).map(|(rank, candidate)| distribution.ranked(candidate, rank)).collect(),
+            top_logprobs: (1..).zip(best).map(|(rank, candidate)| distribution.ranked(candidate, rank)).collect(),
             candidate,
+            sampling_mask: None,
         }
     }
 }
@@ -132,6 +214,13 @@ impl Skimmed {
     /// The logit of the token.
     pub fn logit(&self) -> f32 {
         self.candidate.1
+    }
+
+    /// The token; `at_least` counts the logits that are at least its own.
+    pub fn token(self, at_least: u32) -> SampledToken {
+        let Self { candidate: (id, _), logprob, top_logprobs, sampling_mask } = self;
+        let listed = top_logprobs.iter().find(|top| top.id == id).map(|top| top.rank);
+        SampledToken { id, logprob, rank: listed.unwrap_or(at_least), top_logprobs, sampling_mask }
     }
 }
 
@@ -144,14 +233,14 @@ impl SequenceSampler {
             && self.penalties.is_none()
             && self.params.bad_words.is_empty()
             && self.params.logit_bias.is_empty()
-            && self.params.sampling_mask.is_none()
             && self.output.len() >= self.params.min_tokens;
         let raw = self.params.logprobs_mode == LogprobsMode::Raw;
         match self.method {
             _ if !(few && untouched && raw) => None,
             Method::Greedy => Some(1.0),
-            Method::Draw(_) => Some(self.params.temperature),
-            Method::TruncatedDraw(..) => None,
+            // Whatever has a weight could be drawn.
+            Method::Draw(_) if self.params.sampling_mask.is_some() => None,
+            Method::Draw(_) | Method::TruncatedDraw(..) => Some(self.params.temperature),
         }
     }
 
@@ -161,39 +250,67 @@ impl SequenceSampler {
     /// Where the summary is of more blocks than a [`TokenId`] can number.
     pub fn skim(&mut self, summary: Summary<'_>) -> Option<Skim> {
         let temperature = self.skims()?;
-        let max = summary.maxima.iter().copied().fold(f32::NEG_INFINITY, greater);
-        let raw_total: f64 = summary.raw.iter().sum();
-        if !max.is_finite() || raw_total.is_nan() {
-            return None;
-        }
-        let position = self.output.len();
-        let draw = match &mut self.method {
-            Method::Draw(uniforms) => Some(BlockSums::block_of(summary.scaled, uniforms.at(position))),
-            _ => None,
-        };
         let alternatives = match self.params.logprobs {
             Some(Logprobs::Top(n)) => n,
             _ => 0,
         };
-        // Every better token than the n-th best block's best is in one of the blocks before.
-        let mut best: Vec<(u32, f32)> = (0..).zip(summary.maxima.iter().copied()).collect();
-        let needed = alternatives.max(usize::from(draw.is_none())).min(best.len());
-        if needed < best.len() {
-            best.select_nth_unstable_by(needed, best_first);
-        }
-        let mut blocks: Vec<u32> = best[..needed].iter().map(|(block, _)| *block).collect();
-        blocks.extend(draw.map(|(block, ..)| u32::try_from(block).expect("a vocabulary has fewer blocks")));
-        blocks.sort_unstable();
-        blocks.dedup();
-        let (scale, raw_scale) = (Scale::new(max, temperature), Scale::new(max, 1.0));
-        Some(Skim { scale, raw_scale, raw_total, draw, blocks, alternatives })
+        let position = self.output.len();
+        let is_ranked = !matches!(self.method, Method::Draw(_));
+        let pick = |best: &[(u32, f32)], scale| match &mut self.method {
+            Method::Greedy => Some((Pick::Best, 1)),
+            Method::Draw(uniforms) => {
+                let (block, before, target) = BlockSums::block_of(summary.scaled, uniforms.at(position));
+                Some((Pick::Drawn(block, before, target), 0))
+            }
+            Method::TruncatedDraw(_, truncation) => {
+                let blocks = best.iter().map(|(block, max)| (*max, summary.scaled[*block as usize]));
+                let needed = truncation.blocks_needed(blocks, (scale, summary.vocab_size), MOST_BLOCKS)?;
+                Some((Pick::Truncated(summary.scaled.iter().sum()), needed))
+            }
+        };
+        Skim::new(summary, temperature, is_ranked, pick, alternatives)
+    }
+
+    /// The token of a skimmed position, from the logits of its blocks, one after another; `None` where all logits are needed
+    /// after all.
+    ///
+    /// # Panics
+    /// Where the logits are not those of [`Skim::blocks`].
+    pub fn pick(&mut self, skim: &Skim, logits: &[f32]) -> Option<Skimmed> {
+        let candidate = match (skim.pick, &mut self.method) {
+            (Pick::Best, _) => skim.candidates(logits).min_by(best_first).expect("a vocabulary is not empty"),
+            (Pick::Drawn(drawn, before, target), _) => {
+                let place = skim.blocks.iter().position(|block| *block as usize == drawn);
+                let first = BLOCK * place.expect("the block of the draw is among those that were asked for");
+                let weights = logits[first..].iter().take(BLOCK).map(|logit| skim.scale.weight(*logit));
+                let place = first + first_exceeding(weights, before, target);
+                (skim.id_at(place), logits[place])
+            }
+            (Pick::Truncated(total), Method::TruncatedDraw(uniforms, truncation)) => {
+                let known = KnownLogits { logits, vocab_size: skim.vocab_size, unread: skim.unread };
+                if !truncation.apply_to_part(known, skim.scale, total) {
+                    return None;
+                }
+                let place = truncation.locate(uniforms.at(self.output.len()));
+                (skim.id_at(place), logits[place])
+            }
+            _ => unreachable!("it was skimmed for this sampler"),
+        };
+        let sampling_mask = match (self.params.sampling_mask, &self.method) {
+            (None, _) => None,
+            (Some(most), Method::TruncatedDraw(_, truncation)) => {
+                let ids = truncation.candidates().iter().map(|(place, _)| skim.id_at(*place as usize));
+                Some(ids.collect::<Arc<[TokenId]>>()).filter(|mask| mask.len() <= most).map(Some)?
+            }
+            (Some(_), _) => Some([candidate.0].into()),
+        };
+        Some(Skimmed { sampling_mask, ..skim.skimmed(candidate, logits) })
     }
 
     /// Ends the position; `at_least` counts the logits that are at least that of the token.
     pub fn conclude(&mut self, skimmed: Skimmed, at_least: u32) -> Step {
-        let Skimmed { candidate: (id, _), logprob, top_logprobs } = skimmed;
-        let listed = top_logprobs.iter().find(|top| top.id == id).map(|top| top.rank);
-        let token = SampledToken { id, logprob, rank: listed.unwrap_or(at_least), top_logprobs, sampling_mask: None };
+        let token = skimmed.token(at_least);
+        let id = token.id;
         self.output.push(id);
         Step { token, finish: self.params.finish_after(id, self.output.len()) }
     }
@@ -226,7 +343,7 @@ mod tests {
             .flat_map(|block| logits.chunks(BLOCK).nth(*block as usize).unwrap())
             .copied()
             .collect();
-        let skimmed = skim.pick(&read);
+        let skimmed = sampler.pick(&skim, &read)?;
         let at_least = logits.iter().filter(|logit| **logit >= skimmed.logit()).count();
         Some(sampler.conclude(skimmed, u32::try_from(at_least).unwrap()))
     }
@@ -248,12 +365,99 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn a_summary_gives_what_all_logits_give_where_draws_are_truncated(
+            seed in 0_u64..1_000_000,
+            len in 1..40_000_usize,
+            // From a few tokens that have nearly all weight to many that have the same.
+            spread in prop::sample::select(vec![0.0_f32, 0.3, 2.0, 6.0]),
+            temperature in prop::sample::select(vec![0.3, 1.0, 1.7]),
+            top_k in prop::sample::select(vec![0_usize, 0, 1, 5, 20, 64, 65]),
+            top_p in prop::sample::select(vec![1.0, 1.0, 0.2, 0.9, 0.95, 0.999]),
+            min_p in prop::sample::select(vec![0.0, 0.0, 0.05, 0.9]),
+            sampling_mask in prop::option::of(Just(300_usize)),
+            alternatives in prop::option::of(0..4_usize),
+        ) {
+            let mut state = seed;
+            let logits: Vec<f32> = (0..len).map(|_| spread * normal(&mut state)).collect();
+            let logprobs = alternatives.map(Logprobs::Top);
+            let base = SamplingParams { temperature, top_k, top_p, min_p, sampling_mask, logprobs, ..Default::default() };
+            let params = SamplingParams { seed: Some(3), max_tokens: 3, ..base };
+            let (mut whole, mut parts) = (sampler(&params), sampler(&params));
+            for _ in 0..3 {
+                let expected = whole.step(&mut logits.clone());
+                match skimmed(&mut parts, &logits) {
+                    Some(found) => prop_assert_eq!(Ok(found), expected),
+                    // As it is where a device has to give all logits.
+                    None => prop_assert_eq!(parts.step(&mut logits.clone()), expected),
+                }
+            }
+        }
+    }
+
+    /// The sum of four numbers in 64ths, as some logits are to be equal.
+    fn normal(state: &mut u64) -> f32 {
+        (0..4)
+            .map(|_| {
+                *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                f32::from((*state >> 58) as u8) / 64.0 - 0.5
+            })
+            .sum()
+    }
+
+    #[test]
+    fn what_models_ask_for_is_drawn_from_a_few_blocks() {
+        let mut state = 5;
+        // A few tokens stand out, as they do where a model knows what comes next.
+        let logits: Vec<f32> =
+            (0..150_000).map(|id| normal(&mut state) + if id % 9_973 == 0 { 9.0 } else { 0.0 }).collect();
+        for params in [
+            SamplingParams { top_k: 20, top_p: 0.95, temperature: 0.6, ..Default::default() },
+            SamplingParams { top_p: 0.9, temperature: 0.7, ..Default::default() },
+            SamplingParams { min_p: 0.05, ..Default::default() },
+            SamplingParams { top_k: 50, ..Default::default() },
+        ] {
+            let mut sampler = sampler(&SamplingParams { seed: Some(1), ..params.clone() });
+            assert!(skimmed(&mut sampler, &logits).is_some(), "{params:?}");
+        }
+    }
+
+    /// The score of a token by way of a summary.
+    fn scored(logits: &[f32], id: TokenId, top: usize) -> Option<SampledToken> {
+        let summary = OwnedSummary::new(logits, 1.0);
+        let skim = Skim::of_token(summary.get(), id, top)?;
+        let blocks = skim.blocks().iter().map(|block| logits.chunks(BLOCK).nth(*block as usize).unwrap());
+        let skimmed = skim.given(&blocks.flatten().copied().collect::<Vec<_>>());
+        let at_least = logits.iter().filter(|logit| **logit >= skimmed.logit()).count();
+        Some(skimmed.token(u32::try_from(at_least).unwrap()))
+    }
+
+    proptest! {
+        #[test]
+        fn a_summary_scores_a_token_as_all_logits_do(
+            logits in prop::collection::vec((-40_i8..40).prop_map(|tenths| f32::from(tenths) / 8.0), 1..1500),
+            place in any::<prop::sample::Index>(),
+            top in 0..21_usize,
+        ) {
+            let id = TokenId::try_from(place.index(logits.len())).unwrap();
+            prop_assert_eq!(scored(&logits, id, top), Some(crate::score_token(&logits, id, top).unwrap()));
+        }
+    }
+
+    #[test]
+    fn a_score_that_needs_every_logit_is_not_skimmed() {
+        let logits = vec![0.5; 600];
+        assert_eq!(scored(&logits, 600, 0), None, "there is no such token");
+        assert_eq!(scored(&logits, 0, 21), None, "so many alternatives may be anywhere");
+        assert_eq!(scored(&[0.5, f32::NAN], 0, 0), None);
+    }
+
     #[test]
     fn what_needs_every_logit_is_not_skimmed() {
         let base = SamplingParams::default;
         for params in [
-            SamplingParams { top_p: 0.9, ..base() },
-            SamplingParams { top_k: 5, ..base() },
+            SamplingParams { sampling_mask: Some(9), ..base() },
             SamplingParams { min_tokens: 1, ..base() },
             SamplingParams { presence_penalty: 0.5, ..base() },
             SamplingParams { logit_bias: vec![(1, 1.0)], ..base() },

@@ -29,6 +29,15 @@ pub(super) struct Truncation {
     edge: Vec<Candidate>,
 }
 
+/// The logits of some tokens of a vocabulary, which are all that are greater than `unread`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KnownLogits<'a> {
+    pub(super) logits: &'a [f32],
+    pub(super) vocab_size: usize,
+    /// None of the other logits is greater.
+    pub(super) unread: f32,
+}
+
 impl Truncation {
     /// `None` when nothing is cut off.
     pub(super) fn new(params: &SamplingParams) -> Option<Self> {
@@ -54,25 +63,66 @@ impl Truncation {
 
     /// Decides which tokens stay: `min_p`, then `top_k`, then `top_p` of what is left. The best token always stays.
     pub(super) fn apply(&mut self, logits: &[f32], scale: Scale, vocabulary_total: f64) {
+        let known = KnownLogits { logits, vocab_size: logits.len(), unread: f32::NEG_INFINITY };
+        self.apply_to_part(known, scale, vocabulary_total);
+    }
+
+    /// The same where not all logits are known, in the order of their ids. `false` where one of the others may stay, too; what
+    /// is kept then is of no use.
+    pub(super) fn apply_to_part(&mut self, known: KnownLogits<'_>, scale: Scale, vocabulary_total: f64) -> bool {
+        let KnownLogits { logits, vocab_size, unread } = known;
         let mut floor = f32::MIN;
         if self.min_p > 0.0 {
             floor = floor.max(scale.logit_below(self.min_p));
         }
-        if self.top_k < logits.len() {
-            floor = floor.max(self.best.nth_logit(logits, self.top_k));
+        if self.top_k < vocab_size {
+            floor = floor.max(self.best.nth_logit(logits, self.top_k.min(logits.len())));
         }
-        let of_vocabulary = self.needs_total(logits.len());
+        let of_vocabulary = self.needs_total(vocab_size);
         if of_vocabulary {
             // Tokens this light weigh too little together to be needed, even if all were.
             #[expect(clippy::cast_precision_loss, reason = "a bound with room to spare")]
-            let vocab_size = logits.len() as f64;
+            let vocab_size = vocab_size as f64;
             floor = floor.max(scale.logit_below(0.99 * (1.0 - self.top_p) * vocabulary_total / vocab_size));
         }
         self.collect(logits, scale, floor);
-        if self.top_p < 1.0 {
-            let whole = if of_vocabulary { vocabulary_total } else { self.total };
-            self.keep_nucleus(scale, self.top_p * whole);
+        let all_are_known = unread < floor;
+        if self.top_p >= 1.0 {
+            return all_are_known;
         }
+        let whole = if of_vocabulary { vocabulary_total } else { self.total };
+        let last_bucket = self.keep_nucleus(scale, self.top_p * whole);
+        // The sums of buckets before that of any other token are those of all tokens.
+        all_are_known || (of_vocabulary && last_bucket < bucket(scale, unread))
+    }
+
+    /// How many of the best blocks are likely to have every token that stays, where there is a summary of all; `None` for more
+    /// than `most`. Blocks come with their greatest logits, best first, and the sums of their weights.
+    pub(super) fn blocks_needed(
+        &self,
+        blocks: impl ExactSizeIterator<Item = (f32, f64)>,
+        (scale, vocab_size): (Scale, usize),
+        most: usize,
+    ) -> Option<usize> {
+        let all = blocks.len();
+        let needed = if self.top_k < vocab_size {
+            self.top_k
+        } else if self.min_p > 0.0 {
+            let floor = scale.logit_below(self.min_p);
+            blocks.take_while(|(max, _)| *max >= floor).count()
+        } else {
+            let sums: Vec<f64> = blocks.map(|(_, sum)| sum).collect();
+            // Half of what may be cut off, as the best tokens are not all of a block.
+            let enough = f64::midpoint(1.0, self.top_p) * sums.iter().sum::<f64>();
+            let mut before = 0.0;
+            let is_needed = |weight: &&f64| {
+                let is_needed = before < enough;
+                before += **weight;
+                is_needed
+            };
+            sums.iter().take_while(is_needed).count()
+        };
+        Some(needed.min(all)).filter(|needed| *needed <= most)
     }
 
     /// The tokens that stay, as indices into the logits.
@@ -117,8 +167,9 @@ impl Truncation {
         self.weights.truncate(length);
     }
 
-    /// Keeps the best tokens until they weigh `mass`: those before which less than that was reached.
-    fn keep_nucleus(&mut self, scale: Scale, mass: f64) {
+    /// Keeps the best tokens until they weigh `mass`: those before which less than that was reached. Returns the last bucket
+    /// that was looked at.
+    fn keep_nucleus(&mut self, scale: Scale, mass: f64) -> usize {
         self.buckets.clear();
         self.buckets.resize(BUCKETS, 0.0);
         for (&(_, logit), weight) in self.kept.iter().zip(&self.weights) {
@@ -145,6 +196,7 @@ impl Truncation {
             self.retain(|candidate, _| best_first(&candidate, &last).is_le());
             self.total = self.weights.iter().sum();
         }
+        reaching
     }
 }
 

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::{
     recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
+    routing::{ExpertShape, ExpertWeights, Leaning, Routing},
     weights::{Rows, WeightsError},
 };
 use crate::{TokenId, engine::WeightDtype, sampling::Summary};
@@ -238,8 +239,9 @@ pub(crate) trait Consumer: Sync {
     fn summary(&self, _row: usize, _summary: Summary<'_>) -> Option<Vec<u32>> {
         None
     }
-    /// Takes the logits of these blocks, and answers with the logit that all of the row are to be compared with.
-    fn blocks(&self, _row: usize, _logits: &[f32]) -> f32 {
+    /// Takes the logits of these blocks, and answers with the logit that all of the row are to be compared with, or with
+    /// `None` to take the row as a whole after all.
+    fn blocks(&self, _row: usize, _logits: &[f32]) -> Option<f32> {
         unreachable!("only for a row that is taken in parts")
     }
     /// Takes the number of logits that are at least that logit.
@@ -253,6 +255,16 @@ impl<F: Fn(usize, &mut [f32]) + Sync> Consumer for F {
     fn take_row(&self, row: usize, logits: &mut [f32]) {
         self(row, logits);
     }
+}
+
+/// What all experts of a mixture are computed with.
+pub(crate) struct MixtureBuffers<'a, B: Backend + ?Sized> {
+    /// Gates and ups of all rows of all experts.
+    pub(crate) wide: &'a mut B::States,
+    /// What comes out of the gates.
+    pub(crate) gated: &'a mut B::Operand,
+    /// What the experts give.
+    pub(crate) out: &'a mut B::States,
 }
 
 /// A device, and its memory.
@@ -277,6 +289,8 @@ pub(crate) trait Backend: Send + 'static {
     type Recurrent: Send;
     /// What all layers of a step share.
     type StepShared;
+    /// The experts that rows go through, where the backend chooses them.
+    type Chosen;
 
     /// A matrix of zeros, `outputs` rows of `inputs` numbers.
     fn matrix(&self, outputs: usize, inputs: usize) -> Result<Self::Matrix, NoRoom>;
@@ -432,6 +446,38 @@ pub(crate) trait Backend: Send + 'static {
     fn gather(&mut self, input: &Self::Operand, picks: &[usize], out: &mut Self::Operand);
     /// Adds row `i` of `from`, times its weight, to the row of `to` that `picks[i]` names.
     fn add_scaled(&mut self, from: &Self::States, picks: &[(usize, f32)], to: &mut Self::States);
+    /// Whether this backend chooses experts by itself and computes all of them at once. Where it does not, it is told of one
+    /// expert after the other.
+    fn takes_mixture(&self, _routing: Routing, _experts: ExpertShape) -> bool {
+        false
+    }
+    /// Chooses the experts of all rows by their scores, as [`choose`](super::routing::choose) does.
+    fn choose_experts(
+        &mut self,
+        _scores: &Self::States,
+        _routing: Routing,
+        _leaning: Leaning<'_, Self::Vector>,
+    ) -> Self::Chosen {
+        unreachable!("this backend takes no mixture")
+    }
+    /// The experts of all rows, row by row, from the best to the worst of each.
+    fn read_chosen(&mut self, _chosen: &Self::Chosen) -> Vec<u32> {
+        unreachable!("this backend takes no mixture")
+    }
+    /// Adds to every row of `sum` what its experts make of the input, each times its weight and the factor, in the order of
+    /// their numbers.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn add_experts(
+        &mut self,
+        _input: &Self::Operand,
+        _chosen: &Self::Chosen,
+        _experts: (ExpertShape, &[ExpertWeights<'_, Self::Matrix, Self::Vector>]),
+        _factor: f32,
+        _buffers: MixtureBuffers<'_, Self>,
+        _sum: &mut Self::States,
+    ) {
+        unreachable!("this backend takes no mixture")
+    }
     /// The first `columns` numbers of all rows, on the host, row by row.
     fn read(&mut self, states: &Self::States, columns: usize) -> Vec<f32>;
     /// Makes logits of what the head gave, in place, and hands all rows on; the consumer's number of the first is `first`.

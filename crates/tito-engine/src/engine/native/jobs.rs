@@ -108,10 +108,39 @@ impl Job<'_> {
         }
     }
 
-    fn sampler(&self) -> Option<&Mutex<SequenceSampler>> {
+    /// The temperature of the summary from which it can be made, if any.
+    fn temperature(&self) -> Option<f64> {
         match self {
-            Self::Sample(sampler) => Some(sampler),
+            Self::Sample(sampler) => sampler.lock().skims(),
+            Self::Score { token: Some(_), candidates: [] } => Some(1.0),
             Self::Verify { .. } | Self::Score { .. } => None,
+        }
+    }
+
+    /// Looks at a summary; `None` where all logits are needed.
+    fn skim(&self, summary: Summary<'_>) -> Option<Skim> {
+        match self {
+            Self::Sample(sampler) => sampler.lock().skim(summary),
+            Self::Score { token: Some((id, top)), .. } => Skim::of_token(summary, *id, *top),
+            Self::Verify { .. } | Self::Score { .. } => None,
+        }
+    }
+
+    /// The token, from the logits of the blocks that were asked for; `None` where all logits are needed after all.
+    fn pick(&self, skim: &Skim, logits: &[f32]) -> Option<Skimmed> {
+        match self {
+            Self::Sample(sampler) => sampler.lock().pick(skim, logits),
+            Self::Score { .. } => Some(skim.given(logits)),
+            Self::Verify { .. } => unreachable!("a draft is verified with all logits"),
+        }
+    }
+
+    /// What was made of a row that was taken in parts; so many logits are at least that of the token.
+    fn conclude(&self, skimmed: Skimmed, at_least: u32) -> Made {
+        match self {
+            Self::Sample(sampler) => Made::Step(sampler.lock().conclude(skimmed, at_least)),
+            Self::Score { .. } => Made::Score(Score { token: Some(skimmed.token(at_least)), candidates: Vec::new() }),
+            Self::Verify { .. } => unreachable!("a draft is verified with all logits"),
         }
     }
 }
@@ -167,33 +196,32 @@ impl Consumer for Jobs<'_> {
     }
 
     fn temperature(&self, row: usize) -> Option<f64> {
-        self.0[row].job.sampler()?.lock().skims()
+        self.0[row].job.temperature()
     }
 
     fn summary(&self, row: usize, summary: Summary<'_>) -> Option<Vec<u32>> {
         let row = &self.0[row];
-        let skim = row.job.sampler()?.lock().skim(summary)?;
+        let skim = row.job.skim(summary)?;
         let blocks = skim.blocks().to_vec();
         *row.part.lock() = RowPart::Summary(skim);
         Some(blocks)
     }
 
-    fn blocks(&self, row: usize, logits: &[f32]) -> f32 {
+    fn blocks(&self, row: usize, logits: &[f32]) -> Option<f32> {
         let row = &self.0[row];
         let mut part = row.part.lock();
-        let RowPart::Summary(skim) = &*part else { unreachable!("blocks follow a summary") };
-        let skimmed = skim.pick(logits);
+        let RowPart::Summary(skim) = std::mem::take(&mut *part) else { unreachable!("blocks follow a summary") };
+        let skimmed = row.job.pick(&skim, logits)?;
         let logit = skimmed.logit();
         *part = RowPart::Token(skimmed);
-        logit
+        Some(logit)
     }
 
     fn at_least(&self, row: usize, count: u32) {
         let row = &self.0[row];
-        let (RowPart::Token(skimmed), Some(sampler)) = (std::mem::take(&mut *row.part.lock()), row.job.sampler())
-        else {
+        let RowPart::Token(skimmed) = std::mem::take(&mut *row.part.lock()) else {
             unreachable!("a count follows a token")
         };
-        row.set(Ok(Made::Step(sampler.lock().conclude(skimmed, count))));
+        row.set(Ok(row.job.conclude(skimmed, count)));
     }
 }

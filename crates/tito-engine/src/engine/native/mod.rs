@@ -18,6 +18,7 @@ mod plan;
 mod processor;
 mod recurrence;
 mod room;
+mod routing;
 mod scheduler;
 mod settings;
 mod status;

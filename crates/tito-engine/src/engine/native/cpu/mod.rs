@@ -9,7 +9,7 @@ pub(crate) use kernels::{
     Pool, Precision, Processor, RecurrentStore, States, Taps, compare_with_portable, convolve, recur,
 };
 
-use std::ops::Range;
+use std::{convert::Infallible, ops::Range};
 
 use kernels::{
     Attention, CacheWrites, Coded, KvLayout, KvStore, Operand, Packed, Quantized, add, add_scaled, attend, gate,
@@ -144,6 +144,7 @@ impl Backend for CpuBackend {
     type Cache = KvStore;
     type Recurrent = RecurrentStore;
     type StepShared = StepShared;
+    type Chosen = Infallible;
 
     fn matrix(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
         match self.keeps {

@@ -1,7 +1,7 @@
 //! Rows of logits on their way to samplers: sums over them and a few blocks of them rather than all of them.
 //!
 //! A step copies to the host, for each row that is taken in parts, three numbers for every 256 logits, then the blocks
-//! that the draw and the alternatives need, then one count. Rows that a sampler has to edit or to truncate go as a whole.
+//! that the draw and the alternatives need, then one count. Rows that a sampler has to edit go as a whole.
 
 use candle_core::{DType, Result, Tensor};
 
@@ -41,7 +41,7 @@ struct Parted {
     row: usize,
     blocks: Option<Vec<u32>>,
     logits: Vec<f32>,
-    chosen: f32,
+    chosen: Option<f32>,
 }
 
 /// Takes rows in parts, and returns the rows that have to be taken as a whole after all.
@@ -56,8 +56,9 @@ fn consume_parts(
         return Ok(Vec::new());
     }
     let summaries = summarize(logits, rows)?;
-    let blocks = logits.dim(1)?.div_ceil(SKIM_BLOCK);
-    let begin = |row: &(usize, f64)| Parted { row: row.0, blocks: None, logits: Vec::new(), chosen: 0.0 };
+    let vocab_size = logits.dim(1)?;
+    let blocks = vocab_size.div_ceil(SKIM_BLOCK);
+    let begin = |row: &(usize, f64)| Parted { row: row.0, blocks: None, logits: Vec::new(), chosen: None };
     let mut parted: Vec<Parted> = rows.iter().map(begin).collect();
     pool.for_each_mut(&mut parted, &|index, part| {
         let own = index * blocks..(index + 1) * blocks;
@@ -65,21 +66,31 @@ fn consume_parts(
             maxima: &summaries.maxima[own.clone()],
             raw: &summaries.raw[own.clone()],
             scaled: &summaries.scaled[own],
+            vocab_size,
         };
         part.blocks = consumer.summary(first + part.row, summary);
     });
-    let whole = parted.iter().filter(|part| part.blocks.is_none()).map(|part| part.row).collect();
-    parted.retain(|part| part.blocks.is_some());
+    let mut whole = taken_out(&mut parted, |part| part.blocks.is_some());
     if parted.is_empty() {
         return Ok(whole);
     }
     read_blocks(logits, &mut parted)?;
     pool.for_each_mut(&mut parted, &|_, part| part.chosen = consumer.blocks(first + part.row, &part.logits));
-    let chosen: Vec<(usize, f32)> = parted.iter().map(|part| (part.row, part.chosen)).collect();
-    for (part, count) in parted.iter().zip(count_at_least(logits, &chosen)?) {
-        consumer.at_least(first + part.row, count);
+    whole.extend(taken_out(&mut parted, |part| part.chosen.is_some()));
+    let chosen: Vec<(usize, f32)> = parted.iter().filter_map(|part| Some((part.row, part.chosen?))).collect();
+    if !chosen.is_empty() {
+        for (part, count) in parted.iter().zip(count_at_least(logits, &chosen)?) {
+            consumer.at_least(first + part.row, count);
+        }
     }
     Ok(whole)
+}
+
+/// Takes out the rows that do not stay, and returns their numbers.
+fn taken_out(parted: &mut Vec<Parted>, stays: impl Fn(&Parted) -> bool) -> Vec<usize> {
+    let out = parted.iter().filter(|part| !stays(part)).map(|part| part.row).collect();
+    parted.retain(stays);
+    out
 }
 
 /// Reads the blocks that each row asks for.
@@ -108,7 +119,7 @@ fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Result<Summaries> {
     let mut all = Summaries { maxima: Vec::new(), raw: Vec::new(), scaled: Vec::new() };
     for (row, temperature) in rows {
         let summary = OwnedSummary::new(&row_of(logits, *row)?, *temperature);
-        let Summary { maxima, raw, scaled } = summary.get();
+        let Summary { maxima, raw, scaled, .. } = summary.get();
         all.maxima.extend_from_slice(maxima);
         all.raw.extend_from_slice(raw);
         all.scaled.extend_from_slice(scaled);

@@ -9,7 +9,7 @@
 //! chooses its kernels by the number of rows. Attention in bf16 does not: a row's bits depend on its own context only.
 //! `deterministic` gives every product one shape, so that company, cached prefixes and pieces of prompts change nothing;
 //! that costs time. In f32 attention does depend on the longest sequence of a batch, unless `deterministic` gives every
-//! row one way of it. Tests show all of it, on the processor and on an H200.
+//! row one way of it. Tests show all of it, on the processor, on an H100 and on an H200.
 
 mod attention;
 mod buffer;
@@ -23,6 +23,8 @@ mod gpu;
 mod kernels;
 mod logits;
 mod matrix;
+#[cfg(feature = "cuda")]
+mod mixture;
 mod packing;
 mod products;
 mod reading;
@@ -48,6 +50,11 @@ use self::{
     matrix::Matrix,
     shared::StepShared,
 };
+#[cfg(feature = "cuda")]
+use super::{
+    backend::MixtureBuffers,
+    routing::{ExpertShape, ExpertWeights, Leaning, Routing},
+};
 use super::{
     backend::{
         Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, Gate, HeadRange, Learnt, LogitShape, NoRoom,
@@ -63,6 +70,12 @@ use crate::{TokenId, engine::WeightDtype};
 /// for reading the matrix.
 const TILE_ROWS: usize = 128;
 
+/// The experts that rows go through.
+#[cfg(feature = "cuda")]
+type Chosen = mixture::Chosen;
+#[cfg(not(feature = "cuda"))]
+type Chosen = std::convert::Infallible;
+
 /// A device, and how it computes.
 pub(crate) struct DeviceBackend {
     device: Device,
@@ -75,12 +88,24 @@ pub(crate) struct DeviceBackend {
     keeps_codes: bool,
     /// The numbers of the matrix in codes that is multiplied with.
     widened: Buffer,
+    /// The experts that rows go through.
+    #[cfg(feature = "cuda")]
+    chosen: Buffer,
 }
 
 impl DeviceBackend {
     /// A backend whose matrices and caches are of this type, bf16 or f32.
     pub(crate) fn new(device: Device, dtype: DType, processor: Processor) -> Self {
-        Self { device, dtype, processor, tile: None, keeps_codes: false, widened: Buffer::default() }
+        Self {
+            device,
+            dtype,
+            processor,
+            tile: None,
+            keeps_codes: false,
+            widened: Buffer::default(),
+            #[cfg(feature = "cuda")]
+            chosen: Buffer::default(),
+        }
     }
 
     /// Gives every row the bits that it has alone.
@@ -138,6 +163,7 @@ impl Backend for DeviceBackend {
     type Cache = Cache;
     type Recurrent = RecurrentStore;
     type StepShared = StepShared;
+    type Chosen = Chosen;
 
     fn matrix(&self, outputs: usize, inputs: usize) -> std::result::Result<Matrix, NoRoom> {
         if self.keeps_codes {
@@ -397,6 +423,45 @@ impl Backend for DeviceBackend {
             .and_then(|weights| from.narrow(0, 0, picks.len())?.broadcast_mul(&weights));
         let places = picked(picks.iter().map(|(row, _)| *row), &self.device);
         done(places.and_then(|places| to.slice_set(&to.index_add(&places, &scaled?, 0)?, 0, 0)));
+    }
+
+    #[cfg(feature = "cuda")]
+    fn takes_mixture(&self, routing: Routing, experts: ExpertShape) -> bool {
+        self.device.is_cuda() && !self.keeps_codes && mixture::is_served(self.dtype, routing, experts)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn choose_experts(&mut self, scores: &Buffer, routing: Routing, leaning: Leaning<'_, Tensor>) -> Chosen {
+        let scores = scores.tensor();
+        let tile_rows = done(scores.dim(0).map(|rows| mixture::tile_rows(rows, routing, self.dtype)));
+        done(mixture::choose(scores, routing, leaning, tile_rows, &mut self.chosen))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn read_chosen(&mut self, chosen: &Chosen) -> Vec<u32> {
+        done(chosen.read())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn add_experts(
+        &mut self,
+        input: &Buffer,
+        chosen: &Chosen,
+        (shape, experts): (ExpertShape, &[ExpertWeights<'_, Matrix, Tensor>]),
+        factor: f32,
+        MixtureBuffers { wide, gated, out }: MixtureBuffers<'_, Self>,
+        sum: &mut Buffer,
+    ) {
+        let ExpertShape { width, intermediate, gate } = shape;
+        let rows = chosen.places();
+        let [to_gate, back] = done(mixture::tables(experts));
+        let wide = done(wide.reshape(self.sums(), rows, gate.inputs(intermediate)));
+        done(kernels::multiply_experts(input.tensor(), &to_gate, chosen, true, wide));
+        let gated = done(gated.reshape(self.numbers(), rows, intermediate));
+        done(elementwise::gate(wide, gate, intermediate, gated));
+        let out = done(out.reshape(self.sums(), rows, width));
+        done(kernels::multiply_experts(gated, &back, chosen, false, out));
+        done(kernels::add_experts(out, chosen, factor, sum.tensor()));
     }
 
     fn read(&mut self, states: &Buffer, columns: usize) -> Vec<f32> {

@@ -5,7 +5,10 @@ use super::{
     destinations::{InDense, InLayer},
     shape::DenseShape,
 };
-use crate::engine::native::backend::{Backend, Gate, NoRoom, Xielu};
+use crate::engine::native::{
+    backend::{Backend, Gate, NoRoom, Xielu},
+    routing::ExpertWeights,
+};
 
 /// A feed-forward part, or one expert.
 pub(super) struct Dense<B: Backend> {
@@ -39,6 +42,16 @@ impl<B: Backend> Dense<B> {
             down: Weight::zeros(backend, place(InDense::Down), hidden, intermediate)?,
             down_bias: vector(hidden)?,
         })
+    }
+
+    /// What an expert has learnt.
+    pub(super) fn weights(&self) -> ExpertWeights<'_, B::Matrix, B::Vector> {
+        ExpertWeights {
+            gate_up: &self.gate_up.matrix,
+            gate_up_bias: self.gate_up_bias.as_ref(),
+            down: &self.down.matrix,
+            down_bias: self.down_bias.as_ref(),
+        }
     }
 
     /// The part before the way back, into `gated`; gates have a factor.

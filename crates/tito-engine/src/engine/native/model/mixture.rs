@@ -5,13 +5,24 @@ use super::{
     dense::Dense,
     destinations::InLayer,
     routes::StepRoutes,
-    shape::{Groups, LatentExperts, RouterShape, Scores, SparseShape},
+    shape::{LatentExperts, SparseShape},
     workspace::Workspace,
 };
-use crate::engine::native::backend::{Backend, NoRoom, NormShape};
+use crate::engine::native::{
+    backend::{Backend, MixtureBuffers, NoRoom, NormShape},
+    routing::{Leaning, choose, sigmoid},
+};
 
 /// The rows that go through an expert, with its weights.
 type Picks = Vec<(usize, f32)>;
+
+/// Which experts rows go through.
+enum Chosen<B: Backend> {
+    /// For each expert its rows.
+    Here(Vec<Picks>),
+    /// What the device chose.
+    There(B::Chosen),
+}
 
 /// What a mixture has learnt.
 pub(super) struct Sparse<B: Backend> {
@@ -24,6 +35,8 @@ pub(super) struct Sparse<B: Backend> {
     pub(super) expert_factors: Option<B::Vector>,
     norm: NormShape,
     hidden: usize,
+    /// Whether the backend chooses experts and computes all of them at once.
+    is_taken: bool,
     pub(super) choice_bias: Option<B::Vector>,
     pub(super) experts: Vec<Dense<B>>,
     pub(super) shared: Option<Dense<B>>,
@@ -67,6 +80,7 @@ impl<B: Backend> Sparse<B> {
             expert_factors: vector(router.normed)?,
             norm,
             hidden,
+            is_taken: backend.takes_mixture(shape.routing(), shape.expert_shape(hidden)),
             choice_bias: vector(router.choice_bias)?,
             experts: (0..*experts)
                 .map(|number| Dense::zeros(backend, |place| InLayer::Expert(number, place), width, *expert))
@@ -82,6 +96,34 @@ impl<B: Backend> Sparse<B> {
     /// The experts are added in their order, so that the sum of a token's experts does not depend on other tokens.
     pub(super) fn add(&self, backend: &mut B, factor: f32, workspace: &mut Workspace<B>, sum: &mut B::States) {
         self.score(backend, workspace);
+        let chosen = if self.is_taken {
+            Chosen::There(self.choose_there(backend, workspace))
+        } else {
+            Chosen::Here(self.choose_here(backend, workspace))
+        };
+        match &self.latent {
+            None => self.add_chosen(backend, factor, chosen, workspace, sum),
+            Some(latent) => self.add_compressed(backend, factor, (chosen, latent), workspace, sum),
+        }
+        self.add_shared(backend, factor, workspace, sum);
+    }
+
+    /// Has the backend choose experts by the scores.
+    fn choose_there(&self, backend: &mut B, workspace: &mut Workspace<B>) -> B::Chosen {
+        let Workspace { wide, routes, .. } = workspace;
+        let per_token = self.shape.per_token;
+        let given = routes.given_to_device(per_token);
+        let leaning = Leaning { bias: self.choice_bias.as_ref(), factors: self.expert_factors.as_ref(), given };
+        let chosen = backend.choose_experts(wide, self.shape.routing(), leaning);
+        if routes.keeps() {
+            routes.keep_all(per_token, &backend.read_chosen(&chosen));
+        }
+        routes.next();
+        chosen
+    }
+
+    /// Chooses experts by the scores.
+    fn choose_here(&self, backend: &mut B, workspace: &mut Workspace<B>) -> Vec<Picks> {
         let Workspace { wide, routes, .. } = workspace;
         let scores = backend.read(wide, self.experts.len());
         let vector = |vector: &Option<B::Vector>| vector.as_ref().map(|vector| backend.read_vector(vector));
@@ -92,11 +134,7 @@ impl<B: Backend> Sparse<B> {
                 *weight *= factor;
             }
         }
-        match &self.latent {
-            None => self.add_chosen(backend, factor, picks, workspace, sum),
-            Some(latent) => self.add_compressed(backend, factor, (picks, latent), workspace, sum),
-        }
-        self.add_shared(backend, factor, workspace, sum);
+        picks
     }
 
     /// Makes scores of experts.
@@ -119,7 +157,7 @@ impl<B: Backend> Sparse<B> {
         &self,
         backend: &mut B,
         factor: f32,
-        (picks, latent): (Vec<Picks>, &Compression<B>),
+        (chosen, latent): (Chosen<B>, &Compression<B>),
         workspace: &mut Workspace<B>,
         sum: &mut B::States,
     ) {
@@ -129,7 +167,7 @@ impl<B: Backend> Sparse<B> {
         let mut compressed = std::mem::take(&mut workspace.head);
         backend.zeros(out, latent.width, &mut compressed);
         std::mem::swap(&mut workspace.input, &mut workspace.attended);
-        self.add_chosen(backend, 1.0, picks, workspace, &mut compressed);
+        self.add_chosen(backend, 1.0, chosen, workspace, &mut compressed);
         std::mem::swap(&mut workspace.input, &mut workspace.attended);
         let Workspace { out, attended, adapters, .. } = workspace;
         backend.round(&compressed, 0..latent.width, attended);
@@ -141,6 +179,38 @@ impl<B: Backend> Sparse<B> {
     /// Adds what the experts that were chosen make of the input.
     #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn add_chosen(
+        &self,
+        backend: &mut B,
+        factor: f32,
+        chosen: Chosen<B>,
+        workspace: &mut Workspace<B>,
+        sum: &mut B::States,
+    ) {
+        match chosen {
+            Chosen::Here(picks) => self.add_one_by_one(backend, factor, picks, workspace, sum),
+            Chosen::There(chosen) => self.add_at_once(backend, factor, &chosen, workspace, sum),
+        }
+    }
+
+    /// Has the backend compute all experts at once.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn add_at_once(
+        &self,
+        backend: &mut B,
+        factor: f32,
+        chosen: &B::Chosen,
+        workspace: &mut Workspace<B>,
+        sum: &mut B::States,
+    ) {
+        let Workspace { wide, out, input, gated, .. } = workspace;
+        let experts: Vec<_> = self.experts.iter().map(Dense::weights).collect();
+        let shape = self.shape.expert_shape(self.hidden);
+        backend.add_experts(input, chosen, (shape, &experts), factor, MixtureBuffers { wide, gated, out }, sum);
+    }
+
+    /// Computes one expert after the other.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn add_one_by_one(
         &self,
         backend: &mut B,
         factor: f32,
@@ -192,15 +262,11 @@ impl<B: Backend> Sparse<B> {
     }
 }
 
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + (-x).exp())
-}
-
 /// Lists for each expert the rows that go through it, with the expert's weight.
 fn route(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape, routes: &mut StepRoutes) -> Vec<Picks> {
     let mut picks = vec![Vec::new(); shape.experts];
     for (row, scores) in scores.chunks_exact(shape.experts).enumerate() {
-        let chosen = choose(scores, bias, shape, routes.given_experts(row));
+        let chosen = choose(scores, bias, shape.routing(), routes.given_experts(row));
         routes.keep(row, &chosen);
         for (expert, weight) in chosen {
             picks[expert].push((row, weight));
@@ -208,134 +274,4 @@ fn route(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape, routes: &mut
     }
     routes.next();
     picks
-}
-
-/// The experts of one token, with their weights, from the best to the worst: those that are `given`, or the best ones,
-/// the first among equal ones. The order does not depend on that of the given ones, and so no bit of a weight does.
-fn choose(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape, given: Option<&[u16]>) -> Vec<(usize, f32)> {
-    let RouterShape { scores: kind, groups, normalize, added, factor, .. } = shape.router;
-    let (weights, total) = weights(scores, kind);
-    let chances: Vec<f32> = match bias {
-        None => weights.clone(),
-        // The bias is added to what the weights are once they are divided.
-        Some(bias) => weights.iter().zip(bias).map(|(weight, bias)| weight / total + bias).collect(),
-    };
-    let mut order = match (given, groups) {
-        (Some(given), _) => given.iter().copied().map(usize::from).collect(),
-        (None, Some(groups)) => experts_of_best(groups, &chances),
-        (None, None) => (0..shape.experts).collect::<Vec<_>>(),
-    };
-    // Where chances are too close to 0 or 1 to differ, scores do.
-    let by_score = |left: &usize, right: &usize| scores[*right].total_cmp(&scores[*left]).then(left.cmp(right));
-    order.sort_by(|left, right| chances[*right].total_cmp(&chances[*left]).then_with(|| by_score(left, right)));
-    order.truncate(shape.per_token);
-    let chosen: f32 = order.iter().map(|expert| weights[*expert]).sum();
-    let divisor = normalize.map_or(total, |least| chosen.max(least * total) + added * total);
-    order.into_iter().map(|expert| (expert, weights[expert] / divisor * factor)).collect()
-}
-
-/// Weights of all experts, and what they are to be divided by.
-fn weights(scores: &[f32], kind: Scores) -> (Vec<f32>, f32) {
-    match kind {
-        Scores::Sigmoid => (scores.iter().map(|score| sigmoid(*score)).collect(), 1.0),
-        Scores::Softmax => {
-            let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let weights: Vec<f32> = scores.iter().map(|score| (score - max).exp()).collect();
-            let total = weights.iter().sum();
-            (weights, total)
-        }
-    }
-}
-
-/// The experts of the best groups.
-fn experts_of_best(Groups { count, chosen, best }: Groups, chances: &[f32]) -> Vec<usize> {
-    let size = chances.len() / count;
-    let worth = |group: &[f32]| {
-        let mut group = group.to_vec();
-        group.sort_by(|left, right| right.total_cmp(left));
-        group.iter().take(best).sum::<f32>()
-    };
-    let worths: Vec<f32> = chances.chunks_exact(size).map(worth).collect();
-    let mut order: Vec<usize> = (0..count).collect();
-    order.sort_by(|left, right| worths[*right].total_cmp(&worths[*left]).then(left.cmp(right)));
-    order.truncate(chosen);
-    order.into_iter().flat_map(|group| group * size..(group + 1) * size).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::native::{backend::Gate, model::shape::DenseShape};
-
-    const PLAIN: RouterShape = RouterShape {
-        scores: Scores::Sigmoid,
-        bias: false,
-        choice_bias: false,
-        groups: None,
-        normalize: None,
-        added: 0.0,
-        factor: 1.0,
-        on_inputs: false,
-        normed: false,
-    };
-
-    fn sparse(experts: usize, per_token: usize, router: RouterShape) -> SparseShape {
-        let expert = DenseShape { intermediate: 1, bias: false, gate: Gate::Silu };
-        SparseShape { experts, per_token, expert, router, shared: None, latent: None }
-    }
-
-    fn chosen(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape) -> Vec<usize> {
-        choose(scores, bias, shape, None).into_iter().map(|(expert, _)| expert).collect()
-    }
-
-    #[test]
-    fn among_equal_experts_the_first_are_chosen() {
-        assert_eq!(chosen(&[0.0, 1.0, 1.0, 1.0], None, &sparse(4, 2, PLAIN)), [1, 2]);
-    }
-
-    #[test]
-    fn given_experts_have_the_weights_of_their_scores_in_whatever_order_they_are_given() {
-        let shape = sparse(4, 2, RouterShape { normalize: Some(0.0), ..PLAIN });
-        let scores = [0.5, 2.0, -1.0, 1.0];
-        let own = choose(&scores, None, &shape, None);
-        assert_eq!(own.iter().map(|(expert, _)| *expert).collect::<Vec<_>>(), [1, 3]);
-        assert_eq!(choose(&scores, None, &shape, Some(&[1, 3])), own);
-        assert_eq!(choose(&scores, None, &shape, Some(&[3, 1])), own);
-        let other = choose(&scores, None, &shape, Some(&[2, 0]));
-        assert_eq!(other.iter().map(|(expert, _)| *expert).collect::<Vec<_>>(), [0, 2]);
-        let weight = sigmoid(0.5) / (sigmoid(0.5) + sigmoid(-1.0));
-        assert_eq!(other[0].1.to_bits(), weight.to_bits());
-    }
-
-    #[test]
-    fn a_bias_changes_the_choice_and_not_the_weights() {
-        let shape = sparse(3, 1, PLAIN);
-        let [(expert, weight)] = choose(&[0.0, 1.0, 2.0], Some(&[1.0, 0.0, 0.0]), &shape, None)[..] else {
-            panic!("one")
-        };
-        assert_eq!((expert, weight), (0, 0.5));
-    }
-
-    #[test]
-    fn groups_are_chosen_by_their_best_experts() {
-        let groups = |best| sparse(4, 1, RouterShape { groups: Some(Groups { count: 2, chosen: 1, best }), ..PLAIN });
-        let scores = [2.0, -9.0, 1.0, 1.0];
-        assert_eq!(chosen(&scores, None, &groups(1)), [0]);
-        assert_eq!(chosen(&scores, None, &groups(2)), [2]);
-    }
-
-    #[test]
-    fn weights_are_normalised_and_multiplied_as_they_are_told() {
-        let weights = |router| -> Vec<f32> {
-            choose(&[0.0, 0.0, -99.0], None, &sparse(3, 2, router), None)
-                .into_iter()
-                .map(|(_, weight)| weight)
-                .collect()
-        };
-        assert_eq!(weights(PLAIN), [0.5, 0.5]);
-        assert_eq!(weights(RouterShape { factor: 3.0, ..PLAIN }), [1.5, 1.5]);
-        assert_eq!(weights(RouterShape { normalize: Some(0.0), factor: 3.0, ..PLAIN }), [1.5, 1.5]);
-        assert_eq!(weights(RouterShape { normalize: Some(4.0), ..PLAIN }), [0.125, 0.125]);
-        assert_eq!(weights(RouterShape { scores: Scores::Softmax, ..PLAIN }), [0.5, 0.5]);
-    }
 }

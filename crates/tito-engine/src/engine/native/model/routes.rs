@@ -6,7 +6,7 @@ use super::{
     ModelShape,
     shape::{LayerShape, MlpShape, SparseShape},
 };
-use crate::engine::{GivenRoutes, RouteShape};
+use crate::engine::{GivenRoutes, RouteShape, native::routing::NOT_GIVEN};
 
 /// The token of a row whose routes may be given.
 #[derive(Debug, Clone)]
@@ -46,6 +46,35 @@ impl StepRoutes {
     pub(super) fn given_experts(&self, row: usize) -> Option<&[u16]> {
         let RoutedRow { routes, position } = self.given.get(row)?.as_ref()?;
         routes.experts(*position, self.mixture)
+    }
+
+    /// The experts that rows are given in this mixture, for a device: `per_token` numbers for each row, [`NOT_GIVEN`] where
+    /// they are chosen. `None` where no row is given any.
+    pub(super) fn given_to_device(&self, per_token: usize) -> Option<Vec<u32>> {
+        let rows = 0..self.given.len();
+        if rows.clone().all(|row| self.given_experts(row).is_none()) {
+            return None;
+        }
+        let mut all = vec![NOT_GIVEN; rows.len() * per_token];
+        for (row, of_row) in rows.zip(all.chunks_exact_mut(per_token)) {
+            let given = self.given_experts(row).unwrap_or_default();
+            of_row.iter_mut().zip(given).for_each(|(number, expert)| *number = u32::from(*expert));
+        }
+        Some(all)
+    }
+
+    /// Whether the experts of each row are to be kept.
+    pub(super) fn keeps(&self) -> bool {
+        self.taken.is_some()
+    }
+
+    /// Takes note of the experts that all rows go through in this mixture, `per_token` for each.
+    pub(super) fn keep_all(&mut self, per_token: usize, experts: &[u32]) {
+        let Some(taken) = &mut self.taken else { return };
+        for (row, experts) in taken.chunks_exact_mut(self.width).zip(experts.chunks_exact(per_token)) {
+            let kept = &mut row[self.mixture * per_token..];
+            kept.iter_mut().zip(experts).for_each(|(kept, expert)| *kept = u16::try_from(*expert).unwrap_or(u16::MAX));
+        }
     }
 
     /// Takes note of the experts that a row goes through in this mixture.

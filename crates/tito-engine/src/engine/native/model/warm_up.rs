@@ -29,8 +29,8 @@ impl Consumer for Reader {
         Some(vec![0])
     }
 
-    fn blocks(&self, _row: usize, logits: &[f32]) -> f32 {
-        logits[0]
+    fn blocks(&self, _row: usize, logits: &[f32]) -> Option<f32> {
+        logits.first().copied()
     }
 
     fn at_least(&self, _row: usize, _count: u32) {}

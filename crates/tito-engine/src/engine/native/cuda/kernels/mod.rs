@@ -9,6 +9,7 @@
 
 mod blas;
 mod coded;
+mod experts;
 mod launch;
 mod logits;
 mod mistralrs_paged_attention;
@@ -29,6 +30,7 @@ use candle_core::{
 pub(super) use self::{
     blas::{batched, multiply},
     coded::widen,
+    experts::{add_experts, choose_experts, list_rows, multiply_experts, table},
     logits::{blocks_of, count_at_least, summarize},
     mistralrs_paged_attention::{attend, serve, write_cache},
     paged_attention::{attend_paged, serve_paged, write_paged},

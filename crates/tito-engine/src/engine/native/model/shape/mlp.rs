@@ -1,6 +1,9 @@
 //! Feed-forward parts and mixtures of experts.
 
-use crate::engine::native::backend::Gate;
+use crate::engine::native::{
+    backend::Gate,
+    routing::{ExpertShape, RouterShape, Routing},
+};
 
 /// What a layer's feed-forward part is.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,51 +53,6 @@ pub(crate) struct LatentExperts {
     pub(crate) bias: bool,
 }
 
-/// How experts are chosen, and what weight each of the chosen has.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "what a router has and has not is independent of each other")]
-pub(crate) struct RouterShape {
-    /// What makes weights of scores.
-    pub(crate) scores: Scores,
-    /// Whether the scores have a bias.
-    pub(crate) bias: bool,
-    /// Whether the choice, but not the weights, has a bias.
-    pub(crate) choice_bias: bool,
-    /// Groups of experts, of which some are chosen first.
-    pub(crate) groups: Option<Groups>,
-    /// Whether the weights of the chosen are divided by their sum, which counts as at least this much.
-    pub(crate) normalize: Option<f32>,
-    /// What is added to that sum.
-    pub(crate) added: f32,
-    /// The factor of all weights.
-    pub(crate) factor: f32,
-    /// Whether weights are factors of what experts read, rather than of what they give.
-    pub(crate) on_inputs: bool,
-    /// Whether scores are made of a state that is normalised with weights of its own, and divided by the root of its width,
-    /// and the weight of each expert has a learnt factor.
-    pub(crate) normed: bool,
-}
-
-/// What makes weights of scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scores {
-    /// A softmax over all experts.
-    Softmax,
-    /// A sigmoid of each.
-    Sigmoid,
-}
-
-/// Groups of experts, of which some are chosen before experts are chosen from them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Groups {
-    /// How many groups of the same size there are.
-    pub(crate) count: usize,
-    /// How many of them are chosen.
-    pub(crate) chosen: usize,
-    /// A group counts as much as so many of its best experts do together.
-    pub(crate) best: usize,
-}
-
 /// Experts that every token goes through.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct SharedShape {
@@ -120,6 +78,17 @@ impl MlpShape {
         }
     }
 
+    /// Numbers of all experts of a token: gates and ups, what comes out of the gates, and what the experts give.
+    pub(super) fn mixture_row(&self, hidden: usize) -> usize {
+        match self {
+            Self::Dense(_) => 0,
+            Self::Sparse(sparse) | Self::Both(_, sparse) => {
+                let ExpertShape { width, intermediate, .. } = sparse.expert_shape(hidden);
+                sparse.per_token * (sparse.expert.inner_width() + intermediate + width)
+            }
+        }
+    }
+
     pub(super) fn widest_row(&self) -> usize {
         match self {
             Self::Dense(dense) => dense.inner_width(),
@@ -130,6 +99,17 @@ impl MlpShape {
 }
 
 impl SparseShape {
+    /// How tokens are sent to experts.
+    pub(crate) fn routing(&self) -> Routing {
+        Routing { experts: self.experts, per_token: self.per_token, router: self.router }
+    }
+
+    /// What all experts are, of states of this width.
+    pub(crate) fn expert_shape(&self, hidden: usize) -> ExpertShape {
+        let DenseShape { intermediate, gate, .. } = self.expert;
+        ExpertShape { width: self.latent.map_or(hidden, |latent| latent.width), intermediate, gate }
+    }
+
     fn widest_row(&self) -> usize {
         let shared = self.shared.map_or(0, |shared| shared.dense.inner_width());
         self.expert.inner_width().max(shared)

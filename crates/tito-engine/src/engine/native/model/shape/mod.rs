@@ -4,7 +4,9 @@
 
 mod mlp;
 
-pub(crate) use mlp::{DenseShape, Groups, LatentExperts, MlpShape, RouterShape, Scores, SharedShape, SparseShape};
+pub(crate) use mlp::{DenseShape, LatentExperts, MlpShape, SharedShape, SparseShape};
+
+pub(crate) use crate::engine::native::routing::{Groups, RouterShape, Scores};
 
 use super::{names::Names, rope::RopeConfig};
 use crate::engine::native::{
@@ -378,6 +380,12 @@ impl ModelShape {
         };
         let inputs = self.inputs.map_or(0, |inputs| inputs.width * self.layers.len());
         self.layers.iter().map(widest).max().unwrap_or(0).max(inputs)
+    }
+
+    /// Numbers of a token for which all of its experts have room at once, in f32; zero in a model without mixtures.
+    pub(crate) fn mixture_row(&self) -> usize {
+        let of_layer = |layer: &LayerShape| layer.mlp.as_ref().map_or(0, |mlp| mlp.mixture_row(self.hidden));
+        self.layers.iter().map(of_layer).max().unwrap_or(0)
     }
 
     /// The attention of each layer that has some.

@@ -1,0 +1,168 @@
+//! Mixtures of experts whose experts are chosen on the device, listed there, and computed all at once.
+//!
+//! Owns which mixtures that is for, and the lists. Refuses to wait for the device: nothing of a mixture comes to the host,
+//! unless it asks which experts were chosen.
+
+#[cfg(test)]
+mod tests;
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use super::{
+    buffer::{Buffer, TensorKind},
+    kernels,
+    matrix::Matrix,
+};
+use crate::engine::native::{
+    backend::Gate,
+    routing::{ExpertShape, ExpertWeights, Leaning, Routing},
+};
+
+/// The most experts that the kernels choose from, `MOST_EXPERTS` in experts.cu.
+const MOST_EXPERTS: usize = 1024;
+/// The most experts of a row, `MOST_CHOSEN` there, and the most groups: a lane has one.
+const MOST_CHOSEN: usize = 32;
+/// Numbers of bf16 that are read together.
+const TOGETHER: usize = 8;
+/// Words of a tile, `Tile` in experts.cu.
+const TILE_WORDS: usize = 3;
+
+/// Whether such a mixture has kernels.
+pub(super) fn is_served(dtype: DType, routing: Routing, shape: ExpertShape) -> bool {
+    let Routing { experts, per_token, router } = routing;
+    let ExpertShape { width, intermediate, gate } = shape;
+    let groups_serve = router.groups.is_none_or(|groups| {
+        let is_even = groups.count <= MOST_CHOSEN && experts.is_multiple_of(groups.count);
+        is_even && groups.chosen * (experts / groups.count) >= per_token
+    });
+    let is_aligned = dtype == DType::F32 || (width.is_multiple_of(TOGETHER) && intermediate.is_multiple_of(TOGETHER));
+    let is_small = experts <= MOST_EXPERTS && per_token <= MOST_CHOSEN && per_token <= experts;
+    is_small && is_aligned && groups_serve && !router.on_inputs && !matches!(gate, Gate::Xielu(_))
+}
+
+/// The experts that the rows of a step go through, and the rows of each expert, on the device.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    /// All lists one after the other, see [`List`]; weights are the bits of f32.
+    words: Tensor,
+    pub(super) rows: usize,
+    pub(super) per_token: usize,
+    pub(super) experts: usize,
+    /// How many rows a tile has.
+    pub(super) tile_rows: usize,
+    /// How many tiles there may be.
+    pub(super) tiles: usize,
+}
+
+/// What `words` of [`Chosen`] has, in this order.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum List {
+    /// The experts of each row, from the best to the worst.
+    Experts,
+    /// Their weights.
+    Weights,
+    /// The row of each place of the list by expert.
+    Rows,
+    /// The place of each choice in that list.
+    Places,
+    /// How many rows each expert has.
+    Counts,
+    /// Tiles.
+    Tiles,
+}
+
+impl Chosen {
+    /// Room for the lists of all rows of `scores`; what it holds is left over from before.
+    fn new(scores: &Tensor, routing: Routing, tile_rows: usize, room: &mut Buffer) -> Result<Self> {
+        let Routing { experts, per_token, .. } = routing;
+        let rows = scores.dim(0)?;
+        let places = rows * per_token;
+        // Each expert's last tile may be short.
+        let tiles = experts.min(places) + places / tile_rows;
+        let kind = TensorKind { device: scores.device(), dtype: DType::U32 };
+        let words = room.reshape(kind, 1, 4 * places + experts + TILE_WORDS * tiles)?.flatten_all()?;
+        Ok(Self { words, rows, per_token, experts, tile_rows, tiles })
+    }
+
+    /// How many times a row goes through an expert.
+    pub(super) fn places(&self) -> usize {
+        self.rows * self.per_token
+    }
+
+    /// Where a list begins.
+    pub(super) fn list(&self, list: List) -> Result<Tensor> {
+        let places = self.places();
+        let (first, len) = match list {
+            List::Experts => (0, places),
+            List::Weights => (places, places),
+            List::Rows => (2 * places, places),
+            List::Places => (3 * places, places),
+            List::Counts => (4 * places, self.experts),
+            List::Tiles => (4 * places + self.experts, TILE_WORDS * self.tiles),
+        };
+        self.words.narrow(0, first, len)
+    }
+
+    /// The experts of all rows, row by row.
+    pub(super) fn read(&self) -> Result<Vec<u32>> {
+        self.list(List::Experts)?.to_vec1()
+    }
+}
+
+/// How many rows of an expert share what is read of its matrices: as many as measured best on an H100, by how many rows an
+/// expert has on average. No result depends on it.
+pub(super) fn tile_rows(rows: usize, routing: Routing, dtype: DType) -> usize {
+    match rows * routing.per_token / routing.experts {
+        _ if dtype == DType::F32 => 8,
+        0..=8 => 8,
+        9..=16 => 16,
+        17..=128 => 32,
+        _ => 64,
+    }
+}
+
+/// Chooses the experts of all rows, and lists rows by expert.
+pub(super) fn choose(
+    scores: &Tensor,
+    routing: Routing,
+    leaning: Leaning<'_, Tensor>,
+    tile_rows: usize,
+    room: &mut Buffer,
+) -> Result<Chosen> {
+    let chosen = Chosen::new(scores, routing, tile_rows, room)?;
+    let given = leaning.given.map(|given| Tensor::new(given, scores.device())).transpose()?;
+    kernels::choose_experts(scores, routing, (leaning.bias, leaning.factors, given.as_ref()), &chosen)?;
+    kernels::list_rows(&chosen)?;
+    Ok(chosen)
+}
+
+/// The matrices of all experts and their biases, as addresses on the device.
+pub(super) struct Table {
+    pub(super) matrices: Tensor,
+    pub(super) biases: Option<Tensor>,
+    pub(super) dtype: DType,
+    pub(super) outputs: usize,
+    pub(super) inputs: usize,
+}
+
+/// The ways to the gate, and back.
+pub(super) fn tables(experts: &[ExpertWeights<'_, Matrix, Tensor>]) -> Result<[Table; 2]> {
+    let ways = [
+        experts.iter().map(|expert| (expert.gate_up, expert.gate_up_bias)).collect::<Vec<_>>(),
+        experts.iter().map(|expert| (expert.down, expert.down_bias)).collect(),
+    ];
+    let [to_gate, back] = ways.map(|way| {
+        let matrices: Vec<&Tensor> = way.iter().map(|(matrix, _)| plain(matrix)).collect::<Result<_>>()?;
+        let biases: Vec<&Tensor> = way.iter().filter_map(|(_, bias)| *bias).collect();
+        kernels::table(&matrices, &biases)
+    });
+    Ok([to_gate?, back?])
+}
+
+/// The numbers of a matrix, none of which is in codes where [`super::DeviceBackend`] takes a mixture.
+fn plain(matrix: &Matrix) -> Result<&Tensor> {
+    match matrix {
+        Matrix::Plain(tensor) => Ok(tensor),
+        Matrix::Coded(_) | Matrix::Unwritten { .. } => bail!("an expert in codes among others"),
+    }
+}
