@@ -171,7 +171,7 @@ class Run:
     async def _with_room(self, done, kept, scale, exact, limit):
         """What needs no other server; keeps what the others are compared with."""
         # The first start of all waits for the driver, which translates kernels.
-        budget = Budget(limit, {"start": 8, "scored": 2, "keep": 2, "rest": 6})
+        budget = Budget(limit, {"start": 8, "scored": 2, "keep": 5, "rest": 6})
         flags = {"--max-model-len": self._longest, "--max-num-seqs": 64, "--max-num-batched-tokens": 8192}
 
         async def keep(session):
@@ -282,7 +282,7 @@ class Run:
         shutil.rmtree(self.directory(self.large, "b"), ignore_errors=True)
         await self._make(self.sparse, "a", budget.take("model"))
         kept, done = {}, []
-        async with self.serve("mixture", self.sparse, FAST | {"--max-model-len": self._longest}, budget.take("start")) as session:
+        async with self.serve("mixture", self.sparse, FAST | {"--max-model-len": self._longest * 2}, budget.take("start")) as session:
 
             async def score():
                 scale = checks.SMALL if self.options.rehearse else checks.LARGE

@@ -10,6 +10,7 @@ mod cpu;
 mod cuda;
 mod drafts;
 mod executor;
+mod gates;
 mod jobs;
 mod kv_cache;
 mod load_error;

@@ -2,7 +2,7 @@
 //!
 //! Owns the choice as the processor makes it, which is what a device's has to be.
 
-use super::backend::Gate;
+use super::gates::Gate;
 
 /// How experts are chosen, and what weight each of the chosen has.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -427,7 +427,7 @@ impl Backend for DeviceBackend {
 
     #[cfg(feature = "cuda")]
     fn takes_mixture(&self, routing: Routing, experts: ExpertShape) -> bool {
-        self.device.is_cuda() && !self.keeps_codes && mixture::is_served(self.dtype, routing, experts)
+        self.device.is_cuda() && mixture::is_served(self.dtype, routing, experts)
     }
 
     #[cfg(feature = "cuda")]
@@ -454,13 +454,13 @@ impl Backend for DeviceBackend {
     ) {
         let ExpertShape { width, intermediate, gate } = shape;
         let rows = chosen.places();
-        let [to_gate, back] = done(mixture::tables(experts));
+        let [to_gate, back] = mixture::Way::both(experts);
         let wide = done(wide.reshape(self.sums(), rows, gate.inputs(intermediate)));
-        done(kernels::multiply_experts(input.tensor(), &to_gate, chosen, true, wide));
+        done(to_gate.multiply(input.tensor(), chosen, true, |matrix| self.numbers_of(matrix), wide));
         let gated = done(gated.reshape(self.numbers(), rows, intermediate));
         done(elementwise::gate(wide, gate, intermediate, gated));
         let out = done(out.reshape(self.sums(), rows, width));
-        done(kernels::multiply_experts(gated, &back, chosen, false, out));
+        done(back.multiply(gated, chosen, false, |matrix| self.numbers_of(matrix), out));
         done(kernels::add_experts(out, chosen, factor, sum.tensor()));
     }
 

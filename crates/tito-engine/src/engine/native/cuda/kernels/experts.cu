@@ -363,16 +363,21 @@ template <unsigned OUT, unsigned EIGHTS, unsigned STEPS> struct Multiplication {
     }
 };
 
+// Whether a tile is to be multiplied: there is one, and it is of the expert `only`, unless that is NONE.
+__device__ bool is_wanted(const Tile &tile, unsigned only) {
+    return tile.expert != NONE && (only == NONE || tile.expert == only);
+}
+
 } // namespace
 
-// Products of the rows of all tiles: for each place of the list `outputs` numbers. `sources` has of each place the row of
-// the input; without it that is the place.
+// Products of the rows of all tiles, or of those of one expert: for each place of the list `outputs` numbers. `sources` has
+// of each place the row of the input; without it that is the place.
 #define MULTIPLY(OUT, EIGHTS, STEPS)                                                                                             \
     extern "C" __global__ void __launch_bounds__(WARPS * 32) multiply_experts_##OUT##_##EIGHTS(                            \
         const __nv_bfloat16 *input, const unsigned long long *matrices, const unsigned long long *biases,                  \
-        const unsigned *tiles, const unsigned *sources, float *out, unsigned inputs, unsigned outputs) {                   \
+        const unsigned *tiles, const unsigned *sources, float *out, unsigned inputs, unsigned outputs, unsigned only) {    \
         const Tile tile = reinterpret_cast<const Tile *>(tiles)[blockIdx.x];                                               \
-        if (tile.expert != NONE) {                                                                                         \
+        if (is_wanted(tile, only)) {                                                                                       \
             Multiplication<OUT, EIGHTS, STEPS> multiplication;                                                             \
             multiplication.run(input, matrices, biases, tile, sources, out, inputs, outputs);                              \
         }                                                                                                                  \
@@ -386,10 +391,10 @@ MULTIPLY(32, 8, 1)
 // The same in f32: a warp for each output, whose lanes each sum every 32nd product.
 extern "C" __global__ void multiply_experts_f32(
     const float *input, const unsigned long long *matrices, const unsigned long long *biases, const unsigned *tiles,
-    const unsigned *sources, float *out, unsigned inputs, unsigned outputs) {
+    const unsigned *sources, float *out, unsigned inputs, unsigned outputs, unsigned only) {
     const Tile tile = reinterpret_cast<const Tile *>(tiles)[blockIdx.x];
     const unsigned lane = threadIdx.x % 32, output = blockIdx.y * WARPS + threadIdx.x / 32;
-    if (tile.expert == NONE || output >= outputs)
+    if (!is_wanted(tile, only) || output >= outputs)
         return;
     const float *line = reinterpret_cast<const float *>(matrices[tile.expert]) + size_t(output) * inputs;
     const float *bias = biases == nullptr ? nullptr : reinterpret_cast<const float *>(biases[tile.expert]);

@@ -107,30 +107,34 @@ pub(in super::super) fn list_rows(chosen: &Chosen) -> Result<()> {
     unsafe { launch("list_rows").run(on, &arguments) }
 }
 
-/// The addresses of matrices that are all alike, and of their biases, of which there are none or one for each.
-pub(in super::super) fn table(matrices: &[&Tensor], biases: &[&Tensor]) -> Result<Table> {
+/// The addresses of matrices that are all alike, of so many experts, and of their biases, of which there are none or one for
+/// each. One matrix alone stands for that of any expert.
+pub(in super::super) fn table(matrices: &[&Tensor], biases: &[&Tensor], experts: usize) -> Result<Table> {
     let Some(first) = matrices.first() else { bail!("a mixture without experts") };
     let (outputs, inputs) = first.dims2()?;
     let sent = |tensors: &[&Tensor]| {
         let addresses = tensors.iter().map(|tensor| Ok(address(tensor)?.cast_signed()));
-        Tensor::new(addresses.collect::<Result<Vec<i64>>>()?, first.device())
+        let mut addresses = addresses.collect::<Result<Vec<i64>>>()?;
+        addresses.resize(experts, addresses[0]);
+        Tensor::new(addresses, first.device())
     };
     let alike = |matrix: &&Tensor| matrix.dims() == first.dims() && matrix.dtype() == first.dtype();
     let fits = |bias: &&Tensor| bias.dims() == [outputs] && bias.dtype() == DType::F32;
     let are_whole = matrices.iter().chain(biases).all(|tensor| tensor.is_contiguous());
     let all = matrices.iter().all(alike) && biases.iter().all(fits) && are_whole;
-    if !all || !(biases.is_empty() || biases.len() == matrices.len()) {
+    let counts_fit = [1, experts].contains(&matrices.len()) && [0, experts].contains(&biases.len());
+    if !all || !counts_fit {
         bail!("experts that are not alike");
     }
     let biases = if biases.is_empty() { None } else { Some(sent(biases)?) };
     Ok(Table { matrices: sent(matrices)?, biases, dtype: first.dtype(), outputs, inputs })
 }
 
-/// What experts make of their rows: `outputs` numbers for each place of the list by expert. The input has a row for each place,
-/// or one for each row of the step where places are `gathered`.
+/// What all experts, or `only` one, make of their rows: `outputs` numbers for each place of the list by expert. The input has a
+/// row for each place, or one for each row of the step where places are `gathered`.
 pub(in super::super) fn multiply_experts(
     input: &Tensor,
-    table: &Table,
+    (table, only): (&Table, Option<usize>),
     chosen: &Chosen,
     gathered: bool,
     out: &Tensor,
@@ -151,6 +155,7 @@ pub(in super::super) fn multiply_experts(
         Argument::Address(to),
         Argument::count(inputs)?,
         Argument::count(outputs)?,
+        only.map_or(Ok(Argument::Count(u32::MAX)), Argument::count)?,
     ];
     let (kernel, of_warp) = multiplication(table.dtype, chosen.tile_rows)?;
     let parts = outputs.div_ceil(WARPS * of_warp);

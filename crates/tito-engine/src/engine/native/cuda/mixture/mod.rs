@@ -1,12 +1,12 @@
 //! Mixtures of experts whose experts are chosen on the device, listed there, and computed all at once.
 //!
 //! Owns which mixtures that is for, and the lists. Refuses to wait for the device: nothing of a mixture comes to the host,
-//! unless it asks which experts were chosen.
+//! unless it asks which experts were chosen, or matrices are in codes.
 
 #[cfg(test)]
 mod tests;
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{DType, Result, Tensor};
 
 use super::{
     buffer::{Buffer, TensorKind},
@@ -145,24 +145,47 @@ pub(super) struct Table {
     pub(super) inputs: usize,
 }
 
-/// The ways to the gate, and back.
-pub(super) fn tables(experts: &[ExpertWeights<'_, Matrix, Tensor>]) -> Result<[Table; 2]> {
-    let ways = [
-        experts.iter().map(|expert| (expert.gate_up, expert.gate_up_bias)).collect::<Vec<_>>(),
-        experts.iter().map(|expert| (expert.down, expert.down_bias)).collect(),
-    ];
-    let [to_gate, back] = ways.map(|way| {
-        let matrices: Vec<&Tensor> = way.iter().map(|(matrix, _)| plain(matrix)).collect::<Result<_>>()?;
-        let biases: Vec<&Tensor> = way.iter().filter_map(|(_, bias)| *bias).collect();
-        kernels::table(&matrices, &biases)
-    });
-    Ok([to_gate?, back?])
+/// One of the two ways through experts: their matrices, and their biases.
+pub(super) struct Way<'a> {
+    matrices: Vec<&'a Matrix>,
+    biases: Vec<&'a Tensor>,
 }
 
-/// The numbers of a matrix, none of which is in codes where [`super::DeviceBackend`] takes a mixture.
-fn plain(matrix: &Matrix) -> Result<&Tensor> {
-    match matrix {
-        Matrix::Plain(tensor) => Ok(tensor),
-        Matrix::Coded(_) | Matrix::Unwritten { .. } => bail!("an expert in codes among others"),
+impl<'a> Way<'a> {
+    /// The ways to the gate, and back.
+    pub(super) fn both(experts: &[ExpertWeights<'a, Matrix, Tensor>]) -> [Self; 2] {
+        let to_gate = Self {
+            matrices: experts.iter().map(|expert| expert.gate_up).collect(),
+            biases: experts.iter().filter_map(|expert| expert.gate_up_bias).collect(),
+        };
+        let back = Self {
+            matrices: experts.iter().map(|expert| expert.down).collect(),
+            biases: experts.iter().filter_map(|expert| expert.down_bias).collect(),
+        };
+        [to_gate, back]
+    }
+
+    /// What the experts make of their rows. `widen` makes numbers of a matrix in codes, which are there until the next one's
+    /// are: such experts are multiplied one after the other, and the host has to know which ones have rows.
+    pub(super) fn multiply(
+        &self,
+        input: &Tensor,
+        chosen: &Chosen,
+        gathered: bool,
+        mut widen: impl FnMut(&Matrix) -> Result<Tensor>,
+        out: &Tensor,
+    ) -> Result<()> {
+        let plain = |matrix: &&'a Matrix| if let Matrix::Plain(tensor) = matrix { Some(tensor) } else { None };
+        let experts = self.matrices.len();
+        if let Some(matrices) = self.matrices.iter().map(plain).collect::<Option<Vec<_>>>() {
+            let table = kernels::table(&matrices, &self.biases, experts)?;
+            return kernels::multiply_experts(input, (&table, None), chosen, gathered, out);
+        }
+        let counts = chosen.list(List::Counts)?.to_vec1::<u32>()?;
+        for (expert, matrix) in self.matrices.iter().enumerate().filter(|(expert, _)| counts[*expert] > 0) {
+            let table = kernels::table(&[&widen(matrix)?], &self.biases, experts)?;
+            kernels::multiply_experts(input, (&table, Some(expert)), chosen, gathered, out)?;
+        }
+        Ok(())
     }
 }

@@ -169,7 +169,7 @@ impl Experts {
 
     fn table(&self, biased: bool) -> Table {
         let biases: Vec<&Tensor> = self.biases.iter().filter(|_| biased).collect();
-        kernels::table(&self.matrices.iter().collect::<Vec<_>>(), &biases).unwrap()
+        kernels::table(&self.matrices.iter().collect::<Vec<_>>(), &biases, self.matrices.len()).unwrap()
     }
 
     /// What an expert makes of a row.
@@ -206,14 +206,16 @@ fn products_of_all_experts_are_as_defined_and_have_the_same_bits_in_every_tile()
             let leaning = Leaning { bias: None, factors: None, given: None };
             let chosen = choose(&scores, routing, leaning, tile_rows, &mut Buffer::default()).unwrap();
             let out = Tensor::full(f32::NAN, (rows * per_token, all.outputs), &test_device()).unwrap();
-            kernels::multiply_experts(&input, &table, &chosen, true, &out).unwrap();
+            kernels::multiply_experts(&input, (&table, None), &chosen, true, &out).unwrap();
             let found = out.to_vec2::<f32>().unwrap();
             assert!(same.as_ref().is_none_or(|same| *same == found), "tiles of {tile_rows} rows have other bits");
             let listed = chosen.list(List::Rows).unwrap();
-            // Rows that lie as the list says are multiplied to the same.
+            // Rows that lie as the list says are multiplied to the same, one expert after the other, too.
             let gathered = input.index_select(&listed, 0).unwrap();
             let again = Tensor::full(f32::NAN, (rows * per_token, all.outputs), &test_device()).unwrap();
-            kernels::multiply_experts(&gathered, &table, &chosen, false, &again).unwrap();
+            for expert in 0..experts {
+                kernels::multiply_experts(&gathered, (&table, Some(expert)), &chosen, false, &again).unwrap();
+            }
             assert_eq!(again.to_vec2::<f32>().unwrap(), found);
             let owners = owners(&chosen);
             let rows = gathered.to_dtype(DType::F32).unwrap().to_vec2::<f32>().unwrap();
