@@ -8,7 +8,7 @@ use std::ops::Range;
 pub(crate) use super::gates::{Gate, Xielu};
 use super::{
     recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
-    routing::{ExpertShape, ExpertWeights, Leaning, Routing},
+    routing::{ExpertShape, Experts, Leaning, Routing},
     weights::{Rows, WeightsError},
 };
 use crate::{TokenId, engine::WeightDtype, sampling::Summary};
@@ -426,7 +426,7 @@ pub(crate) trait Backend: Send + 'static {
         &mut self,
         _input: &Self::Operand,
         _chosen: &Self::Chosen,
-        _experts: (ExpertShape, &[ExpertWeights<'_, Self::Matrix, Self::Vector>]),
+        _experts: &Experts<'_, Self::Matrix, Self::Vector>,
         _factor: f32,
         _buffers: MixtureBuffers<'_, Self>,
         _sum: &mut Self::States,

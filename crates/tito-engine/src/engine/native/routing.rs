@@ -71,6 +71,14 @@ pub(crate) struct ExpertShape {
     pub(crate) gate: Gate,
 }
 
+/// All experts of a mixture.
+pub(crate) struct Experts<'a, M, V> {
+    /// What they have in common.
+    pub(crate) shape: ExpertShape,
+    /// What each has learnt.
+    pub(crate) all: Vec<ExpertWeights<'a, M, V>>,
+}
+
 /// What decides between experts besides their scores.
 pub(crate) struct Leaning<'a, V> {
     /// What is added to the chances of each.

@@ -53,7 +53,7 @@ use self::{
 #[cfg(feature = "cuda")]
 use super::{
     backend::MixtureBuffers,
-    routing::{ExpertShape, ExpertWeights, Leaning, Routing},
+    routing::{ExpertShape, Experts, Leaning, Routing},
 };
 use super::{
     backend::{
@@ -447,20 +447,20 @@ impl Backend for DeviceBackend {
         &mut self,
         input: &Buffer,
         chosen: &Chosen,
-        (shape, experts): (ExpertShape, &[ExpertWeights<'_, Matrix, Tensor>]),
+        experts: &Experts<'_, Matrix, Tensor>,
         factor: f32,
         MixtureBuffers { wide, gated, out }: MixtureBuffers<'_, Self>,
         sum: &mut Buffer,
     ) {
-        let ExpertShape { width, intermediate, gate } = shape;
+        let ExpertShape { width, intermediate, gate } = experts.shape;
         let rows = chosen.places();
-        let [to_gate, back] = mixture::Way::both(experts);
+        let [to_gate, back] = mixture::Way::both(&experts.all);
         let wide = done(wide.reshape(self.sums(), rows, gate.inputs(intermediate)));
-        done(to_gate.multiply(input.tensor(), chosen, true, |matrix| self.numbers_of(matrix), wide));
+        done(to_gate.multiply(input.tensor(), chosen, |matrix| self.numbers_of(matrix), wide));
         let gated = done(gated.reshape(self.numbers(), rows, intermediate));
         done(elementwise::gate(wide, gate, intermediate, gated));
         let out = done(out.reshape(self.sums(), rows, width));
-        done(back.multiply(gated, chosen, false, |matrix| self.numbers_of(matrix), out));
+        done(back.multiply(gated, chosen, |matrix| self.numbers_of(matrix), out));
         done(kernels::add_experts(out, chosen, factor, sum.tensor()));
     }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::engine::native::{
     backend::{Backend, MixtureBuffers, NoRoom, NormShape},
-    routing::{Leaning, choose, sigmoid},
+    routing::{Experts, Leaning, choose, sigmoid},
 };
 
 /// The rows that go through an expert, with its weights.
@@ -203,9 +203,9 @@ impl<B: Backend> Sparse<B> {
         sum: &mut B::States,
     ) {
         let Workspace { wide, out, input, gated, .. } = workspace;
-        let experts: Vec<_> = self.experts.iter().map(Dense::weights).collect();
-        let shape = self.shape.expert_shape(self.hidden);
-        backend.add_experts(input, chosen, (shape, &experts), factor, MixtureBuffers { wide, gated, out }, sum);
+        let all = self.experts.iter().map(Dense::weights).collect();
+        let experts = Experts { shape: self.shape.expert_shape(self.hidden), all };
+        backend.add_experts(input, chosen, &experts, factor, MixtureBuffers { wide, gated, out }, sum);
     }
 
     /// Computes one expert after the other.

@@ -13,7 +13,8 @@ use crate::engine::native::routing::{Groups, Routing, Scores};
 const EXPERTS: Kernels = Kernels { name: "experts", ptx: include_str!(concat!(env!("OUT_DIR"), "/experts.ptx")) };
 /// Warps of a block that chooses or multiplies, `WARPS` there.
 const WARPS: usize = 4;
-const THREADS: u32 = 32 * WARPS as u32;
+const THREADS: u32 = 128;
+const _: () = assert!(THREADS as usize == 32 * WARPS, "a warp has 32 threads");
 /// Threads of a block that lists or adds.
 const LISTING: u32 = 256;
 

@@ -149,6 +149,8 @@ pub(super) struct Table {
 pub(super) struct Way<'a> {
     matrices: Vec<&'a Matrix>,
     biases: Vec<&'a Tensor>,
+    /// Whether rows of the step go it, which each place of the list names; otherwise there is a row for each place.
+    is_gathered: bool,
 }
 
 impl<'a> Way<'a> {
@@ -157,10 +159,12 @@ impl<'a> Way<'a> {
         let to_gate = Self {
             matrices: experts.iter().map(|expert| expert.gate_up).collect(),
             biases: experts.iter().filter_map(|expert| expert.gate_up_bias).collect(),
+            is_gathered: true,
         };
         let back = Self {
             matrices: experts.iter().map(|expert| expert.down).collect(),
             biases: experts.iter().filter_map(|expert| expert.down_bias).collect(),
+            is_gathered: false,
         };
         [to_gate, back]
     }
@@ -171,7 +175,6 @@ impl<'a> Way<'a> {
         &self,
         input: &Tensor,
         chosen: &Chosen,
-        gathered: bool,
         mut widen: impl FnMut(&Matrix) -> Result<Tensor>,
         out: &Tensor,
     ) -> Result<()> {
@@ -179,12 +182,12 @@ impl<'a> Way<'a> {
         let experts = self.matrices.len();
         if let Some(matrices) = self.matrices.iter().map(plain).collect::<Option<Vec<_>>>() {
             let table = kernels::table(&matrices, &self.biases, experts)?;
-            return kernels::multiply_experts(input, (&table, None), chosen, gathered, out);
+            return kernels::multiply_experts(input, (&table, None), chosen, self.is_gathered, out);
         }
         let counts = chosen.list(List::Counts)?.to_vec1::<u32>()?;
         for (expert, matrix) in self.matrices.iter().enumerate().filter(|(expert, _)| counts[*expert] > 0) {
             let table = kernels::table(&[&widen(matrix)?], &self.biases, experts)?;
-            kernels::multiply_experts(input, (&table, Some(expert)), chosen, gathered, out)?;
+            kernels::multiply_experts(input, (&table, Some(expert)), chosen, self.is_gathered, out)?;
         }
         Ok(())
     }

@@ -167,8 +167,8 @@ impl Experts {
         Self { matrices, biases: (0..count).map(bias).collect(), outputs, inputs }
     }
 
-    fn table(&self, biased: bool) -> Table {
-        let biases: Vec<&Tensor> = self.biases.iter().filter(|_| biased).collect();
+    fn table(&self, with_bias: bool) -> Table {
+        let biases: Vec<&Tensor> = self.biases.iter().filter(|_| with_bias).collect();
         kernels::table(&self.matrices.iter().collect::<Vec<_>>(), &biases, self.matrices.len()).unwrap()
     }
 
