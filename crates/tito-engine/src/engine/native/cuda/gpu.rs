@@ -91,7 +91,8 @@ impl DeviceBackend {
     pub(crate) fn step_bytes(shape: &ModelShape, tokens: usize) -> u64 {
         let widest = shape.widest_row() as u64;
         let row = 4 * (ROWS_OF_HIDDEN * shape.hidden as u64 + ROWS_OF_WIDEST * widest + shape.mixture_row() as u64);
-        let logits = 4 * (LOGIT_ROWS * shape.vocab_size) as u64;
+        // Rows that go to the host are copied before.
+        let logits = 2 * 4 * (LOGIT_ROWS * shape.vocab_size) as u64;
         tokens as u64 * row + logits + 4 * COPIES_OF_SCORES * MOST_SCORES as u64 + OTHER_BYTES
     }
 }

@@ -5,7 +5,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use super::summaries::Summaries;
+use super::{host, picked, summaries::Summaries};
 use crate::{
     engine::native::{backend::Consumer, cpu::Pool},
     sampling::{OwnedSummary, SKIM_BLOCK, Summary},
@@ -22,18 +22,21 @@ pub(super) fn consume(logits: &Tensor, first: usize, pool: &mut Pool, consumer: 
         }
     }
     whole.extend(consume_parts(logits, first, &parts, pool, consumer)?);
-    if whole.len() == rows {
-        let mut numbers = logits.flatten_all()?.to_vec1::<f32>()?;
-        let mut rows: Vec<&mut [f32]> = numbers.chunks_exact_mut(width).collect();
-        pool.for_each_mut(&mut rows, &|row, logits| consumer.take_row(first + row, logits));
+    if whole.is_empty() {
         return Ok(());
     }
-    let mut read = Vec::with_capacity(whole.len());
-    for row in whole {
-        read.push((row, logits.narrow(0, row, 1)?.flatten_all()?.to_vec1::<f32>()?));
-    }
-    pool.for_each_mut(&mut read, &|_, (row, logits)| consumer.take_row(first + *row, logits));
+    let mut numbers: Vec<f32> = host::numbers_of(&rows_of(logits, &whole)?)?;
+    let mut whole: Vec<(usize, &mut [f32])> = whole.into_iter().zip(numbers.chunks_exact_mut(width)).collect();
+    pool.for_each_mut(&mut whole, &|_, (row, logits)| consumer.take_row(first + *row, logits));
     Ok(())
+}
+
+/// These rows.
+fn rows_of(logits: &Tensor, rows: &[usize]) -> Result<Tensor> {
+    if rows.len() == logits.dim(0)? && rows.is_sorted() {
+        return Ok(logits.clone());
+    }
+    logits.index_select(&picked(rows.iter().copied(), logits.device())?, 0)
 }
 
 /// A row that is taken in parts.
@@ -156,7 +159,7 @@ fn count_at_least(logits: &Tensor, chosen: &[(usize, f32)]) -> Result<Vec<u32>> 
 }
 
 fn row_of(logits: &Tensor, row: usize) -> Result<Vec<f32>> {
-    logits.narrow(0, row, 1)?.flatten_all()?.to_vec1()
+    host::numbers_of(&logits.narrow(0, row, 1)?)
 }
 
 #[cfg(test)]

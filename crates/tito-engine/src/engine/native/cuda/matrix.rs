@@ -11,6 +11,7 @@ use super::{
     buffer::{Buffer, TensorKind},
     coded::Coded,
     failure::{done, with_room},
+    host,
     reading::{in_parts, rows_at_once},
 };
 use crate::engine::{
@@ -158,12 +159,11 @@ impl Matrix {
             Self::Coded(coded) => coded.narrow(rows)?.widened(kind)?,
             Self::Unwritten { inputs, .. } => Tensor::zeros((rows.len(), *inputs), kind.dtype, kind.device)?,
         };
-        let numbers = numbers.flatten_all()?;
         if numbers.dtype() == DType::BF16 {
-            let numbers = numbers.to_vec1::<bf16>()?;
+            let numbers: Vec<bf16> = host::numbers_of(&numbers)?;
             out.as_chunks_mut::<2>().0.iter_mut().zip(numbers).for_each(|(two, number)| *two = number.to_le_bytes());
         } else {
-            WeightDtype::F32.narrow(&numbers.to_vec1::<f32>()?, out);
+            WeightDtype::F32.narrow(&host::numbers_of::<f32>(&numbers)?, out);
         }
         Ok(())
     }

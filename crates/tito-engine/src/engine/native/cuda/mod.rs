@@ -19,6 +19,7 @@ mod coded;
 mod elementwise;
 mod failure;
 mod gpu;
+mod host;
 #[cfg(feature = "cuda")]
 mod kernels;
 mod logits;
@@ -465,7 +466,7 @@ impl Backend for DeviceBackend {
     }
 
     fn read(&mut self, states: &Buffer, columns: usize) -> Vec<f32> {
-        done(states.tensor().narrow(1, 0, columns).and_then(|part| part.flatten_all()?.to_vec1()))
+        done(states.tensor().narrow(1, 0, columns).and_then(|part| host::numbers_of(&part)))
     }
 
     fn hand_on(&mut self, logits: &mut Buffer, first: usize, shape: LogitShape, consumer: &dyn Consumer) {

@@ -4,7 +4,10 @@
 
 use candle_core::{Result, Tensor};
 
-use super::buffer::{Buffer, TensorKind};
+use super::{
+    buffer::{Buffer, TensorKind},
+    host,
+};
 use crate::engine::native::{cpu::States, recurrence::GatedNormShape};
 
 /// Rows of the device, in the system's memory.
@@ -12,7 +15,7 @@ pub(super) fn fetched(rows: &Tensor) -> Result<States> {
     let (count, columns) = rows.dims2()?;
     let mut states = States::default();
     states.reshape(count, columns);
-    let numbers: Vec<f32> = rows.flatten_all()?.to_vec1()?;
+    let numbers: Vec<f32> = host::numbers_of(rows)?;
     for (row, numbers) in numbers.chunks_exact(columns).enumerate() {
         states.row_mut(row).copy_from_slice(numbers);
     }

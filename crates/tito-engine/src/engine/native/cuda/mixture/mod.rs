@@ -10,7 +10,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::{
     buffer::{Buffer, TensorKind},
-    kernels,
+    host, kernels,
     matrix::Matrix,
 };
 use crate::engine::native::{
@@ -105,7 +105,7 @@ impl Chosen {
 
     /// The experts of all rows, row by row.
     pub(super) fn read(&self) -> Result<Vec<u32>> {
-        self.list(List::Experts)?.to_vec1()
+        host::numbers_of(&self.list(List::Experts)?)
     }
 }
 
@@ -184,7 +184,7 @@ impl<'a> Way<'a> {
             let table = kernels::table(&matrices, &self.biases, experts)?;
             return kernels::multiply_experts(input, (&table, None), chosen, self.is_gathered, out);
         }
-        let counts = chosen.list(List::Counts)?.to_vec1::<u32>()?;
+        let counts = host::numbers_of::<u32>(&chosen.list(List::Counts)?)?;
         for (expert, matrix) in self.matrices.iter().enumerate().filter(|(expert, _)| counts[*expert] > 0) {
             let table = kernels::table(&[&widen(matrix)?], &self.biases, experts)?;
             kernels::multiply_experts(input, (&table, Some(expert)), chosen, self.is_gathered, out)?;

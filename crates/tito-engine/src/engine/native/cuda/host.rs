@@ -1,0 +1,27 @@
+//! What comes from a device to the host.
+
+use candle_core::{Result, Tensor, WithDType};
+
+/// All numbers of a part of a tensor, row by row.
+///
+/// candle brings the whole memory behind a part, however small the part is: all rows of the largest step so far, or a whole
+/// matrix. So the part is copied on the device first.
+pub(super) fn numbers_of<T: WithDType>(part: &Tensor) -> Result<Vec<T>> {
+    part.force_contiguous()?.flatten_all()?.to_vec1()
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::DType;
+
+    use super::{super::tests::test_device, *};
+
+    #[test]
+    fn a_part_comes_alone_and_row_by_row() {
+        let all = Tensor::arange(0_u32, 24, &test_device()).unwrap().reshape((4, 6)).unwrap();
+        let part = all.narrow(0, 1, 2).unwrap().narrow(1, 2, 3).unwrap();
+        assert_eq!(numbers_of::<u32>(&part).unwrap(), [8, 9, 10, 14, 15, 16]);
+        let rows = all.narrow(0, 3, 1).unwrap().to_dtype(DType::F32).unwrap();
+        assert_eq!(numbers_of::<f32>(&rows).unwrap(), [18.0, 19.0, 20.0, 21.0, 22.0, 23.0]);
+    }
+}
