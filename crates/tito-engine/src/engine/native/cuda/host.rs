@@ -1,6 +1,6 @@
-//! What comes from a device to the host.
+//! What goes from the host to a device, and back.
 
-use candle_core::{Result, Tensor, WithDType};
+use candle_core::{Device, Result, Tensor, WithDType};
 
 /// All numbers of a part of a tensor, row by row.
 ///
@@ -8,6 +8,12 @@ use candle_core::{Result, Tensor, WithDType};
 /// matrix. So the part is copied on the device first.
 pub(super) fn numbers_of<T: WithDType>(part: &Tensor) -> Result<Vec<T>> {
     part.force_contiguous()?.flatten_all()?.to_vec1()
+}
+
+/// Numbers of rows, on the device.
+pub(super) fn picked(rows: impl Iterator<Item = usize>, device: &Device) -> Result<Tensor> {
+    let rows: Vec<u32> = rows.map(|row| u32::try_from(row).expect("a batch has fewer rows")).collect();
+    Tensor::new(rows, device)
 }
 
 #[cfg(test)]

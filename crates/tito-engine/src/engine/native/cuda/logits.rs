@@ -5,7 +5,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use super::{host, picked, summaries::Summaries};
+use super::{host, summaries::Summaries};
 use crate::{
     engine::native::{backend::Consumer, cpu::Pool},
     sampling::{OwnedSummary, SKIM_BLOCK, Summary},
@@ -36,7 +36,7 @@ fn rows_of(logits: &Tensor, rows: &[usize]) -> Result<Tensor> {
     if rows.len() == logits.dim(0)? && rows.is_sorted() {
         return Ok(logits.clone());
     }
-    logits.index_select(&picked(rows.iter().copied(), logits.device())?, 0)
+    logits.index_select(&host::picked(rows.iter().copied(), logits.device())?, 0)
 }
 
 /// A row that is taken in parts.

@@ -412,7 +412,7 @@ impl Backend for DeviceBackend {
 
     fn gather(&mut self, input: &Buffer, picks: &[usize], out: &mut Buffer) {
         let input = input.tensor();
-        let rows = picked(picks.iter().copied(), &self.device).and_then(|picks| input.index_select(&picks, 0));
+        let rows = host::picked(picks.iter().copied(), &self.device).and_then(|picks| input.index_select(&picks, 0));
         let out = input.dim(1).and_then(|columns| out.reshape(self.numbers(), picks.len(), columns));
         done(out.and_then(|out| out.slice_set(&rows?, 0, 0)));
     }
@@ -422,7 +422,7 @@ impl Backend for DeviceBackend {
         let weights: Vec<f32> = picks.iter().map(|(_, weight)| *weight).collect();
         let scaled = Tensor::from_vec(weights, (picks.len(), 1), &self.device)
             .and_then(|weights| from.narrow(0, 0, picks.len())?.broadcast_mul(&weights));
-        let places = picked(picks.iter().map(|(row, _)| *row), &self.device);
+        let places = host::picked(picks.iter().map(|(row, _)| *row), &self.device);
         done(places.and_then(|places| to.slice_set(&to.index_add(&places, &scaled?, 0)?, 0, 0)));
     }
 
@@ -474,10 +474,4 @@ impl Backend for DeviceBackend {
         done(elementwise::shape_logits(logits, shape));
         done(logits::consume(logits, first, &mut self.processor.pool, consumer));
     }
-}
-
-/// Numbers of rows, on the device.
-fn picked(rows: impl Iterator<Item = usize>, device: &Device) -> Result<Tensor> {
-    let rows: Vec<u32> = rows.map(|row| u32::try_from(row).expect("a batch has fewer rows")).collect();
-    Tensor::new(rows, device)
 }
