@@ -394,7 +394,7 @@ mod tests {
         }
     }
 
-    /// The sum of four numbers in 64ths, as some logits are to be equal.
+    /// The sum of four numbers of a coarse grid, as some logits are to be equal.
     fn normal(state: &mut u64) -> f32 {
         (0..4)
             .map(|_| {
