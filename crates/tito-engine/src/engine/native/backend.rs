@@ -213,6 +213,7 @@ impl<F: Fn(usize, &mut [f32]) + Sync> Consumer for F {
 }
 
 /// What all experts of a mixture are computed with.
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a GPU takes a mixture"))]
 pub(crate) struct MixtureBuffers<'a, B: Backend + ?Sized> {
     /// Gates and ups of all rows of all experts.
     pub(crate) wide: &'a mut B::States,

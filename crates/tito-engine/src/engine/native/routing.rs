@@ -72,6 +72,7 @@ pub(crate) struct ExpertShape {
 }
 
 /// All experts of a mixture.
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a GPU takes a mixture"))]
 pub(crate) struct Experts<'a, M, V> {
     /// What they have in common.
     pub(crate) shape: ExpertShape,
@@ -80,6 +81,7 @@ pub(crate) struct Experts<'a, M, V> {
 }
 
 /// What decides between experts besides their scores.
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a GPU takes a mixture"))]
 pub(crate) struct Leaning<'a, V> {
     /// What is added to the chances of each.
     pub(crate) bias: Option<&'a V>,
@@ -94,6 +96,7 @@ pub(crate) struct Leaning<'a, V> {
 pub(crate) const NOT_GIVEN: u32 = u32::MAX;
 
 /// What an expert has learnt, in matrices and vectors of the backend.
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a GPU takes a mixture"))]
 pub(crate) struct ExpertWeights<'a, M, V> {
     /// The matrix of its gates and ups.
     pub(crate) gate_up: &'a M,
