@@ -45,7 +45,7 @@ def parse_options():
     add("--out", default="gpu-check", metavar="DIR", help="for gpu.md, gpu.json and logs")
     add("--device", choices=("cuda", "cpu"), default="cuda")
     add("--rehearse", action="store_true", help="tiny models and few requests: shows that the command works")
-    add("--budget", type=float, metavar="SECONDS", help="for everything; by default 540, or 180 to rehearse")
+    add("--budget", type=float, metavar="SECONDS", help="for everything; by default 540, or 400 to rehearse")
     add("--commit", help="that the binary was built from; by default this checkout's")
     add("--scratch", metavar="DIR", help="for models; by default /dev/shm where it has room")
     add("--serve-flags", default="", metavar="FLAGS", help="more flags for every server, as one word")
@@ -53,7 +53,7 @@ def parse_options():
     add("--seed", type=int, default=1, help="of weights and prompts")
     add("--wrong-reference", action="store_true", help="rehearse a failure: compare with a reference that is wrong")
     options = parser.parse_args()
-    options.budget = options.budget or (180 if options.rehearse else 540)
+    options.budget = options.budget or (400 if options.rehearse else 540)
     options.serve_flags = shlex.split(options.serve_flags)
     if strays := set(options.only or ()) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(strays))}; there are {', '.join(PARTS)}")
