@@ -203,7 +203,7 @@ fn published(fields: &Map<String, Value>) -> Result<Option<(PathBuf, u64)>, Admi
 
 /// `POST /fetch_weights`, of SkyRL: looks whether all deltas that lead to a version are there and whole.
 async fn fetch(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
-    only(&fields, &["target_version", "sync_dir", "uri"])?;
+    only(&fields, &DELTAS)?;
     let Some((directory, version)) = published(&fields)? else {
         return Err(AdminError::field("body.target_version", "'target_version' is required"));
     };
