@@ -258,16 +258,21 @@ class Run:
         flags = FAST | {"--max-model-len": self._longest * 2}
         async with self.serve("large", self.large, flags, budget.take("start")) as session:
             done = []
-
-            async def score():
-                scale = checks.SMALL if self.options.rehearse else checks.LARGE
-                self._scored = await checks.scored(session, scale)
-                return []
-
-            await self.check(done, "greedy answers", budget.take("scored"), score())
+            self._scored = await self._answers(done, session, budget.take("scored"))
             self.found.checked(self.large.name, done)
             await self._measure(session, budget.take("speed"))
             await self._update(session, budget.take("update"))
+
+    async def _answers(self, done, session, limit):
+        """A larger model's answers for the reference; None where they are not whole, which is a check that failed."""
+        answers = []
+
+        async def score():
+            answers.extend(await checks.scored(session, checks.SMALL if self.options.rehearse else checks.LARGE))
+            return []
+
+        await self.check(done, "greedy answers", limit, score())
+        return answers or None
 
     async def refer_large(self, limit):
         """When the server has left the device."""
@@ -281,17 +286,11 @@ class Run:
         budget = Budget(limit, {"model": 20, "start": 15, "scored": 15, "speed": 30, "reference": 15})
         shutil.rmtree(self.directory(self.large, "b"), ignore_errors=True)
         await self._make(self.sparse, "a", budget.take("model"))
-        kept, done = {}, []
-        async with self.serve("mixture", self.sparse, FAST | {"--max-model-len": self._longest * 2}, budget.take("start")) as session:
-
-            async def score():
-                scale = checks.SMALL if self.options.rehearse else checks.LARGE
-                kept["scored"] = await checks.scored(session, scale)
-                return []
-
-            await self.check(done, "greedy answers", budget.take("scored"), score())
+        flags, done = FAST | {"--max-model-len": self._longest * 2}, []
+        async with self.serve("mixture", self.sparse, flags, budget.take("start")) as session:
+            scored = await self._answers(done, session, budget.take("scored"))
             await self._measure(session, budget.take("speed"), MIXTURE_MODES)
-        told, bound = await self._refer(self.sparse, kept.get("scored"), budget.take("reference"))
+        told, bound = await self._refer(self.sparse, scored, budget.take("reference"))
         for check in (done := done + told):
             check.judge(bound)
         self.found.checked(self.sparse.name, done)

@@ -29,6 +29,19 @@ pub(crate) struct RouterShape {
     pub(crate) normed: bool,
 }
 
+/// Experts with the greatest softmax, whose weights sum to 1.
+pub(crate) const SOFTMAX: RouterShape = RouterShape {
+    scores: Scores::Softmax,
+    bias: false,
+    choice_bias: false,
+    groups: None,
+    normalize: Some(0.0),
+    added: 0.0,
+    factor: 1.0,
+    on_inputs: false,
+    normed: false,
+};
+
 /// What makes weights of scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scores {
@@ -173,17 +186,7 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
 mod tests {
     use super::*;
 
-    const PLAIN: RouterShape = RouterShape {
-        scores: Scores::Sigmoid,
-        bias: false,
-        choice_bias: false,
-        groups: None,
-        normalize: None,
-        added: 0.0,
-        factor: 1.0,
-        on_inputs: false,
-        normed: false,
-    };
+    const PLAIN: RouterShape = RouterShape { scores: Scores::Sigmoid, normalize: None, ..SOFTMAX };
 
     fn routing(experts: usize, per_token: usize, router: RouterShape) -> Routing {
         Routing { experts, per_token, router }

@@ -6,21 +6,23 @@
 
 #include <cuda_bf16.h>
 
+#include "warp.cuh"
+
 namespace {
 
 constexpr unsigned WARPS = 4;            // of a block of threads, `THREADS` in experts.rs
-constexpr unsigned MOST_EXPERTS = 1024;  // `MOST_EXPERTS` there
+constexpr unsigned MOST_EXPERTS = 1024;  // `MOST_EXPERTS` in mixture/mod.rs
 constexpr unsigned MOST_CHOSEN = 32;     // `MOST_CHOSEN` there
 constexpr unsigned NONE = 0xffffffffu;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 
-// Some rows of the list of an expert; `TILE_WORDS` in experts.rs.
+// Some rows of the list of an expert; `TILE_WORDS` in mixture/mod.rs.
 struct Tile {
     unsigned expert; // or NONE
     unsigned first, rows;
 };
 
-// How experts are chosen: `RouterShape` in shape/mlp.rs.
+// How experts are chosen: `RouterShape` in routing.rs.
 struct Router {
     unsigned experts, per_token;
     unsigned sigmoid;                            // or else a softmax
@@ -33,18 +35,6 @@ struct Router {
 __device__ unsigned ordered(float number) {
     const unsigned bits = __float_as_uint(number);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-__device__ float over_warp(float sum) {
-    for (int distance = 16; distance > 0; distance /= 2)
-        sum += __shfl_xor_sync(ALL_LANES, sum, distance);
-    return sum;
-}
-
-__device__ unsigned over_warp(unsigned sum) {
-    for (int distance = 16; distance > 0; distance /= 2)
-        sum += __shfl_xor_sync(ALL_LANES, sum, distance);
-    return sum;
 }
 
 // What decides between two experts: the chance, then the score, then which comes first.
@@ -248,15 +238,6 @@ extern "C" __global__ void list_rows(
 
 namespace {
 
-// sums += left * right, of 16 x 16 and 16 x 8 numbers.
-__device__ void product(float (&sums)[4], unsigned left0, unsigned left1, unsigned left2, unsigned left3, unsigned right0,
-                        unsigned right1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "r"(left0), "r"(left1), "r"(left2), "r"(left3), "r"(right0), "r"(right1));
-}
-
 // A tile of rows times some rows of an expert's matrix. OUT is how many outputs a warp computes, EIGHTS how many times
 // eight rows a tile has, STEPS for how many steps of 32 inputs it reads ahead.
 //
@@ -291,8 +272,8 @@ template <unsigned OUT, unsigned EIGHTS, unsigned STEPS> struct Multiplication {
             #pragma unroll
             for (unsigned j = 0; j < EIGHTS; ++j) {
                 const uint4 &low = left[2 * i], &high = left[2 * i + 1];
-                product(sums[i][j], low.x, high.x, low.y, high.y, right[j].x, right[j].y);
-                product(sums[i][j], low.z, high.z, low.w, high.w, right[j].z, right[j].w);
+                product(sums[i][j], {low.x, high.x, low.y, high.y}, right[j].x, right[j].y);
+                product(sums[i][j], {low.z, high.z, low.w, high.w}, right[j].z, right[j].w);
             }
     }
 

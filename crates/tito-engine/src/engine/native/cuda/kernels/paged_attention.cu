@@ -13,6 +13,8 @@
 
 #include <cuda_bf16.h>
 
+#include "warp.cuh"
+
 namespace {
 
 constexpr unsigned BLOCK = 32;           // tokens of a block, `BLOCK_TOKENS` in backend.rs
@@ -76,14 +78,6 @@ __device__ float divided(float number, const Softmax &softmax, float sink) {
 __device__ unsigned pair(float low, float high) {
     const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
     return *reinterpret_cast<const unsigned *>(&both);
-}
-
-// sums += left * right, of 16 x 16 and 16 x 8 numbers.
-__device__ void product(float (&sums)[4], const unsigned (&left)[4], unsigned right0, unsigned right1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
 }
 
 // The tokens of eight values from `token` on that are in `from..=to`; the others become zero, as they may be anything.

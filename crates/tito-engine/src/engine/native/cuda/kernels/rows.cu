@@ -4,6 +4,8 @@
 
 #include <cuda_bf16.h>
 
+#include "warp.cuh"
+
 namespace {
 
 template <typename T> __device__ T narrow(float number);
@@ -12,13 +14,6 @@ template <> __device__ __nv_bfloat16 narrow<__nv_bfloat16>(float number) { retur
 
 __device__ bool is_broken(float number) { return !isfinite(number); }
 __device__ bool is_broken(__nv_bfloat16 number) { return !isfinite(__bfloat162float(number)); }
-
-// The sum over a warp, in every lane.
-__device__ float over_warp(float sum) {
-    for (int distance = 16; distance > 0; distance /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-    return sum;
-}
 
 // The sum over a block of at most 1024 threads, in every thread.
 __device__ float over_block(float sum) {

@@ -6,20 +6,8 @@ use std::collections::BTreeSet;
 
 use super::{super::tests::test_device, *};
 use crate::engine::native::{
-    routing::{Groups, NOT_GIVEN, RouterShape, Scores, choose as choose_here},
+    routing::{Groups, NOT_GIVEN, RouterShape, SOFTMAX, Scores, choose as choose_here},
     tests::Random,
-};
-
-const PLAIN: RouterShape = RouterShape {
-    scores: Scores::Softmax,
-    bias: false,
-    choice_bias: false,
-    groups: None,
-    normalize: Some(0.0),
-    added: 0.0,
-    factor: 1.0,
-    on_inputs: false,
-    normed: false,
 };
 
 /// Whether there is a GPU to test on; a build for GPUs is compiled and tested on machines without one, too.
@@ -43,18 +31,18 @@ fn tensor(numbers: &[f32], shape: (usize, usize), dtype: DType) -> Tensor {
 /// How experts are chosen in models, and in ones that are harder.
 fn routings() -> Vec<Routing> {
     let groups = |count, chosen, best| Some(Groups { count, chosen, best });
-    let sigmoid = RouterShape { scores: Scores::Sigmoid, ..PLAIN };
+    let sigmoid = RouterShape { scores: Scores::Sigmoid, ..SOFTMAX };
     let routing = |experts, per_token, router| Routing { experts, per_token, router };
     vec![
-        routing(128, 8, PLAIN),
-        routing(5, 2, RouterShape { normalize: None, factor: 2.5, ..PLAIN }),
-        routing(8, 8, PLAIN),
+        routing(128, 8, SOFTMAX),
+        routing(5, 2, RouterShape { normalize: None, factor: 2.5, ..SOFTMAX }),
+        routing(8, 8, SOFTMAX),
         routing(
             256,
             8,
             RouterShape { groups: groups(8, 4, 2), choice_bias: true, added: 1e-20, factor: 2.5, ..sigmoid },
         ),
-        routing(64, 6, RouterShape { groups: groups(8, 3, 1), normalize: None, ..PLAIN }),
+        routing(64, 6, RouterShape { groups: groups(8, 3, 1), normalize: None, ..SOFTMAX }),
         routing(33, 1, sigmoid),
         routing(1024, 32, RouterShape { normalize: Some(0.3), ..sigmoid }),
     ]
@@ -105,7 +93,7 @@ fn factors_of_experts_are_in_their_weights() {
     if !has_gpu() {
         return;
     }
-    let routing = Routing { experts: 3, per_token: 2, router: PLAIN };
+    let routing = Routing { experts: 3, per_token: 2, router: SOFTMAX };
     let factors = Tensor::new(&[2.0_f32, 3.0, 5.0], &test_device()).unwrap();
     let leaning = Leaning { bias: None, factors: Some(&factors), given: None };
     let table = tensor(&[0.0, 0.0, -99.0], (1, 3), DType::F32);
@@ -130,7 +118,7 @@ fn rows_are_listed_once_for_each_of_their_experts() {
     }
     let mut random = Random::seeded(2);
     for (rows, experts, per_token, tile_rows) in [(1, 128, 8, 8), (700, 7, 3, 64), (300, 60, 4, 16), (2, 2, 2, 32)] {
-        let chosen = random_rows(&mut random, rows, Routing { experts, per_token, router: PLAIN }, tile_rows);
+        let chosen = random_rows(&mut random, rows, Routing { experts, per_token, router: SOFTMAX }, tile_rows);
         let list = |list| chosen.list(list).unwrap().to_vec1::<u32>().unwrap();
         let (of_rows, listed, places) = (chosen.read().unwrap(), list(List::Rows), list(List::Places));
         let mut expected: Vec<(u32, u32)> =
@@ -196,7 +184,7 @@ fn products_of_all_experts_are_as_defined_and_have_the_same_bits_in_every_tile()
         (3, 6, 1, (130, 8), DType::BF16),
         (19, 4, 2, (33, 30), DType::F32),
     ] {
-        let (routing, biased) = (Routing { experts, per_token, router: PLAIN }, rows != 70);
+        let (routing, biased) = (Routing { experts, per_token, router: SOFTMAX }, rows != 70);
         let all = Experts::new(&mut random, experts, shape, dtype);
         let scores = tensor(&numbers(&mut random, rows * experts), (rows, experts), DType::F32);
         let input = tensor(&numbers(&mut random, rows * all.inputs), (rows, all.inputs), dtype);
@@ -244,7 +232,7 @@ fn each_row_adds_what_its_experts_give_in_the_order_of_their_numbers() {
     }
     let mut random = Random::seeded(4);
     let (rows, experts, per_token, width) = (23, 9, 4, 300);
-    let chosen = random_rows(&mut random, rows, Routing { experts, per_token, router: PLAIN }, 8);
+    let chosen = random_rows(&mut random, rows, Routing { experts, per_token, router: SOFTMAX }, 8);
     let given = numbers(&mut random, rows * per_token * width);
     let before = numbers(&mut random, rows * width);
     let sums = tensor(&before, (rows, width), DType::F32);

@@ -8,25 +8,13 @@ use super::{
     decoder::MOST,
 };
 use crate::engine::native::backend::Gate;
+pub(super) use crate::engine::native::routing::SOFTMAX;
 
 /// No model has more experts, those of all layers counted.
 const MOST_EXPERTS: usize = 1 << 17;
 
 /// A sum of weights counts as at least this much where it divides them.
 const LEAST_SUM: f32 = 1e-20;
-
-/// Experts with the greatest softmax, whose weights sum to 1.
-pub(super) const SOFTMAX: RouterShape = RouterShape {
-    scores: Scores::Softmax,
-    bias: false,
-    choice_bias: false,
-    groups: None,
-    normalize: Some(0.0),
-    added: 0.0,
-    factor: 1.0,
-    on_inputs: false,
-    normed: false,
-};
 
 /// The keys by which a family says how its mixtures are.
 #[derive(Debug, Clone, Copy)]
