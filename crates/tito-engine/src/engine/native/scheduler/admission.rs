@@ -123,7 +123,7 @@ impl Scheduler {
             let started = self.running.len() < self.bounds.max_num_seqs
                 && self.start(number, (&found, &seat), plan, (*budget).min(most));
             if started {
-                let Some(sequence) = self.running.iter().find(|sequence| sequence.id == number) else { break };
+                let Some(sequence) = self.running.get(number) else { break };
                 let tokens = sequence.remaining().min(*budget).min(most);
                 *budget -= tokens;
                 shares.give(claimant.request, tokens);
@@ -262,8 +262,7 @@ impl Scheduler {
             plan.admitted.push((id, computed));
         }
         // A preempted sequence may be older than some that run.
-        let place = self.running.partition_point(|running| running.id < id);
-        self.running.insert(place, sequence);
+        self.running.insert(sequence);
         true
     }
 }

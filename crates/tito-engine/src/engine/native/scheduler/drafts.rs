@@ -24,8 +24,7 @@ impl Scheduler {
         let Some(speculation) = self.speculation else { return };
         let mut rows: usize = plan.work.iter().map(|work| work.token_ids.len()).sum();
         for work in &mut plan.work {
-            let Ok(index) = self.running.binary_search_by_key(&work.id, |sequence| sequence.id) else { continue };
-            let sequence = &mut self.running[index];
+            let Some(sequence) = self.running.get_mut(work.id) else { continue };
             if !work.samples || work.token_ids.len() > 1 || !work.scores.is_empty() {
                 continue;
             }
@@ -55,7 +54,7 @@ impl Scheduler {
 
     /// Learns how many tokens of a sequence's draft were what was sampled.
     pub(crate) fn drafted(&mut self, id: SequenceId, drafted: usize, accepted: usize) {
-        if let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == id) {
+        if let Some(sequence) = self.running.get_mut(id) {
             sequence.confidence.learn(drafted, accepted);
         }
     }

@@ -19,6 +19,7 @@ mod admission;
 mod drafts;
 mod paused;
 mod pieces;
+mod running;
 mod sequence;
 mod states;
 #[cfg(test)]
@@ -28,7 +29,7 @@ pub(crate) use sequence::{NewSequence, SequenceId};
 
 use std::sync::Arc;
 
-use self::{adapters::AdapterSlots, sequence::Sequence, states::Cache};
+use self::{adapters::AdapterSlots, running::Running, sequence::Sequence, states::Cache};
 use super::{backend::BLOCK_TOKENS, drafts::Speculation, kv_cache::BlockId, model::AdapterSlot, recurrence::SlotId};
 use crate::{
     TokenId,
@@ -96,8 +97,7 @@ pub(crate) struct Scheduler {
     adapters: AdapterSlots,
     speculation: Option<Speculation>,
     weight_version: u64,
-    /// The sequences that run, in the order of their arrival.
-    running: Vec<Sequence>,
+    running: Running,
     waiting: SeatQueue<Sequence>,
     /// The sequences that pause, in the order in which they began to. Those that have blocks keep them while nobody
     /// else needs them.
@@ -126,7 +126,7 @@ impl Scheduler {
             adapters: AdapterSlots::new(0),
             speculation: None,
             weight_version: 0,
-            running: Vec::new(),
+            running: Running::default(),
             waiting,
             paused: Vec::new(),
             step: 0,
@@ -174,7 +174,7 @@ impl Scheduler {
     /// sequences that ended meanwhile.
     pub(crate) fn commit(&mut self, plan: &Plan) {
         for work in &plan.work {
-            if let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == work.id) {
+            if let Some(sequence) = self.running.get_mut(work.id) {
                 let before = sequence.computed / BLOCK_TOKENS;
                 sequence.computed = work.first + work.token_ids.len() - work.drafts;
                 if sequence.scores_from.is_some() {
@@ -191,7 +191,7 @@ impl Scheduler {
 
     /// Appends a sampled token. Those before it are computed: the last of them was a draft where it was not known yet.
     pub(crate) fn push(&mut self, id: SequenceId, token: TokenId) {
-        if let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == id) {
+        if let Some(sequence) = self.running.get_mut(id) {
             let before = sequence.computed / BLOCK_TOKENS;
             sequence.computed = sequence.token_ids.len();
             if sequence.computed / BLOCK_TOKENS > before {
@@ -206,8 +206,7 @@ impl Scheduler {
 
     /// Ends a sequence, wherever it is, and lets go of its blocks; `false` if it is unknown.
     pub(crate) fn remove(&mut self, id: SequenceId) -> bool {
-        if let Some(index) = self.running.iter().position(|sequence| sequence.id == id) {
-            let mut sequence = self.running.remove(index);
+        if let Some(mut sequence) = self.running.remove(id) {
             self.cache.release(&mut sequence);
             self.waiting.rise(&sequence.claimant);
             return true;
@@ -253,10 +252,7 @@ impl Scheduler {
                 sequence.scored = sequence.scores_from.unwrap_or(0);
             }
         }
-        for index in
-            (0..self.running.len()).rev().filter(|index| self.running[*index].blocks.is_empty()).collect::<Vec<_>>()
-        {
-            let sequence = self.running.remove(index);
+        for sequence in self.running.remove_all(|sequence| sequence.blocks.is_empty()) {
             self.requeue(sequence);
         }
         self.cache.forget();
@@ -275,7 +271,7 @@ impl Scheduler {
 
     /// Whether a sequence reads keys and values that older weights wrote.
     pub(crate) fn reuses_older_keys(&self, id: SequenceId) -> bool {
-        self.running.iter().any(|sequence| sequence.id == id && sequence.reuses_older_keys)
+        self.running.get(id).is_some_and(|sequence| sequence.reuses_older_keys)
     }
 
     /// The number of blocks that sequences hold.

@@ -8,8 +8,7 @@ use super::{Plan, Scheduler, SequenceId, sequence::Sequence};
 impl Scheduler {
     /// Takes a running sequence out of the steps. It keeps its blocks as long as nobody else needs them.
     pub(crate) fn pause(&mut self, id: SequenceId) {
-        if let Some(index) = self.running.iter().position(|sequence| sequence.id == id) {
-            let sequence = self.running.remove(index);
+        if let Some(sequence) = self.running.remove(id) {
             self.waiting.rise(&sequence.claimant);
             self.paused.push(sequence);
         }
@@ -26,8 +25,7 @@ impl Scheduler {
         }
         self.waiting.wait(sequence.claimant.clone(), id, sequence);
         if goes_on && let Some((_, sequence)) = self.waiting.seat(id) {
-            let place = self.running.partition_point(|running| running.id < id);
-            self.running.insert(place, sequence);
+            self.running.insert(sequence);
         }
     }
 

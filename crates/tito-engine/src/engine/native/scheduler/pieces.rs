@@ -164,7 +164,7 @@ impl Scheduler {
     fn lengthen(&mut self, plan: &mut Plan, budget: &mut usize) {
         let longest = self.longest_piece();
         for (id, remaining) in self.prompts_in_line() {
-            let Some(running) = self.running.iter_mut().find(|sequence| sequence.id == id) else { continue };
+            let Some(running) = self.running.get_mut(id) else { continue };
             let Some(piece) = plan.work.iter_mut().find(|work| work.id == id) else { continue };
             let before = piece.token_ids.len();
             let wanted = remaining.min(before + *budget).min(longest.max(before));
@@ -185,7 +185,7 @@ impl Scheduler {
     fn give(&mut self, id: SequenceId, tokens: usize, plan: &mut Plan, budget: &mut usize) {
         if tokens <= *budget
             && self.make_room(id, tokens, plan, budget)
-            && let Some(sequence) = self.running.iter().find(|sequence| sequence.id == id)
+            && let Some(sequence) = self.running.get(id)
         {
             plan.work.push(work(sequence, tokens));
             *budget -= tokens;
@@ -196,7 +196,7 @@ impl Scheduler {
     /// must; `false` if it had to give way itself.
     fn make_room(&mut self, id: SequenceId, tokens: usize, plan: &mut Plan, budget: &mut usize) -> bool {
         loop {
-            let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == id) else { return false };
+            let Some(sequence) = self.running.get_mut(id) else { return false };
             if sequence.blocks.len() * BLOCK_TOKENS >= sequence.computed + tokens {
                 return true;
             }
@@ -215,8 +215,7 @@ impl Scheduler {
 
     /// Sends a sequence back to the queue, without its blocks and its slot.
     pub(super) fn preempt(&mut self, id: SequenceId, plan: &mut Plan, budget: &mut usize) {
-        let Some(index) = self.running.iter().position(|sequence| sequence.id == id) else { return };
-        let mut sequence = self.running.remove(index);
+        let Some(mut sequence) = self.running.remove(id) else { return };
         if let Some(at) = plan.work.iter().position(|work| work.id == id) {
             *budget += plan.work.remove(at).token_ids.len();
         }
@@ -236,7 +235,7 @@ impl Scheduler {
     /// Remembers who was served.
     fn take_note(&mut self, plan: &Plan) {
         for work in &plan.work {
-            let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == work.id) else { continue };
+            let Some(sequence) = self.running.get_mut(work.id) else { continue };
             if sequence.is_prefilling() {
                 self.waiting.compute(&sequence.claimant, work.token_ids.len());
             }

@@ -138,8 +138,7 @@ impl Scheduler {
         let mut left = HashSet::new();
         for decoded in [false, true] {
             for work in &mut plan.work {
-                let Ok(index) = self.running.binary_search_by_key(&work.id, |sequence| sequence.id) else { continue };
-                let sequence = &mut self.running[index];
+                let Some(sequence) = self.running.get_mut(work.id) else { continue };
                 if sequence.reuses_older_keys {
                     continue;
                 }
