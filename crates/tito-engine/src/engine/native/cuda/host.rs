@@ -5,8 +5,12 @@ use candle_core::{Device, Result, Tensor, WithDType};
 /// All numbers of a part of a tensor, row by row.
 ///
 /// candle brings the whole memory behind a part, however small the part is: all rows of the largest step so far, or a whole
-/// matrix. So the part is copied on the device first.
+/// matrix. So the part goes by itself.
 pub(super) fn numbers_of<T: WithDType>(part: &Tensor) -> Result<Vec<T>> {
+    #[cfg(feature = "cuda")]
+    if part.device().is_cuda() {
+        return super::kernels::landed(part);
+    }
     part.force_contiguous()?.flatten_all()?.to_vec1()
 }
 

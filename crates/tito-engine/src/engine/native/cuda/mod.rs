@@ -215,7 +215,7 @@ impl Backend for DeviceBackend {
     }
 
     fn read_vector(&self, vector: &Tensor) -> Vec<f32> {
-        done(vector.to_vec1())
+        done(host::numbers_of(vector))
     }
 
     fn vector_bytes(&self, vector: &Tensor) -> u64 {

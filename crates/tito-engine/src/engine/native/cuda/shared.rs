@@ -10,6 +10,7 @@ use std::{
 
 use candle_core::{DType, Device, Result, Tensor};
 
+use super::host;
 #[cfg(feature = "cuda")]
 use super::schedule::{DeviceSchedule, Schedule};
 use crate::engine::native::backend::{Angles, BLOCK_TOKENS, Batch, Reach, Span};
@@ -203,7 +204,7 @@ impl StepShared {
 
     /// For each span whether all of its rows are finite.
     pub(super) fn finite(&self) -> Result<Vec<bool>> {
-        let rows: Vec<f32> = self.broken.to_vec1()?;
+        let rows: Vec<f32> = host::numbers_of(&self.broken)?;
         let of = |span: &Span| rows[span.first_row..][..span.tokens].iter().all(|flag| *flag == 0.0);
         Ok(self.spans.iter().zip(&self.finite).map(|(span, finite)| *finite && of(span)).collect())
     }

@@ -4,7 +4,7 @@ use candle_core::{DType, Result, Tensor, bail};
 
 use super::{
     super::summaries::Summaries,
-    address, device,
+    address, device, landed,
     launch::{Argument, Kernels, Launch, narrow},
     sums_of,
 };
@@ -42,9 +42,9 @@ pub(in super::super) fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Res
     let arguments = [at, numbers, greatest, bits, out, width, Argument::count(kinds)?];
     // SAFETY: as above; of each kind there are bits for each row, and a sum for each block of each row.
     unsafe { launch("block_sums").run(device(logits)?, &arguments)? };
-    let mut raw: Vec<f64> = sums.to_vec1()?;
+    let mut raw: Vec<f64> = landed(&sums)?;
     let scaled = if plain { raw.clone() } else { raw.split_off(rows.len() * blocks) };
-    Ok(Summaries { maxima: maxima.to_vec1()?, raw, scaled })
+    Ok(Summaries { maxima: landed(&maxima)?, raw, scaled })
 }
 
 /// The logits of `(row, block)`, one block after another.
@@ -66,7 +66,7 @@ pub(in super::super) fn blocks_of(logits: &Tensor, wanted: &[(usize, u32)]) -> R
     let launch = Launch { file: &SUMMARY, kernel: "blocks_of", rows: wanted.len(), parts: 1, threads: THREADS };
     // SAFETY: every row and block that is wanted was looked for, and `out` has a block for each.
     unsafe { launch.run(device(logits)?, &arguments)? };
-    out.to_vec1()
+    landed(&out)
 }
 
 /// For each `(row, logit)` how many logits of the row are at least that.
@@ -83,7 +83,7 @@ pub(in super::super) fn count_at_least(logits: &Tensor, chosen: &[(usize, f32)])
     // SAFETY: `send_rows` took numbers of rows that there are, all of them `width` long; there is a logit to compare with
     // and a count for each.
     unsafe { launch.run(device(logits)?, &arguments)? };
-    counts.to_vec1()
+    landed(&counts)
 }
 
 /// Numbers of rows on the device, all below `count`.

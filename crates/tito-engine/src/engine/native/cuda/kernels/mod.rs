@@ -10,6 +10,7 @@
 mod blas;
 mod coded;
 mod experts;
+mod landing;
 mod launch;
 mod logits;
 mod mistralrs_paged_attention;
@@ -31,6 +32,7 @@ pub(super) use self::{
     blas::{batched, multiply},
     coded::widen,
     experts::{add_experts, choose_experts, list_rows, multiply_experts, table},
+    landing::landed,
     logits::{blocks_of, count_at_least, summarize},
     mistralrs_paged_attention::{attend, serve, write_cache},
     paged_attention::{attend_paged, serve_paged, write_paged},

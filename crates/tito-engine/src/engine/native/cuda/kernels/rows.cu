@@ -26,17 +26,79 @@ __device__ float over_block(float sum) {
     return over_warp(threadIdx.x % 32 < warps ? sums[threadIdx.x % 32] : 0.0f);
 }
 
-// A block for each row.
+// Four numbers of a row from number `first` on, and 0 for those after its end. `at_once` says that rows have a multiple of
+// four numbers and begin where four can be read at once.
+__device__ float4 four(const float *row, unsigned first, unsigned width, bool at_once) {
+    if (at_once)
+        return *reinterpret_cast<const float4 *>(row + first);
+    return make_float4(
+        row[first],
+        first + 1 < width ? row[first + 1] : 0.0f,
+        first + 2 < width ? row[first + 2] : 0.0f,
+        first + 3 < width ? row[first + 3] : 0.0f);
+}
+
+__device__ void write_four(float *out, float4 numbers) { *reinterpret_cast<float4 *>(out) = numbers; }
+
+__device__ void write_four(__nv_bfloat16 *out, float4 numbers) {
+    const __nv_bfloat162 both[2] = {
+        __floats2bfloat162_rn(numbers.x, numbers.y), __floats2bfloat162_rn(numbers.z, numbers.w)};
+    *reinterpret_cast<uint2 *>(out) = *reinterpret_cast<const uint2 *>(both);
+}
+
+template <typename T> __device__ void write_some(T *out, float4 numbers, unsigned count) {
+    const float each[4] = {numbers.x, numbers.y, numbers.z, numbers.w};
+    for (unsigned i = 0; i < 4 && i < count; ++i)
+        out[i] = narrow<T>(each[i]);
+}
+
+__device__ bool fours(const void *address) { return reinterpret_cast<size_t>(address) % 16 == 0; }
+
+// How many times four numbers a thread of `norm` keeps from the first time that it reads them to the second.
+constexpr unsigned KEPT = 4;
+
+// A block for each row. Every thread sums its numbers, four by four, and then the block sums; what a row gives does not
+// depend on whether four can be read at once.
 template <typename T>
 __device__ void norm(
     const float *states, const float *weight, T *out, unsigned width, float epsilon, float offset) {
     const float *row = states + size_t(blockIdx.x) * width;
+    out += size_t(blockIdx.x) * width;
+    const bool at_once = width % 4 == 0 && fours(states) && fours(weight) && fours(out);
+    const unsigned begin = 4 * threadIdx.x, step = 4 * blockDim.x;
+    float4 kept[KEPT];
     float sum = 0.0f;
-    for (unsigned i = threadIdx.x; i < width; i += blockDim.x)
-        sum += row[i] * row[i];
+#pragma unroll
+    for (unsigned i = 0; i < KEPT; ++i)
+        if (begin + i * step < width)
+            kept[i] = four(row, begin + i * step, width, at_once);
+#pragma unroll
+    for (unsigned i = 0; i < KEPT; ++i)
+        if (begin + i * step < width)
+            sum += kept[i].x * kept[i].x + kept[i].y * kept[i].y + (kept[i].z * kept[i].z + kept[i].w * kept[i].w);
+    for (unsigned first = begin + KEPT * step; first < width; first += step) {
+        const float4 more = four(row, first, width, at_once);
+        sum += more.x * more.x + more.y * more.y + (more.z * more.z + more.w * more.w);
+    }
     const float scale = 1.0f / sqrtf(over_block(sum) / float(width) + epsilon);
-    for (unsigned i = threadIdx.x; i < width; i += blockDim.x)
-        out[size_t(blockIdx.x) * width + i] = narrow<T>(row[i] * scale * (offset + weight[i]));
+    const auto write = [&](unsigned first, float4 numbers) {
+        const float4 by = four(weight, first, width, at_once);
+        const float4 result = make_float4(
+            numbers.x * scale * (offset + by.x),
+            numbers.y * scale * (offset + by.y),
+            numbers.z * scale * (offset + by.z),
+            numbers.w * scale * (offset + by.w));
+        if (at_once)
+            write_four(out + first, result);
+        else
+            write_some(out + first, result, width - first);
+    };
+#pragma unroll
+    for (unsigned i = 0; i < KEPT; ++i)
+        if (begin + i * step < width)
+            write(begin + i * step, kept[i]);
+    for (unsigned first = begin + KEPT * step; first < width; first += step)
+        write(first, four(row, first, width, at_once));
 }
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
@@ -188,8 +250,8 @@ extern "C" __global__ void head_norm(
         head[i] = head[i] * scale * (offset + weight[i]);
 }
 
-// A block for each row: heads from number `first` on, each of which begins with twice `pairs` numbers. A pair are two
-// neighbours, or a number of the first half of these and one of the second.
+// A thread for each pair of a row: heads from number `first` on, each of which begins with twice `pairs` numbers. A pair are
+// two neighbours, or a number of the first half of these and one of the second.
 extern "C" __global__ void rotate(
     float *states,
     const float *cosines,
@@ -203,15 +265,16 @@ extern "C" __global__ void rotate(
     float *row = states + size_t(blockIdx.x) * columns + first;
     cosines += size_t(blockIdx.x) * pairs;
     sines += size_t(blockIdx.x) * pairs;
-    for (unsigned i = threadIdx.x; i < heads * pairs; i += blockDim.x) {
-        const unsigned pair = i % pairs;
-        float *head = row + (i / pairs) * head_dim;
-        float *one = head + (neighbours ? 2 * pair : pair);
-        float *other = neighbours ? one + 1 : one + pairs;
-        const float x = *one, y = *other;
-        *one = x * cosines[pair] - y * sines[pair];
-        *other = y * cosines[pair] + x * sines[pair];
-    }
+    const unsigned i = blockIdx.y * blockDim.x + threadIdx.x;
+    if (i >= heads * pairs)
+        return;
+    const unsigned pair = i % pairs;
+    float *head = row + (i / pairs) * head_dim;
+    float *one = head + (neighbours ? 2 * pair : pair);
+    float *other = neighbours ? one + 1 : one + pairs;
+    const float x = *one, y = *other;
+    *one = x * cosines[pair] - y * sines[pair];
+    *other = y * cosines[pair] + x * sines[pair];
 }
 
 extern "C" __global__ void widen_e4m3_bf16(

@@ -4,7 +4,7 @@ use candle_core::{DType, Result, Tensor, bail};
 
 use super::{
     address, device,
-    launch::{Argument, Kernels, Launch},
+    launch::{Argument, Kernels, Launch, narrow},
     rows_of, sums_of,
 };
 use crate::engine::native::backend::{Gate, HeadRange, NormShape, Rotation};
@@ -13,6 +13,8 @@ use crate::engine::native::backend::{Gate, HeadRange, NormShape, Rotation};
 pub(super) const ROWS: Kernels = Kernels { name: "rows", ptx: include_str!(concat!(env!("OUT_DIR"), "/rows.ptx")) };
 /// Threads of a block.
 pub(super) const THREADS: u32 = 256;
+/// The most threads of a block of `norm`, each of which takes four numbers at a time.
+const MOST_NORM_THREADS: usize = 512;
 /// How many numbers of a row one block of `gate` computes.
 const GATES: u32 = 1024;
 /// Threads of a warp.
@@ -50,7 +52,8 @@ pub(in super::super) fn norm(states: &Tensor, weight: &Tensor, norm: NormShape, 
         Argument::Number(norm.offset),
     ];
     let kernel = for_type("norm", out.dtype())?;
-    let launch = Launch { file: &ROWS, kernel: &kernel, rows, parts: 1, threads: THREADS };
+    let threads = narrow(width.div_ceil(4).next_multiple_of(WARP as usize).min(MOST_NORM_THREADS))?;
+    let launch = Launch { file: &ROWS, kernel: &kernel, rows, parts: 1, threads };
     // SAFETY: `rows` rows of `width` numbers are read and as many written in the type of `out`, and `width` weights are
     // read, which were just counted.
     unsafe { launch.run(device(states)?, &arguments) }
@@ -108,7 +111,8 @@ pub(in super::super) fn rotate(
         Argument::count(pairs)?,
         Argument::count(usize::from(neighbours))?,
     ];
-    let launch = Launch { file: &ROWS, kernel: "rotate", rows, parts: 1, threads: THREADS };
+    let parts = (heads * pairs).div_ceil(THREADS as usize);
+    let launch = Launch { file: &ROWS, kernel: "rotate", rows, parts, threads: THREADS };
     // SAFETY: the heads end within their row, the pairs within their head, and each row has `pairs` cosines and sines.
     unsafe { launch.run(device(states)?, &arguments) }
 }
