@@ -15,7 +15,6 @@ use super::{
     labels::check_label,
     meters::Operation,
     posted,
-    weights::or_end_update,
 };
 use crate::control::{TensorRows, Update, Updated};
 
@@ -145,8 +144,9 @@ impl FromDisk {
 }
 
 /// `POST /update_weights_from_disk`: an update of its own, or between a begin and an end a part of that one.
-async fn update_from_disk(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
-    let FromDisk { path, label, keeps_cache, aborts } = or_end_update(&admin, FromDisk::read(&admin, &fields)).await?;
+async fn update_from_disk(State(admin): State<Shared>, fields: Result<RequiredFields, AdminError>) -> Answered {
+    let read = fields.and_then(|RequiredFields(fields)| FromDisk::read(&admin, &fields));
+    let FromDisk { path, label, keeps_cache, aborts } = admin.or_end_update(read).await?;
     if aborts {
         admin.control.abort(None);
     }

@@ -161,6 +161,14 @@ async fn a_refused_part_ends_the_update_and_the_next_one_can_be_begun() {
         ("/update_weights", json!({ "update_info": 1 }), 400),
         ("/update_weights_from_disk", json!({ "model_path": model(), "load_format": "dummy" }), 400),
         ("/update_weights_from_disk", json!({}), 400),
+        ("/update_weights_from_disk", json!([]), 400),
+        ("/update_weights_from_disk?weight_version=7", json!({ "model_path": model() }), 400),
+        ("/update_weights_from_tensor?a=1", json!({}), 400),
+        ("/update_weights_from_distributed?a=1", json!({}), 400),
+        ("/update_weights_from_ipc?a=1", json!({}), 400),
+        ("/areal_update_weights_xccl?a=1", json!({}), 400),
+        ("/update_weights?a=1", json!({ "update_info": { "weight_dir": model() } }), 400),
+        ("/update_weights", json!("update_info"), 400),
     ];
     for (path, body, refused) in parts {
         done(&server, "/begin_weight_update", json!({})).await;

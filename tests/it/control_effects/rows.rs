@@ -228,6 +228,8 @@ fn of_weights() -> Vec<Row> {
             .after("/update_weights_from_disk", r#"{"model_path": "DIR/step_7", "weight_version": "7"}"#),
         row("/end_weight_update", ""),
         row("/update_weights_from_tensor", "{}").after("/begin_weight_update", ""),
+        row("/update_weights_from_disk", r#"?weight_version=7 {"model_path": "DIR/step_7"}"#)
+            .after("/begin_weight_update", ""),
         row("/update_weights_from_disk", r#"{"model_path": "DIR/step_7", "keep_pause": true}"#),
         row("/get_weights_by_name", r#"{"name": "model.norm.weight", "truncate_size": 3}"#).looks(),
         row("/get_weights_by_name", r#"{"name": "a"}"#),
