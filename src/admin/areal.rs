@@ -4,21 +4,29 @@ use axum::{extract::State, response::Response, routing::MethodRouter};
 use serde_json::json;
 
 use super::{
-    Answered, Shared,
-    body::{NoFields, RequiredFields, only, required_text, truth_of},
+    AdminError, Answered, Shared,
+    body::{NoFields, RequiredFields, label_of, only, required_text, truth_of},
     error::failed,
-    json as answer, posted,
+    json as answer,
+    lora::load_to_its_end,
+    posted,
     sglang_updates::check_load_format,
     weights,
 };
-use crate::control::{Newcomers, PauseMode};
+use crate::{
+    adapters::{AdapterSource, Load},
+    control::{Newcomers, PauseMode},
+};
 
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     vec![
         ("/areal_pause_generation", posted(pause)),
         ("/areal_continue_generation", posted(resume)),
         ("/areal_update_weights", posted(update_weights)),
+        ("/areal_update_weights_lora", posted(update_adapter)),
         ("/areal_set_update_weight_meta", posted(weights::not_from_memory)),
+        ("/areal_set_update_weight_meta_lora", posted(weights::not_from_memory)),
+        ("/areal_update_weights_lora_xccl", posted(weights::not_from_memory)),
         ("/areal_update_weights_xccl", posted(weights::part_not_from_memory)),
         ("/areal_init_weights_update_group", posted(weights::not_from_memory)),
     ]
@@ -46,11 +54,31 @@ async fn update_weights(State(admin): State<Shared>, RequiredFields(fields): Req
     truth_of(&fields, "abort_all_requests", true)?;
     let path = required_text(&fields, "model_path")?;
     admin.control.abort(None);
-    match weights::replace(&admin, &path, None).await {
-        Ok(_) => Ok(done("TP rank: 0 success\n")),
+    Ok(of_rank(weights::replace(&admin, &path, None).await))
+}
+
+/// Ends what runs, and loads an adapter in the place of the one that has its name. As in `/v1/unload_lora_adapter`,
+/// `lora_int_id` is without effect: an adapter of another name stays for as long as there is room.
+async fn update_adapter(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    only(&fields, &["lora_model_path", "lora_name", "lora_int_id", "base_model_name"])?;
+    let load = Load {
+        name: required_text(&fields, "lora_name")?,
+        source: AdapterSource::Directory(required_text(&fields, "lora_model_path")?),
+        replaces: true,
+        base_model: label_of(&fields, "base_model_name")?,
+        stays: false,
+    };
+    admin.control.abort(None);
+    Ok(of_rank(load_to_its_end(&admin, load).await))
+}
+
+/// Answers as AReaL's workers do, of which there is one.
+fn of_rank<T>(outcome: Result<T, AdminError>) -> Response {
+    match outcome {
+        Ok(_) => done("TP rank: 0 success\n"),
         Err(error) => {
             let message = format!("TP rank: 0 failed. reason: {}\n", error.message());
-            Ok(failed(&error, json!({ "success": false, "message": message })))
+            failed(&error, json!({ "success": false, "message": message }))
         }
     }
 }

@@ -49,6 +49,14 @@ impl Admin {
     {
         self.call(|control| operation.timed(call(control))).await
     }
+
+    /// Ends the update that was begun where a part of it is refused, with the old weights put back.
+    pub(super) async fn or_end_update<T>(&self, outcome: Result<T, AdminError>) -> Result<T, AdminError> {
+        if outcome.is_err() {
+            self.call(|control| async move { control.cancel_part_update().await }).await?;
+        }
+        outcome
+    }
 }
 
 /// What every handler gets.

@@ -1,5 +1,7 @@
 //! Adapters that come and go, in vLLM's words, prime-rl's and SkyRL's.
 
+use std::sync::Arc;
+
 use axum::{
     body::{Body, to_bytes},
     extract::{FromRequest, Request, State},
@@ -16,7 +18,10 @@ use super::{
     json as answer, posted,
     query::Parameters,
 };
-use crate::adapters::{AdapterSource, Load};
+use crate::{
+    adapters::{AdapterSource, Load},
+    engine::Adapter,
+};
 
 /// The media type of an adapter that comes in the body.
 const BYTES: &str = "application/octet-stream";
@@ -112,13 +117,18 @@ async fn in_body(query: &Parameters, body: Body, replaces: bool) -> Result<Load,
 /// Loads an adapter, and has requests that run with the one before it go on or end, as the query says.
 async fn load_adapter(admin: &Shared, query: &Parameters, asked: Load) -> Result<String, AdminError> {
     let aborts = query.one_of("on_replace", &["finish", "abort"], "finish")? == "abort";
-    let (name, adapters) = (asked.name.clone(), std::sync::Arc::clone(&admin.adapters));
-    // Loaded to its end, even if the client goes away.
-    let loading = tokio::spawn(async move { adapters.load(asked).await });
-    let loaded = loading.await;
-    let before = loaded.map_err(|error| AdminError::internal(format!("the call failed: {error}")))??;
+    let name = asked.name.clone();
+    let before = load_to_its_end(admin, asked).await?;
     if let Some(before) = before.filter(|_| aborts) {
         admin.control.abort_adapter(before.id());
     }
     Ok(format!("Success: LoRA adapter '{name}' added successfully."))
+}
+
+/// Loads an adapter, even if the client goes away meanwhile. Returns the one that had its name.
+pub(super) async fn load_to_its_end(admin: &Shared, asked: Load) -> Result<Option<Arc<Adapter>>, AdminError> {
+    let adapters = Arc::clone(&admin.adapters);
+    let loading = tokio::spawn(async move { adapters.load(asked).await });
+    let loaded = loading.await.map_err(|error| AdminError::internal(format!("the call failed: {error}")))?;
+    Ok(loaded?)
 }

@@ -59,7 +59,8 @@ pub fn router(admin: Shared) -> Router {
 
 fn router_of(calls: impl Iterator<Item = (&'static str, MethodRouter<Shared>)>, admin: Shared) -> Router {
     let router = calls.fold(Router::new(), |router, (path, methods)| router.route(path, methods));
-    router.route_layer(middleware::from_fn(query::only_known)).with_state(admin)
+    let only_known = middleware::from_fn_with_state(Shared::clone(&admin), query::only_known);
+    router.route_layer(only_known).with_state(admin)
 }
 
 /// Returns vLLM's calls about adapters only.

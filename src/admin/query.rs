@@ -1,13 +1,13 @@
 //! Queries of the control plane.
 
 use axum::{
-    extract::{FromRequestParts, Query, Request},
+    extract::{FromRequestParts, Query, Request, State},
     http::{Uri, request::Parts},
     middleware::Next,
     response::Response,
 };
 
-use super::{AdminError, labels::check_label};
+use super::{AdminError, Shared, labels::check_label};
 use crate::control::{PauseMode, SleepLevel, SleepTag};
 
 /// What the query of a call for an adapter may have.
@@ -30,14 +30,35 @@ const PARAMETERS: [(&str, &[&str]); 12] = [
     ("/skyrl/v1/load_lora_adapter", OF_ADAPTERS),
 ];
 
+/// The calls that are a part of an update in parts once one was begun.
+const OF_PARTS: [&str; 6] = [
+    "/update_weights",
+    "/update_weights_from_disk",
+    "/update_weights_from_tensor",
+    "/update_weights_from_distributed",
+    "/update_weights_from_ipc",
+    "/areal_update_weights_xccl",
+];
+
 /// Returns the parameters that the query of a call may have.
 pub(super) fn parameters_of(path: &str) -> &'static [&'static str] {
     PARAMETERS.iter().find(|(of, _)| *of == path).map_or(&[], |(_, names)| names)
 }
 
-/// Refuses parameters that a call does not have: nobody would see that they are without effect.
-pub(super) async fn only_known(request: Request, next: Next) -> Result<Response, AdminError> {
-    Parameters::of(request.uri())?.only(parameters_of(request.uri().path()))?;
+/// Refuses parameters that a call does not have: nobody would see that they are without effect. A part of an update that is
+/// refused for them ends it, as one with a field that it does not have.
+pub(super) async fn only_known(
+    State(admin): State<Shared>,
+    request: Request,
+    next: Next,
+) -> Result<Response, AdminError> {
+    let path = request.uri().path();
+    let known = Parameters::of(request.uri()).and_then(|query| query.only(parameters_of(path)));
+    if OF_PARTS.contains(&path) {
+        admin.or_end_update(known).await?;
+    } else {
+        known?;
+    }
     Ok(next.run(request).await)
 }
 

@@ -14,7 +14,7 @@ use super::{
     labels::check_label,
     posted,
     query::Parameters,
-    sglang_updates::check_selector,
+    sglang_updates::{self, check_selector},
     sleeping, weights,
 };
 use crate::control::{Newcomers, PauseMode, SleepTag};
@@ -28,6 +28,8 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/update_weights_from_distributed", posted(weights::part_not_from_memory)),
         ("/update_weights_from_ipc", posted(weights::part_not_from_memory)),
         ("/init_weights_update_group", posted(weights::not_from_memory)),
+        ("/destroy_weights_update_group", posted(sglang_updates::destroy_group)),
+        ("/post_process_weights", posted(sglang_updates::post_process)),
         ("/get_weight_version", get(get_weight_version)),
         ("/open_session", get(open_session).post(open_session)),
         ("/close_session", get(close_session).post(close_session)),

@@ -14,8 +14,7 @@ use super::{
     json as answer,
     labels::check_label,
     meters::Operation,
-    posted,
-    weights::or_end_update,
+    posted, weights,
 };
 use crate::control::{TensorRows, Update, Updated};
 
@@ -145,8 +144,9 @@ impl FromDisk {
 }
 
 /// `POST /update_weights_from_disk`: an update of its own, or between a begin and an end a part of that one.
-async fn update_from_disk(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
-    let FromDisk { path, label, keeps_cache, aborts } = or_end_update(&admin, FromDisk::read(&admin, &fields)).await?;
+async fn update_from_disk(State(admin): State<Shared>, fields: Result<RequiredFields, AdminError>) -> Answered {
+    let read = fields.and_then(|RequiredFields(fields)| FromDisk::read(&admin, &fields));
+    let FromDisk { path, label, keeps_cache, aborts } = admin.or_end_update(read).await?;
     if aborts {
         admin.control.abort(None);
     }
@@ -176,6 +176,34 @@ fn success(updated: Option<&Updated>, label: Option<String>) -> String {
     }
     let version = label.map_or(String::new(), |label| format!(" Weight version updated to {label}."));
     format!("Succeeded to update model weights.{version}")
+}
+
+/// `POST /destroy_weights_update_group`: there is no group, which SGLang says in these words. Its clients go on then.
+pub(super) async fn destroy_group(Fields(fields): Fields) -> Answered {
+    only(&fields, &["group_name"])?;
+    label_of(&fields, "group_name")?;
+    let error = AdminError::bad("The group to be destroyed does not exist.");
+    Ok(failed(&error, said(false, error.message())))
+}
+
+/// What a client is told that asks for work on weights which are ready.
+const READY: &str = "Success. There was nothing to do: each update makes its weights ready by itself.";
+
+/// `POST /post_process_weights`, which miles posts after each update: the weights are as they are computed with, since each
+/// update sees to that. Those of `post_load_weights` would have come by RDMA, so that they are not here.
+pub(super) async fn post_process(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    only(&fields, &["restore_weights_before_load", "post_process_quantization", "post_load_weights"])?;
+    truth_of(&fields, "restore_weights_before_load", false)?;
+    truth_of(&fields, "post_process_quantization", false)?;
+    if truth_of(&fields, "post_load_weights", false)? {
+        let refused = weights::not_from_memory().await;
+        return admin.or_end_update(Err(refused.at("body.post_load_weights"))).await;
+    }
+    if admin.control.status().updating {
+        let error = AdminError::bad("an update of weights is under way, and its end makes them ready");
+        return Ok(failed(&error, said(false, error.message())));
+    }
+    Ok(answer(said(true, READY)))
 }
 
 /// Rows of a tensor where nobody says how many.

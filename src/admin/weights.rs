@@ -58,15 +58,7 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
 /// Answers a part of an update by which weights would come from memory to memory. It ends the update: an end of it would
 /// name weights that are not all there.
 pub(super) async fn part_not_from_memory(State(admin): State<Shared>) -> Answered {
-    or_end_update(&admin, Err(AdminError::not_here(NOT_FROM_MEMORY))).await
-}
-
-/// Ends the update that was begun where a part of it is refused, with the old weights put back.
-pub(super) async fn or_end_update<T>(admin: &Shared, outcome: Result<T, AdminError>) -> Result<T, AdminError> {
-    if outcome.is_err() {
-        admin.call(|control| async move { control.cancel_part_update().await }).await?;
-    }
-    outcome
+    admin.or_end_update(Err(AdminError::not_here(NOT_FROM_MEMORY))).await
 }
 
 /// Answers a call that would have weights come from memory to memory.
@@ -150,13 +142,15 @@ async fn update(State(admin): State<Shared>, query: Parameters, request: Request
     let media_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if media_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/octet-stream") {
         let label = query.get("weight_version").map(str::to_owned);
-        check_label("query.weight_version", label.as_deref())?;
+        admin.or_end_update(check_label("query.weight_version", label.as_deref())).await?;
         return update_from_body(admin, request.into_body(), label).await;
     }
     let only_in_body = query.none_of(&["weight_version"]);
-    let RequiredFields(fields) = RequiredFields::from_request(request, &()).await?;
+    // What cannot be read may be a part.
+    let read = RequiredFields::from_request(request, &()).await;
+    let RequiredFields(fields) = admin.or_end_update(read).await?;
     if fields.contains_key("update_info") {
-        let parts = or_end_update(&admin, only_in_body.and_then(|()| parts(&fields))).await?;
+        let parts = admin.or_end_update(only_in_body.and_then(|()| parts(&fields))).await?;
         return update_part(admin, parts).await;
     }
     only_in_body?;

@@ -7,7 +7,7 @@
 //! A chunk stays for as long as something holds it: a root, or a chunk of keys. Its key is the hash of its bytes and of its
 //! level, so that a chunk that is read proves itself, and keys that a client sends are never followed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 
 use fastcdc::v2020::FastCDC;
 
@@ -95,6 +95,11 @@ impl Tree {
         self.chunks.iter()
     }
 
+    /// The lengths of all chunks below the root.
+    pub(super) fn lengths(&self) -> HashMap<ChunkKey, usize> {
+        self.chunks.iter().map(|(key, chunk)| (*key, chunk.len())).collect()
+    }
+
     /// Keeps the chunks of a record.
     pub(super) fn hold<C: Chunks>(&self, kept: &mut C) -> Result<(), C::Error> {
         self.hold_keys(self.root.level, &self.root.bytes, kept)
@@ -119,6 +124,11 @@ impl Root {
     /// Lets the chunks of a record go; those that nothing holds are forgotten.
     pub(super) fn release<C: Chunks>(&self, kept: &mut C) -> Result<(), C::Error> {
         release(self.level, &self.bytes, kept)
+    }
+
+    /// Adds the lengths of all chunks below to those that are known.
+    pub(super) fn lengths<C: ReadChunk>(&self, kept: &C, known: &mut HashMap<ChunkKey, usize>) -> Result<(), C::Error> {
+        lengths(self.level, &self.bytes, kept, known)
     }
 
     /// Puts the record together.
@@ -148,6 +158,23 @@ fn release<C: Chunks>(level: u8, bytes: &[u8], kept: &mut C) -> Result<(), C::Er
                 release(level - 1, &chunk, kept)?;
             }
             Some(holders) => kept.set_holders(key, holders - 1)?,
+        }
+    }
+    Ok(())
+}
+
+/// Adds the lengths of the chunks below a root or a chunk of `level`. What is below a chunk that is known is known too.
+fn lengths<C: ReadChunk>(
+    level: u8,
+    bytes: &[u8],
+    kept: &C,
+    known: &mut HashMap<ChunkKey, usize>,
+) -> Result<(), C::Error> {
+    for key in keys(level, bytes) {
+        if let Entry::Vacant(entry) = known.entry(key) {
+            let chunk = kept.read(key)?;
+            entry.insert(chunk.len());
+            lengths(level - 1, &chunk, kept, known)?;
         }
     }
     Ok(())

@@ -57,25 +57,19 @@ fn weight(id: &str, root: &Root) -> u64 {
 }
 
 /// What a chunk takes.
-fn chunk_weight(chunk: &[u8]) -> u64 {
-    size_of::<ChunkKey>() as u64 + chunk.len() as u64 + ENTRY_BYTES
+fn chunk_weight(length: usize) -> u64 {
+    size_of::<ChunkKey>() as u64 + length as u64 + ENTRY_BYTES
 }
 
 /// What a record takes that shares nothing.
 fn tree_weight(id: &str, tree: &Tree) -> u64 {
-    weight(id, &tree.root) + tree.chunks().map(|(_, chunk)| chunk_weight(chunk)).sum::<u64>()
+    weight(id, &tree.root) + tree.chunks().map(|(_, chunk)| chunk_weight(chunk.len())).sum::<u64>()
 }
 
 impl MemoryStore {
     /// Keeps at most `most` bytes, and nothing that was not used for `ttl`.
     pub fn new(most: u64, ttl: Duration) -> Self {
         Self::with_clock(most, ttl, Box::new(Instant::now))
-    }
-
-    /// How many bytes are kept, each chunk counted once.
-    #[cfg(any(test, feature = "internals"))]
-    pub fn bytes(&self) -> u64 {
-        self.kept.lock().bytes
     }
 
     fn with_clock(most: u64, ttl: Duration, clock: Clock) -> Self {
@@ -137,6 +131,23 @@ impl BatchStore for MemoryStore {
     fn ids(&self) -> Result<Vec<String>, StoreError> {
         Ok(self.fresh()?.0.entries.keys().map(ToString::to_string).collect())
     }
+
+    fn kept_bytes(&self) -> Result<u64, StoreError> {
+        Ok(self.fresh()?.0.bytes)
+    }
+
+    fn bytes_alone(&self, ids: &[String], (new, record): (&str, &[u8])) -> Result<u64, StoreError> {
+        let tree = Tree::of(record);
+        let (mut chunks, mut bytes) = (tree.lengths(), weight(new, &tree.root));
+        let (kept, _) = self.fresh()?;
+        for id in ids.iter().filter(|id| *id != new) {
+            if let Some(entry) = kept.entries.get(id.as_str()) {
+                bytes += weight(id, &entry.root);
+                entry.root.lengths(&*kept, &mut chunks)?;
+            }
+        }
+        Ok(bytes + chunks.values().map(|length| chunk_weight(*length)).sum::<u64>())
+    }
 }
 
 impl Kept {
@@ -195,14 +206,14 @@ impl Chunks for Kept {
     }
 
     fn insert(&mut self, key: ChunkKey, bytes: &[u8]) -> Result<(), StoreError> {
-        self.bytes += chunk_weight(bytes);
+        self.bytes += chunk_weight(bytes.len());
         self.chunks.insert(key, Chunk { holders: 1, bytes: bytes.to_vec() });
         Ok(())
     }
 
     fn remove(&mut self, key: ChunkKey) -> Result<Vec<u8>, StoreError> {
         let chunk = self.chunks.remove(&key).ok_or_else(missing)?;
-        self.bytes -= chunk_weight(&chunk.bytes);
+        self.bytes -= chunk_weight(chunk.bytes.len());
         Ok(chunk.bytes)
     }
 
@@ -232,7 +243,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::store::tests::{Action, Model, an_action};
+    use crate::store::tests::{Action, Model, an_action, noise};
 
     /// A store whose time passes when told.
     fn with_time(most: u64, ttl: Duration) -> (MemoryStore, Arc<Mutex<Instant>>) {
@@ -258,8 +269,11 @@ mod tests {
                     }
                     Action::Delete(id) => prop_assert_eq!(store.delete(&id).unwrap(), model.delete(&id)),
                 }
-                prop_assert_eq!(store.kept.lock().bytes, model.total());
+                prop_assert_eq!(store.kept_bytes().unwrap(), model.total());
             }
+            let some: Vec<String> = model.records.keys().take(3).cloned().collect();
+            let (new, record) = (some.first().map_or("new", String::as_str), noise(0, 9000));
+            prop_assert_eq!(store.bytes_alone(&some, (new, &record)).unwrap(), model.alone(&some, (new, &record)));
             for id in model.records.keys() {
                 prop_assert_eq!(store.get(id).unwrap(), model.get(id));
             }

@@ -84,6 +84,13 @@ pub trait BatchStore: Send + Sync {
 
     /// The ids of all records, in no order.
     fn ids(&self) -> Result<Vec<String>, StoreError>;
+
+    /// What all records take, what they have in common counted once.
+    fn kept_bytes(&self) -> Result<u64, StoreError>;
+
+    /// What the records of `ids` that are there would take if nothing else was kept but `new`, which is in the place of
+    /// one with its id.
+    fn bytes_alone(&self, ids: &[String], new: (&str, &[u8])) -> Result<u64, StoreError>;
 }
 
 /// Why a store did not do what it was asked for. The texts are for clients: no paths.

@@ -61,6 +61,12 @@ impl Model {
         self.weight_of(self.records.iter().map(|(id, (_, record))| (id.as_str(), record.as_slice())))
     }
 
+    /// What these records would take without all others, and a new one beside them.
+    pub(super) fn alone(&self, ids: &[String], (new, record): (&str, &[u8])) -> u64 {
+        let own = self.records.iter().filter(|(id, _)| ids.contains(id) && *id != new);
+        self.weight_of(own.map(|(id, (_, record))| (id.as_str(), record.as_slice())).chain([(new, record)]))
+    }
+
     fn weight_of<'r>(&self, records: impl Iterator<Item = (&'r str, &'r [u8])>) -> u64 {
         let mut chunks = HashMap::new();
         let mut roots = 0;

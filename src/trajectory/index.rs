@@ -1,7 +1,7 @@
 //! Which turns there are, and how they hang together: what is known of them without reading a record.
 //!
-//! Owns the bounds: bytes and age; the trajectory that was added to longest ago leaves first, as a whole, since a turn
-//! without those before it has no prompt.
+//! Owns which leave: the trajectory that was added to longest ago leaves first, as a whole, since a turn without those
+//! before it has no prompt.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,7 +14,7 @@ use super::{
     notes::Notes,
     record::TurnRecord,
     totals::Totals,
-    weight,
+    weight::{self, Weight},
 };
 
 /// Whose turns are looked at.
@@ -49,7 +49,12 @@ pub(super) struct Tree {
     pub(super) notes: Notes,
     /// Its place among those that were added to.
     used: u64,
+    /// What is known of it takes so many bytes.
     bytes: u64,
+    /// The bytes of its records, whether they share some of them or not.
+    records: u64,
+    /// The bytes of the record of its notes.
+    notes_record: u64,
     /// Turns that are being written.
     pending: usize,
 }
@@ -65,6 +70,7 @@ pub(super) struct Index {
     requests: HashMap<(Option<Arc<str>>, Arc<str>), u64>,
     tree_ids: HashMap<Arc<str>, u64>,
     uses: BTreeMap<u64, u64>,
+    /// What all this takes, without the records.
     bytes: u64,
     next: u64,
     /// Records that have left, and that the store may still have.
@@ -199,43 +205,39 @@ impl Index {
         self.tree_ids.insert(Arc::clone(&id), number);
         let bytes = weight::of_tree(session.as_deref());
         self.bytes += bytes;
-        let (totals, notes) = (Totals::new(), Notes::default());
-        let tree = Tree { id, owner, session, turns: Vec::new(), totals, notes, used: 0, bytes, pending: 0 };
+        let tree = Tree {
+            id,
+            owner,
+            session,
+            turns: Vec::new(),
+            totals: Totals::new(),
+            notes: Notes::default(),
+            used: 0,
+            bytes,
+            records: 0,
+            notes_record: 0,
+            pending: 0,
+        };
         self.trees.insert(number, tree);
     }
 
-    /// Has the oldest trajectories leave until a turn of `tree` of so many bytes fits, and counts it.
-    pub(super) fn make_room(&mut self, tree: u64, bytes: u64, most: u64) -> Result<(), CaptureError> {
-        let own = self.trees.get(&tree).map_or(0, |tree| tree.bytes);
-        if own + bytes > most {
-            return Err(CaptureError::TooLarge { bytes: own + bytes, most });
-        }
-        let oldest = self.uses.values().copied().filter(|other| *other != tree && self.trees[other].pending == 0);
-        let (mut left, mut leaving) = (self.bytes + bytes, Vec::new());
-        for other in oldest {
-            if left <= most {
-                break;
-            }
-            left -= self.trees[&other].bytes;
-            leaving.push(other);
-        }
-        for other in leaving {
-            self.fell(other);
-        }
+    /// Counts a turn that is about to be written.
+    pub(super) fn count(&mut self, tree: u64, turn: Weight) {
         if let Some(tree) = self.trees.get_mut(&tree) {
-            tree.bytes += bytes;
-            self.bytes += bytes;
+            tree.bytes += turn.known;
+            tree.records += turn.record;
+            self.bytes += turn.known;
         }
-        Ok(())
     }
 
-    /// Takes back what [`Self::reserve`] and [`Self::make_room`] did for a turn that could not be written.
-    pub(super) fn give_up(&mut self, tree: u64, bytes: u64) {
+    /// Takes back what [`Self::reserve`] and [`Self::count`] did for a turn that could not be written.
+    pub(super) fn give_up(&mut self, tree: u64, counted: Weight) {
         let Some(found) = self.trees.get_mut(&tree) else { return };
         found.pending -= 1;
-        let is_empty = found.pending == 0 && found.turns.is_empty();
-        self.lighten(tree, bytes);
-        if is_empty {
+        found.bytes -= counted.known;
+        found.records -= counted.record;
+        self.bytes -= counted.known;
+        if found.pending == 0 && found.turns.is_empty() {
             self.fell(tree);
         }
     }
@@ -252,7 +254,7 @@ impl Index {
     }
 
     /// Enters a turn that was written by an earlier process; turns come in their order.
-    pub(super) fn restore(&mut self, record: &TurnRecord, bytes: u64) -> Result<(), CaptureError> {
+    pub(super) fn restore(&mut self, record: &TurnRecord, turn: Weight) -> Result<(), CaptureError> {
         let TurnRecord { place, generation } = record;
         let begun = match place.parent.map(|parent| self.nodes.get(&parent)) {
             None => Fingerprint::default(),
@@ -268,8 +270,7 @@ impl Index {
             self.plant(place.tree, Arc::clone(&place.trajectory), owner, session);
         }
         self.next = self.next.max(place.number);
-        self.bytes += bytes;
-        self.trees.get_mut(&place.tree).expect("it was found or planted").bytes += bytes;
+        self.count(place.tree, turn);
         self.grow(record, fingerprint);
         Ok(())
     }
@@ -305,17 +306,9 @@ impl Index {
         self.uses.insert(number, place.tree);
     }
 
-    /// Has the oldest trajectories leave until the notes of `tree` fit, and counts nothing yet.
-    pub(super) fn make_room_for_notes(&mut self, tree: u64, notes: &Notes, most: u64) -> Result<(), CaptureError> {
-        let before = self.trees.get(&tree).map_or(0, |tree| weight::of_notes(&tree.notes));
-        let grown = weight::of_notes(notes).saturating_sub(before);
-        self.make_room(tree, grown, most)?;
-        self.lighten(tree, grown);
-        Ok(())
-    }
-
-    /// Attaches notes that were written. Where the trajectory left meanwhile, its notes leave with it.
-    pub(super) fn attach(&mut self, tree: u64, notes: Notes) {
+    /// Attaches notes that were written, in a record of so many bytes. Where the trajectory left meanwhile, its notes leave
+    /// with it.
+    pub(super) fn attach(&mut self, tree: u64, notes: Notes, encoded: usize) {
         let Some(found) = self.trees.get_mut(&tree) else {
             self.gone.push(notes_key(tree));
             return;
@@ -324,14 +317,8 @@ impl Index {
         found.notes = notes;
         found.bytes = found.bytes - before + after;
         self.bytes = self.bytes - before + after;
-    }
-
-    /// Counts so many bytes fewer.
-    fn lighten(&mut self, tree: u64, bytes: u64) {
-        if let Some(tree) = self.trees.get_mut(&tree) {
-            tree.bytes -= bytes;
-            self.bytes -= bytes;
-        }
+        found.records = found.records - found.notes_record + encoded as u64;
+        found.notes_record = encoded as u64;
     }
 
     /// The trajectory of an id, if it is this owner's and has turns.
@@ -369,7 +356,7 @@ impl Index {
                 }
             }
         }
-        if !tree.notes.is_empty() {
+        if tree.notes_record > 0 {
             self.gone.push(notes_key(number));
         }
     }
@@ -385,18 +372,52 @@ impl Index {
         }
     }
 
-    /// Has the oldest trajectories leave until the rest fits.
-    pub(super) fn shrink(&mut self, most: u64) {
-        while self.bytes > most
-            && let Some(tree) = self.uses.values().next().copied()
-        {
+    /// Whether everything fits, with records that take so many bytes in the store.
+    pub(super) fn fits(&self, stored: u64, most: u64) -> bool {
+        self.bytes.saturating_add(stored) <= most
+    }
+
+    /// Has some of the oldest trajectories leave if not everything fits: never more than have to, so that this is to be
+    /// asked again when the store has forgotten their records. `kept` stays, and so does what is being added to.
+    pub(super) fn shrink(&mut self, stored: u64, most: u64, kept: Option<u64>) {
+        let mut excess = self.bytes.saturating_add(stored).saturating_sub(most);
+        let mut leaving = Vec::new();
+        for tree in self.uses.values().copied().filter(|tree| Some(*tree) != kept) {
+            let found = &self.trees[&tree];
+            if excess == 0 {
+                break;
+            }
+            if found.pending == 0 {
+                excess = excess.saturating_sub(found.bytes + found.most_stored());
+                leaving.push(tree);
+            }
+        }
+        for tree in leaving {
             self.fell(tree);
         }
     }
 
-    /// The bytes of all trajectories.
+    /// The keys of all records of a trajectory.
+    pub(super) fn keys(&self, tree: u64) -> Vec<String> {
+        let Some(found) = self.trees.get(&tree) else { return Vec::new() };
+        found.turns.iter().map(|turn| turn_key(*turn)).chain([notes_key(tree)]).collect()
+    }
+
+    /// What is known of all trajectories takes so many bytes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+}
+
+impl Tree {
+    /// What is known of it takes so many bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The most that a store takes for its records, if they share nothing.
+    pub(super) fn most_stored(&self) -> u64 {
+        weight::most_stored(self.turns.len() + self.pending + 1, self.records)
     }
 }

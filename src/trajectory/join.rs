@@ -9,7 +9,7 @@ use super::{
     fingerprint::Fingerprint,
     index::turn_key,
     record::{Place, RecordIds, TurnRecord},
-    weight,
+    weight::Weight,
 };
 use crate::TokenId;
 
@@ -80,29 +80,24 @@ impl Trajectories {
     /// Writes a turn whose place is reserved, and enters it.
     fn keep(&self, record: &TurnRecord, whole: Fingerprint) -> Result<(), CaptureError> {
         let tree = record.place.tree;
-        let given_up = |bytes, error| {
-            self.index.lock().give_up(tree, bytes);
+        let given_up = |counted, error| {
+            self.index.lock().give_up(tree, counted);
             Err(error)
         };
         let encoded = match record.encode() {
             Ok(encoded) => encoded,
-            Err(error) => return given_up(0, error),
+            Err(error) => return given_up(Weight::default(), error),
         };
-        let bytes = weight::of_turn(record, encoded.len());
-        let gone = {
-            let mut index = self.index.lock();
-            match index.make_room(tree, bytes, self.policy.bytes) {
-                Ok(()) => std::mem::take(&mut index.gone),
-                Err(error) => {
-                    drop(index);
-                    return given_up(0, error);
-                }
-            }
-        };
-        match self.write(gone, Some((turn_key(record.place.number), encoded))) {
-            Ok(()) => self.index.lock().enter(record, whole),
-            Err(error) => return given_up(bytes, error),
+        let (key, turn) = (turn_key(record.place.number), Weight::of(record, &encoded));
+        if let Err(error) = self.check_size(tree, turn.known, (&key, &encoded)) {
+            return given_up(Weight::default(), error);
         }
+        self.index.lock().count(tree, turn);
+        match self.write(Vec::new(), Some((key, encoded))) {
+            Ok(()) => self.index.lock().enter(record, whole),
+            Err(error) => return given_up(turn, error),
+        }
+        self.settle_later(tree);
         Ok(())
     }
 

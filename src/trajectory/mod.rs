@@ -10,6 +10,7 @@
 //!                       ─▶ compare    the ids themselves, turn by turn, since a fingerprint proves nothing
 //!                       ─▶ write      what the prompt adds to those of its parent, what was sampled: acknowledged
 //!                       ─▶ enter      now the turn is seen, and others can continue it
+//!                       ─▶ settle     the oldest trajectories leave until the rest fits
 //! ```
 
 mod computed;
@@ -22,6 +23,7 @@ mod masks;
 mod notes;
 mod record;
 mod rescored;
+mod room;
 mod sampling;
 mod sequence;
 #[cfg(test)]
@@ -49,6 +51,7 @@ pub use sequence::{Sequence, SequenceKey, SequenceKeys, SequenceTurn, Unit};
 
 use crate::store::BatchStore;
 use index::{Index, notes_key, turn_key};
+use weight::Weight;
 use writing::Writer;
 
 /// Whose a trajectory is; `None` where all clients are one.
@@ -74,6 +77,8 @@ pub struct Trajectories {
     index: Mutex<Index>,
     /// Held while notes are changed, so that no change is lost to another one.
     noting: Mutex<()>,
+    /// Held while trajectories leave, until the store has forgotten their records.
+    leaving: Mutex<()>,
 }
 
 /// Seconds since 1970.
@@ -89,9 +94,8 @@ impl Trajectories {
     /// If what is there is not what was written.
     pub fn open(store: Arc<dyn BatchStore>, policy: CapturePolicy) -> Result<Self, CaptureError> {
         let this = Self::restored(store, policy, |_| {})?;
-        this.index.lock().shrink(policy.bytes);
         this.expire(now());
-        this.sweep()?;
+        this.settle(None)?;
         Ok(this)
     }
 
@@ -123,17 +127,18 @@ impl Trajectories {
             if turn_key(record.place.number) != id {
                 return Err(CaptureError::Corrupted(format!("a turn of another number is kept as `{id}`")));
             }
-            index.restore(&record, weight::of_turn(&record, bytes.len()))?;
+            index.restore(&record, Weight::of(&record, &bytes))?;
         }
         for id in notes {
             let number = id.strip_prefix("notes ").and_then(|number| u64::from_str_radix(number, 16).ok());
-            let Some(tree) = number.filter(|number| index.trees.contains_key(number)) else { continue };
+            let Some(tree) = number else { continue };
             let Some(bytes) = store.read(&id)? else { continue };
             let notes = serde_json::from_slice(&bytes).map_err(|error| CaptureError::Corrupted(error.to_string()))?;
-            index.attach(tree, notes);
+            // Those of a trajectory that is gone leave.
+            index.attach(tree, notes, bytes.len());
         }
-        let writer = Writer::new(Arc::clone(&store));
-        Ok(Self { store, writer, policy, index: Mutex::new(index), noting: Mutex::default() })
+        let (writer, index) = (Writer::new(Arc::clone(&store))?, Mutex::new(index));
+        Ok(Self { store, writer, policy, index, noting: Mutex::default(), leaving: Mutex::default() })
     }
 
     /// Whether texts are kept beside the ids.
@@ -148,19 +153,9 @@ impl Trajectories {
         }
     }
 
-    /// Deletes the records that have left.
-    fn sweep(&self) -> Result<(), CaptureError> {
-        let gone = std::mem::take(&mut self.index.lock().gone);
-        if gone.is_empty() {
-            return Ok(());
-        }
-        self.write(gone, None)
-    }
-
-    /// Writes a batch; what could not be deleted is deleted with the next one.
+    /// Writes a batch.
     fn write(&self, gone: Vec<String>, kept: Option<(String, Vec<u8>)>) -> Result<(), CaptureError> {
-        self.writer.write(gone.clone(), kept).map_err(|error| {
-            self.index.lock().gone.extend(gone);
+        self.writer.write(gone, kept).map_err(|error| {
             // In its own words: what stores say of themselves speaks of responses.
             let error = CaptureError::from(error);
             tracing::error!(%error, "a trajectory was not written");
@@ -187,7 +182,7 @@ impl Trajectories {
             }
             found
         };
-        self.sweep()?;
+        self.settle(None)?;
         Ok(found.is_some())
     }
 
@@ -208,18 +203,23 @@ impl Trajectories {
             }
             (number, tree.notes.clone())
         };
+        let before = weight::of_notes(&notes);
         notes.change(note);
         if notes.tags.len() > MOST_TAGS {
             return Ok(Noted::TooManyTags);
         }
         let bytes = serde_json::to_vec(&notes).map_err(|error| CaptureError::Failed(error.to_string()))?;
-        let gone = {
-            let mut index = self.index.lock();
-            index.make_room_for_notes(number, &notes, self.policy.bytes)?;
-            std::mem::take(&mut index.gone)
-        };
-        self.write(gone, Some((notes_key(number), bytes)))?;
-        self.index.lock().attach(number, notes.clone());
+        let (key, length) = (notes_key(number), bytes.len());
+        if notes.is_empty() {
+            let _leaving = self.leaving.lock();
+            self.write(vec![key], None)?;
+            self.index.lock().attach(number, notes.clone(), 0);
+            return Ok(Noted::Done(notes));
+        }
+        self.check_size(number, weight::of_notes(&notes).saturating_sub(before), (&key, &bytes))?;
+        self.write(Vec::new(), Some((key, bytes)))?;
+        self.index.lock().attach(number, notes.clone(), length);
+        self.settle_later(number);
         Ok(Noted::Done(notes))
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! A disk takes milliseconds for a transaction, however much is in it, and one comes after the other.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use parking_lot::Mutex;
 
@@ -15,6 +18,8 @@ pub(super) struct Writer {
     waiting: Mutex<Vec<Arc<Job>>>,
     /// Held by the thread that writes.
     turn: Mutex<()>,
+    /// What all records took after the last write.
+    kept: AtomicU64,
 }
 
 /// What one thread wants written.
@@ -26,8 +31,14 @@ struct Job {
 }
 
 impl Writer {
-    pub(super) fn new(store: Arc<dyn BatchStore>) -> Self {
-        Self { store, waiting: Mutex::default(), turn: Mutex::default() }
+    pub(super) fn new(store: Arc<dyn BatchStore>) -> Result<Self, StoreError> {
+        let kept = store.kept_bytes()?.into();
+        Ok(Self { store, waiting: Mutex::default(), turn: Mutex::default(), kept })
+    }
+
+    /// What all records take in the store, after the last write that has ended.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.kept.load(Ordering::Acquire)
     }
 
     /// Forgets records and keeps one; when this returns, the store has done both, or neither.
@@ -43,6 +54,10 @@ impl Writer {
         let kept = jobs.iter().filter_map(|job| job.kept.as_ref());
         let kept: Vec<(&str, &[u8])> = kept.map(|(id, record)| (id.as_str(), record.as_slice())).collect();
         let done = self.store.write(&gone, &kept);
+        // A store that cannot say it fails with the next write too.
+        if let Ok(bytes) = self.store.kept_bytes() {
+            self.kept.store(bytes, Ordering::Release);
+        }
         for other in jobs {
             *other.done.lock() = Some(done.clone());
         }
@@ -52,11 +67,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::atomic::{AtomicUsize, Ordering},
-        thread,
-        time::Duration,
-    };
+    use std::{sync::atomic::AtomicUsize, thread, time::Duration};
 
     use super::*;
     use crate::store::MemoryStore;
@@ -89,12 +100,20 @@ mod tests {
         fn ids(&self) -> Result<Vec<String>, StoreError> {
             self.kept.ids()
         }
+
+        fn kept_bytes(&self) -> Result<u64, StoreError> {
+            self.kept.kept_bytes()
+        }
+
+        fn bytes_alone(&self, ids: &[String], new: (&str, &[u8])) -> Result<u64, StoreError> {
+            self.kept.bytes_alone(ids, new)
+        }
     }
 
     fn written(fails: bool) -> (Arc<Slow>, Vec<Result<(), StoreError>>) {
         let kept = MemoryStore::new(u64::MAX, Duration::MAX);
         let slow = Arc::new(Slow { kept, writes: AtomicUsize::new(0), writer: Mutex::default(), fails });
-        let writer = Arc::new(Writer::new(Arc::clone(&slow) as Arc<dyn BatchStore>));
+        let writer = Arc::new(Writer::new(Arc::clone(&slow) as Arc<dyn BatchStore>).unwrap());
         *slow.writer.lock() = Some(Arc::clone(&writer));
         let start = |number: usize| {
             let writer = Arc::clone(&writer);

@@ -69,6 +69,7 @@ const KNOWN_UPWARD: &[(&str, &str, &[&str])] = &[
     ("src/api/token_io/render/mod.rs", "methods of `Rendering`", &["chat"]),
     ("src/control/mod.rs", "methods of `Control`", &["deltas", "pausing", "sleeping", "updating"]),
     ("src/replay/mod.rs", "methods of `Replayer`", &["request"]),
+    ("src/trajectory/mod.rs", "methods of `Trajectories`", &["room"]),
     ("src/turn/mod.rs", "methods of `Turns`", &["routing"]),
 ];
 

@@ -41,6 +41,7 @@ const LEFT_OUT: [(&str, &[&str]); 7] = [
     (
         "adapters, whose calls answer with text: docs/adapters.md",
         &[
+            "/areal_update_weights_lora",
             "/load_lora_adapter",
             "/load_lora_adapter_from_tensors",
             "/skyrl/v1/load_lora_adapter",
@@ -68,6 +69,7 @@ const LEFT_OUT: [(&str, &[&str]); 7] = [
             "/init_weight_transfer_engine",
             "/reset_encoder_cache",
             "/reset_mm_cache",
+            "/post_process_weights",
             "/shutdown_weight_transfer_engine",
         ],
     ),
@@ -76,8 +78,11 @@ const LEFT_OUT: [(&str, &[&str]); 7] = [
         &[
             "/areal_init_weights_update_group",
             "/areal_set_update_weight_meta",
+            "/areal_set_update_weight_meta_lora",
+            "/areal_update_weights_lora_xccl",
             "/areal_update_weights_xccl",
             "/close_session",
+            "/destroy_weights_update_group",
             "/init_weights_update_group",
             "/open_session",
             "/start_draft_weight_update",

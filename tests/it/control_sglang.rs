@@ -161,6 +161,15 @@ async fn a_refused_part_ends_the_update_and_the_next_one_can_be_begun() {
         ("/update_weights", json!({ "update_info": 1 }), 400),
         ("/update_weights_from_disk", json!({ "model_path": model(), "load_format": "dummy" }), 400),
         ("/update_weights_from_disk", json!({}), 400),
+        ("/update_weights_from_disk", json!([]), 400),
+        ("/update_weights_from_disk?weight_version=7", json!({ "model_path": model() }), 400),
+        ("/update_weights_from_tensor?a=1", json!({}), 400),
+        ("/update_weights_from_distributed?a=1", json!({}), 400),
+        ("/update_weights_from_ipc?a=1", json!({}), 400),
+        ("/areal_update_weights_xccl?a=1", json!({}), 400),
+        ("/update_weights?a=1", json!({ "update_info": { "weight_dir": model() } }), 400),
+        ("/update_weights", json!("update_info"), 400),
+        ("/post_process_weights", json!({ "post_load_weights": true }), 501),
     ];
     for (path, body, refused) in parts {
         done(&server, "/begin_weight_update", json!({})).await;
@@ -172,6 +181,37 @@ async fn a_refused_part_ends_the_update_and_the_next_one_can_be_begun() {
     }
     assert_eq!(checksums().await, before);
     assert_eq!(looked(&server, "/get_weight_version").await.1["weight_version"], "default");
+}
+
+/// miles posts both around each update, and catches the refusal of the first one.
+#[tokio::test]
+async fn groups_are_not_there_and_weights_are_ready_by_themselves() {
+    let server = Server::new();
+    let (status, said) = posted(&server, "/destroy_weights_update_group", &json!({ "group_name": "miles-pp_0" })).await;
+    let told = json!({ "success": false, "message": "The group to be destroyed does not exist." });
+    assert_eq!((status.as_u16(), said), (400, told));
+    let asked = json!({
+        "restore_weights_before_load": false, "post_process_quantization": true, "post_load_weights": false,
+    });
+    let told = done(&server, "/post_process_weights", asked.clone()).await;
+    assert!(told["message"].as_str().unwrap().contains("nothing to do"), "{told}");
+    done(&server, "/begin_weight_update", json!({})).await;
+    let (status, said) = posted(&server, "/post_process_weights", &asked).await;
+    assert_eq!((status.as_u16(), &said["success"]), (400, &json!(false)), "{said}");
+    done(&server, "/update_weights_from_disk", json!({ "model_path": model() })).await;
+    done(&server, "/end_weight_update", json!({})).await;
+    let (status, said) = posted(&server, "/post_process_weights", &json!({ "post_load_weights": true })).await;
+    assert_eq!((status.as_u16(), &said["error"]["param"]), (501, &json!("body.post_load_weights")), "{said}");
+}
+
+/// AReaL's client reads `success` and the message, whatever the status is.
+#[tokio::test]
+async fn an_adapter_that_areal_cannot_load_is_told_in_its_shape() {
+    let server = Server::new();
+    let asked = json!({ "lora_name": "a", "lora_model_path": "/none", "lora_int_id": 1, "base_model_name": "tiny" });
+    let (status, said) = posted(&server, "/areal_update_weights_lora", &asked).await;
+    assert_eq!((status.as_u16(), &said["success"]), (400, &json!(false)), "{said}");
+    assert!(said["message"].as_str().unwrap().starts_with("TP rank: 0 failed. reason: "), "{said}");
 }
 
 #[tokio::test]

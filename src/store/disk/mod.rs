@@ -209,6 +209,21 @@ impl BatchStore for DiskStore {
             Ok(Reading::open(&transaction)?.ids()?)
         })
     }
+
+    fn kept_bytes(&self) -> Result<u64, StoreError> {
+        self.with(|database| {
+            let transaction = database.begin_read().map_err(redb::Error::from)?;
+            Ok(tables::kept_bytes(&transaction, self.purpose)?)
+        })
+    }
+
+    fn bytes_alone(&self, ids: &[String], (new, record): (&str, &[u8])) -> Result<u64, StoreError> {
+        let tree = Tree::of(record);
+        self.with(|database| {
+            let transaction = database.begin_read().map_err(redb::Error::from)?;
+            Ok(Reading::open(&transaction)?.bytes_alone(ids, new, &tree)?)
+        })
+    }
 }
 
 impl From<redb::Error> for Fault {

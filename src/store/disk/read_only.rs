@@ -4,10 +4,11 @@ use std::{fs::File, io, path::Path};
 
 use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase};
 
-use super::{BatchStore, Fault, OpenError, Purpose, StoreError, guard, opening, tables};
+use super::{BatchStore, Fault, OpenError, Purpose, StoreError, Tree, guard, opening, tables};
 
 /// The records of a file, to be read.
 pub struct ReadOnlyStore {
+    purpose: Purpose,
     opened: Opened,
 }
 
@@ -42,7 +43,7 @@ impl ReadOnlyStore {
             }
             Err(error) => return Err(opening::open_error(purpose, path, error.into())),
         };
-        let this = Self { opened };
+        let this = Self { purpose, opened };
         let format = this.read_with(|transaction| tables::format(transaction, purpose));
         match format.map_err(|error| opening::open_error(purpose, path, error))? {
             Some(tables::FORMAT | tables::FORMAT_WITHOUT_CHUNKS) => Ok(this),
@@ -82,6 +83,17 @@ impl BatchStore for ReadOnlyStore {
 
     fn ids(&self) -> Result<Vec<String>, StoreError> {
         let found = self.read_with(|transaction| tables::Reading::open(transaction)?.ids());
+        found.map_err(|error| Fault::from(error).error)
+    }
+
+    fn kept_bytes(&self) -> Result<u64, StoreError> {
+        let found = self.read_with(|transaction| tables::kept_bytes(transaction, self.purpose));
+        found.map_err(|error| Fault::from(error).error)
+    }
+
+    fn bytes_alone(&self, ids: &[String], (new, record): (&str, &[u8])) -> Result<u64, StoreError> {
+        let tree = Tree::of(record);
+        let found = self.read_with(|transaction| tables::Reading::open(transaction)?.bytes_alone(ids, new, &tree));
         found.map_err(|error| Fault::from(error).error)
     }
 }

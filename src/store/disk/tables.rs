@@ -10,7 +10,7 @@ use redb::{
 use super::chunks::{ReadChunks, WrittenChunks, broken, weight};
 use crate::store::{
     Purpose, RecordState,
-    chunks::{Root, Tree},
+    chunks::{ChunkKey, Root, Tree},
 };
 
 /// The number of this layout. A file with a number that is not known is not touched.
@@ -103,6 +103,11 @@ pub(super) fn adopt(database: &Database, purpose: Purpose) -> Result<(), redb::E
     Ok(transaction.commit()?)
 }
 
+/// What all records take.
+pub(super) fn kept_bytes(transaction: &ReadTransaction, purpose: Purpose) -> Result<u64, redb::Error> {
+    Ok(transaction.open_table(numbers(purpose))?.get(NUMBER_WEIGHT)?.map_or(0, |number| number.value()))
+}
+
 /// The layout's number; `None` where the file is of something else.
 pub(super) fn format(transaction: &ReadTransaction, purpose: Purpose) -> Result<Option<u64>, redb::Error> {
     if !transaction.list_tables()?.any(|table| table.name() == numbers(purpose).name()) {
@@ -147,6 +152,27 @@ impl Reading {
     /// The ids of all records.
     pub(super) fn ids(&self) -> Result<Vec<String>, redb::Error> {
         self.heads.iter()?.map(|entry| Ok(entry?.0.value().to_owned())).collect()
+    }
+
+    /// The root of a record; `None` if there is none.
+    fn root(&self, id: &str) -> Result<Option<Root>, redb::Error> {
+        let Some(age) = self.heads.get(id)?.map(|stored| stored.value().0) else { return Ok(None) };
+        let body = self.bodies.get(age)?.ok_or_else(|| broken("a record has no body"))?;
+        let level = self.chunks.as_ref().map_or(Ok(0), |chunks| chunks.level(age))?;
+        Ok(Some(Root { level, bytes: body.value().to_vec() }))
+    }
+
+    /// What records would take if nothing else was kept but a new one.
+    pub(super) fn bytes_alone(&self, ids: &[String], new: &str, tree: &Tree) -> Result<u64, redb::Error> {
+        let (mut chunks, mut bytes) = (tree.lengths(), weight(new.len(), tree.root.bytes.len()));
+        for id in ids.iter().filter(|id| *id != new) {
+            let Some(root) = self.root(id)? else { continue };
+            bytes += weight(id.len(), root.bytes.len());
+            if let Some(kept) = &self.chunks {
+                root.lengths(kept, &mut chunks)?;
+            }
+        }
+        Ok(bytes + chunks.values().map(|length| weight(size_of::<ChunkKey>(), *length)).sum::<u64>())
     }
 
     pub(super) fn get(&self, id: &str) -> Result<Option<(Head, Vec<u8>)>, redb::Error> {

@@ -1,5 +1,6 @@
 //! Trajectories against a model that knows nothing but whole sequences.
 
+mod faults;
 mod many;
 mod parts;
 mod size;
@@ -9,10 +10,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    TokenId,
-    store::{MemoryStore, StoreError},
-};
+use crate::{TokenId, store::MemoryStore};
 
 const POLICY: CapturePolicy = CapturePolicy { bytes: 1 << 30, ttl: None, texts: true };
 
@@ -227,9 +225,9 @@ proptest! {
             prop_assert_eq!(id.is_some(), seen.is_some());
             ids.extend(id);
         }
-        let bytes = trajectories.index.lock().bytes();
+        let bytes = trajectories.bytes();
         let again = opened(&store, POLICY);
-        prop_assert_eq!(again.index.lock().bytes(), bytes);
+        prop_assert_eq!(again.bytes(), bytes);
         for owner in [None, Some(0), Some(1)] {
             parts::summaries_add_up(&trajectories, owner);
             parts::summaries_add_up(&again, owner);
@@ -271,11 +269,11 @@ proptest! {
                 Err(CaptureError::TooLarge { bytes, most }) => prop_assert!(bytes > most && most == 30_000),
                 Err(error) => return Err(TestCaseError::fail(error.to_string())),
             }
-            prop_assert!(trajectories.index.lock().bytes() <= 30_000);
+            prop_assert!(trajectories.bytes() <= 30_000);
         }
         // What is left is whole: every sequence can be made, and a new process finds the same.
         let count: usize = [None, Some(0), Some(1)].into_iter().map(|owner| all_turns(&trajectories, owner).len()).sum();
-        trajectories.sweep().unwrap();
+        trajectories.settle(None).unwrap();
         let again = opened(&store, policy);
         let kept: usize = [None, Some(0), Some(1)].into_iter().map(|owner| all_turns(&again, owner).len()).sum();
         prop_assert_eq!(count, kept);
@@ -436,42 +434,6 @@ proptest! {
         store.write(&[], &[(&id, &record)]).unwrap();
         prop_assert!(Trajectories::open(Arc::clone(&store) as Arc<dyn BatchStore>, POLICY).is_err());
     }
-}
-
-/// A disk on which nothing can be written for a while.
-struct Failing(Arc<MemoryStore>, parking_lot::Mutex<bool>);
-
-impl BatchStore for Failing {
-    fn write(&self, gone: &[String], kept: &[(&str, &[u8])]) -> Result<(), StoreError> {
-        if *self.1.lock() { Err(StoreError::DiskFull("no space".into())) } else { self.0.write(gone, kept) }
-    }
-
-    fn read(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.0.read(id)
-    }
-
-    fn ids(&self) -> Result<Vec<String>, StoreError> {
-        self.0.ids()
-    }
-}
-
-#[test]
-fn what_could_not_be_written_is_not_there_and_what_could_is() {
-    let (memory, full) = (a_store(), parking_lot::Mutex::new(false));
-    let store = Arc::new(Failing(Arc::clone(&memory), full));
-    let trajectories = Trajectories::open(Arc::clone(&store) as Arc<dyn BatchStore>, POLICY).unwrap();
-    trajectories.capture(generation(&[1], &[1])).unwrap();
-    *store.1.lock() = true;
-    let error = trajectories.capture(generation(&[1, 1, 0], &[1])).unwrap_err();
-    assert_eq!(error.to_string(), "the disk of the trajectory store is full: no space");
-    assert!(trajectories.capture(Generation { session: Some("s".into()), ..generation(&[9], &[1]) }).is_err());
-    let id = trajectories.list(&None, &Filter::default(), 9).unwrap().trajectories[0].id.clone();
-    assert!(trajectories.delete(&None, &id).is_err());
-    assert!(trajectories.list(&None, &Filter::default(), 9).unwrap().trajectories.is_empty());
-    *store.1.lock() = false;
-    trajectories.capture(generation(&[2], &[1])).unwrap();
-    assert_eq!(memory.ids().unwrap().len(), 1, "what was to be deleted is deleted with the next turn");
-    assert_eq!(trajectories.index.lock().trees.len(), 1);
 }
 
 #[test]

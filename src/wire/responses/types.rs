@@ -201,7 +201,6 @@ pub struct ResponseObject {
     pub output: Vec<OutputItem>,
     pub parallel_tool_calls: bool,
     pub temperature: f64,
-    #[schema(value_type = Object)]
     pub tool_choice: Value,
     #[schema(value_type = Vec<Object>)]
     pub tools: Vec<Value>,

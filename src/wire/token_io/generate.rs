@@ -99,9 +99,9 @@ pub(crate) struct ParseContext {
     /// The tools of the chat.
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<Value>>,
-    /// Whether the model calls them.
+    /// Whether the model calls them: a word, or an object that names one.
     #[serde(default = "no_calls")]
-    #[schema(required = false, value_type = Option<Object>)]
+    #[schema(required = false)]
     pub tool_choice: Value,
     /// False keeps the first call only.
     #[serde(default = "as_many")]

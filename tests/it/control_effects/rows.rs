@@ -114,11 +114,12 @@ impl Row {
 }
 
 /// Paths that answer with success where there is nothing to do, and why that is true.
-pub(super) const IDLE: [(&str, &str); 4] = [
+pub(super) const IDLE: [(&str, &str); 5] = [
     ("/reset_mm_cache", "there is no such cache"),
     ("/reset_encoder_cache", "there is no such cache"),
     ("/init_weight_transfer_engine", "weights that come from files need no connection"),
     ("/shutdown_weight_transfer_engine", "there is no connection"),
+    ("/post_process_weights", "each update makes its weights ready by itself"),
 ];
 
 /// The directories that bodies name: a checkpoint, a delta of what the server was started with, and an adapter.
@@ -228,6 +229,8 @@ fn of_weights() -> Vec<Row> {
             .after("/update_weights_from_disk", r#"{"model_path": "DIR/step_7", "weight_version": "7"}"#),
         row("/end_weight_update", ""),
         row("/update_weights_from_tensor", "{}").after("/begin_weight_update", ""),
+        row("/update_weights_from_disk", r#"?weight_version=7 {"model_path": "DIR/step_7"}"#)
+            .after("/begin_weight_update", ""),
         row("/update_weights_from_disk", r#"{"model_path": "DIR/step_7", "keep_pause": true}"#),
         row("/get_weights_by_name", r#"{"name": "model.norm.weight", "truncate_size": 3}"#).looks(),
         row("/get_weights_by_name", r#"{"name": "a"}"#),
@@ -256,6 +259,7 @@ fn of_adapters() -> Vec<Row> {
         row("/v1/load_lora_adapter", "?lora_name=a ADAPTER"),
         row("/load_lora_adapter", LOADED.1),
         row("/skyrl/v1/load_lora_adapter", LOADED.1),
+        row("/areal_update_weights_lora", r#"{"lora_name": "a", "lora_model_path": "DIR/adapter", "lora_int_id": 1}"#),
         row("/load_lora_adapter_from_tensors", r#"{"lora_name": "a", "config_dict": {}}"#),
         row("/v1/load_lora_adapter", LOADED.1).after(LOADED.0, LOADED.1),
         unload("/v1/unload_lora_adapter"),
@@ -295,9 +299,12 @@ fn refused() -> Vec<Row> {
         "/update_weights_from_distributed",
         "/update_weights_from_ipc",
         "/init_weights_update_group",
+        "/destroy_weights_update_group",
         "/open_session",
         "/areal_set_update_weight_meta",
+        "/areal_set_update_weight_meta_lora",
         "/areal_update_weights_xccl",
+        "/areal_update_weights_lora_xccl",
         "/areal_init_weights_update_group",
     ]
     .into_iter()
@@ -308,6 +315,8 @@ fn refused() -> Vec<Row> {
         row("/init_weight_transfer_engine", r#"{"init_info": {"master_address": "a", "master_port": 1}}"#),
         row("/init_weight_transfer_engine", r#"{"init_info": {"packed": true}}"#),
         row("/shutdown_weight_transfer_engine", ""),
+        row("/post_process_weights", r#"{"post_process_quantization": true}"#),
+        row("/post_process_weights", r#"{"post_load_weights": true}"#),
         row("/close_session", r#"{"session_id": "a"}"#),
     ]);
     rows

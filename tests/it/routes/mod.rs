@@ -46,6 +46,7 @@ mod tokenizer_info;
 mod tool_calls;
 mod tool_references;
 mod trajectories;
+mod trajectory_faults;
 mod trajectory_logprobs;
 mod trajectory_responses;
 mod trajectory_tables;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tito::{
     TokenId,
     engine::scripted::Gate,
-    store::{BatchStore, DiskStore, MemoryStore, Purpose, StoreError},
+    store::{BatchStore, DiskStore, MemoryStore, Purpose},
     trajectory::{CapturePolicy, Trajectories},
     turn::Capture,
 };
@@ -21,9 +21,9 @@ use crate::it::{
 };
 
 const PATH: &str = "/v1/trajectories";
-const POLICY: CapturePolicy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true };
+pub(super) const POLICY: CapturePolicy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true };
 
-fn capture(store: Arc<dyn BatchStore>, policy: CapturePolicy) -> Capture {
+pub(super) fn capture(store: Arc<dyn BatchStore>, policy: CapturePolicy) -> Capture {
     Capture {
         trajectories: Arc::new(Trajectories::open(store, policy).unwrap()),
         model: MODEL.into(),
@@ -65,7 +65,7 @@ async fn chat(app: &TestApp, messages: &mut Vec<Value>, more: &Value) -> Shown {
     Shown { prompt: ids(&answer["prompt_token_ids"]), sampled: ids(&choice["token_ids"]) }
 }
 
-fn user(text: &str) -> Value {
+pub(super) fn user(text: &str) -> Value {
     json!({ "role": "user", "content": text })
 }
 
@@ -418,38 +418,6 @@ async fn a_file_has_what_was_acknowledged_and_is_no_response_store() {
     drop(app);
     let refused = DiskStore::open(&path, 1 << 20).err().unwrap().to_string();
     assert_eq!(refused, format!("{} is not a response store", path.display()));
-}
-
-/// A disk on which nothing can be written.
-struct Full(MemoryStore);
-
-impl BatchStore for Full {
-    fn write(&self, _: &[String], _: &[(&str, &[u8])]) -> Result<(), StoreError> {
-        Err(StoreError::DiskFull("no space".into()))
-    }
-
-    fn read(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.0.read(id)
-    }
-
-    fn ids(&self) -> Result<Vec<String>, StoreError> {
-        self.0.ids()
-    }
-}
-
-#[tokio::test]
-async fn an_answer_that_cannot_be_captured_is_an_error_and_not_an_answer() {
-    let full = Arc::new(Full(MemoryStore::new(1, Duration::MAX)));
-    let app = TestApp::new().captures(capture(full, POLICY));
-    let body = json!({ "messages": [user("Hi")], "max_tokens": 2 });
-    let answer = app.post("/v1/chat/completions", body.clone()).await;
-    let message = "the answer could not be captured: the disk of the trajectory store is full: no space";
-    assert_eq!((answer.status, &answer.error()["message"]), (500, &json!(message)));
-    let mut streamed = body;
-    streamed["stream"] = json!(true);
-    let events = app.post("/v1/chat/completions", streamed).await.events();
-    assert_eq!(events.last().unwrap()["error"]["message"], message);
-    assert!(events.iter().all(|event| event["choices"][0]["finish_reason"].is_null()));
 }
 
 #[tokio::test]

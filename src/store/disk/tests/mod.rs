@@ -151,6 +151,9 @@ proptest! {
         }
         disk.heal();
         prop_assert_eq!(contents(&store, &ids).unwrap(), expected(&model, &ids));
+        prop_assert_eq!(store.kept_bytes().unwrap(), model.total());
+        let new = (ids.first().map_or("new", String::as_str), noise(0, 9000));
+        prop_assert_eq!(store.bytes_alone(&ids, (new.0, &new.1)).unwrap(), model.alone(&ids, (new.0, &new.1)));
     }
 
     #[test]
