@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """The kernel of attention by itself, on a GPU: right beside float64, the same bits however it is divided, and how fast.
 
-usage: benches/gpu_attention.py     # from the repository's root; needs nvcc, torch and cupy
+usage: benches/gpu_attention.py [--variants MACROS...]     # from the repository's root; needs nvcc, torch and cupy
 
 Compiles crates/tito-engine/src/engine/native/cuda/kernels/paged_attention.cu for the GPU that is there. Schedules are made
-as in schedule.rs. Each figure is the median of ten runs by the device's own events.
+as in schedule.rs. Each figure is the median of ten runs by the device's own events. Each of MACROS, like
+PROMPT_STAGES=4,PROMPT_KEPT=2, is compiled, timed and checked with one shape after what is without macros.
 """
 
+import argparse
+import concurrent.futures
+import functools
 import math
 import subprocess
 import sys
@@ -20,6 +24,9 @@ import torch.nn.functional as functional
 
 SOURCE = Path("crates/tito-engine/src/engine/native/cuda/kernels/paged_attention.cu")
 BLOCK, SPLIT, TILE, AT_WORK, WHOLE = 32, 1024, 16, 528, 0xFFFFFFFF
+# Rows of a sequence that narrow tiles compute, and heads that wide ones do.
+MOST_NARROW, LONGEST_PROMPT = 48, 128
+WAYS = ("tile", "prompt")
 # First positions and tokens of the sequences of a batch.
 MIXED = [(0, 1), (32, 1), (31, 3), (1023, 1), (1024, 1), (1000, 40), (1099, 1), (5000, 1), (300, 17)]
 # Heads of queries, heads of keys, numbers of a head.
@@ -39,24 +46,51 @@ TIMED = {
 }
 
 
-# Of what is compiled: cupy reads a file when it first needs it.
-FOLDERS = []
+# Where all that is compiled lies: cupy reads a file when it first needs it.
+FOLDER = tempfile.TemporaryDirectory()
 
 
-def compiled(head_dim):
-    """The kernels for heads of one size."""
+class Kernels:
+    """The kernels for heads of one size, of which some macros are set."""
+
+    def __init__(self, head_dim, macros=()):
+        self.head_dim = head_dim
+        set_to = dict(macro.split("=") for macro in macros)
+        self.warps, stages = int(set_to.get("PROMPT_WARPS", 4)), int(set_to.get("PROMPT_STAGES", 3))
+        self.rows = {"tile": TILE, "prompt": 32 * self.warps}
+        self.threads = {"tile": 128, "prompt": 32 * self.warps}
+        # As `memory_of_prompts` says.
+        queries = self.rows["prompt"] * -(-head_dim // 32) * 32
+        self.memory = {"tile": 0, "prompt": 2 * (stages * 2 * head_dim * BLOCK + queries)}
+        self.module = cupy.RawModule(path=compiled(head_dim, tuple(macros)))
+        self.ways = WAYS if head_dim <= LONGEST_PROMPT else WAYS[:1]
+
+    def way(self, rows):
+        """By which kernel schedule.rs has so many rows of a sequence computed."""
+        return "prompt" if rows > MOST_NARROW and self.head_dim <= LONGEST_PROMPT else "tile"
+
+    def function(self, way):
+        """The kernel of one way, which has its memory."""
+        function = self.module.get_function(f"attend_{way}_{self.head_dim}")
+        if self.memory[way]:
+            function.max_dynamic_shared_size_bytes = self.memory[way]
+        return function
+
+
+@functools.cache
+def compiled(head_dim, macros):
+    """The file that nvcc makes of the kernels."""
     capability = "".join(map(str, torch.cuda.get_device_capability()))
-    folder = tempfile.TemporaryDirectory()
-    FOLDERS.append(folder)
-    out = f"{folder.name}/kernels.cubin"
+    out = f"{FOLDER.name}/{'_'.join([str(head_dim), *macros])}.cubin"
     flags = ["--cubin", "-O3", "--std=c++17", f"-arch=sm_{capability}", "-fmad=false", f"-DHEAD_DIM={head_dim}"]
+    flags += [f"-D{macro}" for macro in macros]
     subprocess.run(["nvcc", *flags, str(SOURCE), "-o", out], check=True)
-    return cupy.RawModule(path=out)
+    return out
 
 
-def schedule(spans, group, kv_heads, tiles, divide, window):
+def schedule(spans, group, kv_heads, rows, divide, window):
     """(items, merges, parts); `divide` has every split computed apart, or none, or those that schedule.rs would."""
-    most, tiled, row = max(1, TILE * tiles // group), [], 0
+    most, tiled, row = max(1, rows // group), [], 0
     for position, tokens, table in spans:
         for first in range(0, tokens, most):
             count, at = min(most, tokens - first), position + first
@@ -96,13 +130,13 @@ class Case:
         self.out = torch.empty(self.rows, self.heads, self.dim, device="cuda", dtype=torch.bfloat16)
         self.sinks = draw(self.heads)
 
-    def prepared(self, module, tiles, divide=None, window=0, chunk=0, cap=0.0, sinks=False):
+    def prepared(self, kernels, way, divide=None, window=0, chunk=0, cap=0.0, sinks=False):
         """A function that attends for all rows."""
         group = self.heads // self.kv_heads
-        items, merges, parts = schedule(self.spans, group, self.kv_heads, tiles, divide, window)
+        items, merges, parts = schedule(self.spans, group, self.kv_heads, kernels.rows[way], divide, window)
         items, merges = cupy.asarray(items, numpy.uint32), cupy.asarray(merges, numpy.uint32)
         sums = torch.empty(max(1, parts) * self.heads * (self.dim + 2), device="cuda")
-        attend, merge = (module.get_function(name) for name in (f"attend_{self.dim}_{tiles}", "merge_attention"))
+        attend, merge = kernels.function(way), kernels.module.get_function("merge_attention")
         address, count = numpy.uint64, numpy.uint32
         sink = address(self.sinks.data_ptr() if sinks else 0)
         out, sums_at = address(self.out.data_ptr()), address(sums.data_ptr())
@@ -110,10 +144,10 @@ class Case:
         counts = [self.states.shape[1], self.heads, self.kv_heads, window, chunk]
         arguments = [*map(address, read), sink, sums_at, out, *map(count, counts)]
         arguments += [numpy.float32(1 / math.sqrt(self.dim)), numpy.float32(cap)]
-        grid = (len(items), self.kv_heads * -(-group // (TILE * tiles)))
+        grid = (len(items), self.kv_heads * -(-group // kernels.rows[way]))
 
         def run():
-            attend(grid, (128,), tuple(arguments))
+            attend(grid, (kernels.threads[way],), tuple(arguments), shared_mem=kernels.memory[way])
             if len(merges):
                 merged = (sums_at, address(merges.data.ptr), sink, out, count(self.heads), count(self.dim))
                 merge((len(merges), self.heads), (128,), merged)
@@ -143,15 +177,15 @@ class Case:
         return first, tokens, torch.einsum("hqk,khd->qhd", scores.softmax(-1)[..., :length], values)
 
 
-def check(shape):
-    """Whether all rows are right, with the same bits by one tile and by two, in one piece and in many."""
-    module, case, worst, same = compiled(shape[2]), Case(shape, MIXED), 0.0, True
+def check(shape, macros=()):
+    """Whether all rows are right, with the same bits by either kernel, in one piece and in many."""
+    kernels, case, worst, same = Kernels(shape[2], macros), Case(shape, MIXED), 0.0, True
     for odd in ODD:
         found = []
-        for tiles in (1, 2) if shape[2] <= 128 else (1,):
+        for way in kernels.ways:
             for divide in (None, True, False):
                 case.out.fill_(math.nan)
-                kept = case.prepared(module, tiles, divide, **odd)()
+                kept = case.prepared(kernels, way, divide, **odd)()
                 torch.cuda.synchronize()
                 found.append(case.out.clone())
                 del kept
@@ -177,18 +211,18 @@ def milliseconds(run):
     return sorted(times)[5]
 
 
-def time_all(shape=(32, 8, 128)):
+def time_all(shape=(32, 8, 128), macros=()):
     """Times of one layer with the shape of Llama 3.1 8B, beside PyTorch where all sequences are alike."""
-    module = compiled(shape[2])
+    kernels = Kernels(shape[2], macros)
     stream = cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
     for name, spans in TIMED.items():
         case, tokens = Case(shape, spans), spans[0][1]
         with stream:
-            spent = milliseconds(case.prepared(module, 2 if tokens * 4 > TILE else 1))
+            spent = milliseconds(case.prepared(kernels, kernels.way(tokens * 4)))
         read = sum((first + count) * shape[1] * shape[2] * 4 for first, count in spans) / spent / 1e9
         done = sum(4 * shape[0] * shape[2] * (count * first + count * (count + 1) / 2) for first, count in spans) / spent / 1e9
         line = f"{name}: {spent:.3f} ms, " + (f"{read:.1f} TB/s" if tokens == 1 else f"{done:.0f} TFLOP/s")
-        if tokens == 1 or spans[0][0] == 0:
+        if not macros and (tokens == 1 or spans[0][0] == 0):
             sizes = [(len(spans), shape[0], tokens), (len(spans), shape[1], spans[0][0] + tokens)]
             queries, keys = (torch.randn(*size, shape[2], device="cuda", dtype=torch.bfloat16) for size in sizes)
             values, causal = torch.randn_like(keys), tokens > 1
@@ -203,6 +237,17 @@ def time_all(shape=(32, 8, 128)):
 
 if __name__ == "__main__":
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
-    passed = [check(shape) for shape in HEADS]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--variants", nargs="*", default=[])
+    variants = [variant.split(",") for variant in parser.parse_args().variants]
+    # At once, and at first: nvcc takes longer than all the rest.
+    wanted = {(shape[2], ()) for shape in HEADS} | {(128, tuple(variant)) for variant in variants}
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        list(pool.map(lambda one: compiled(*one), sorted(wanted)))
     time_all()
+    passed = [check(shape) for shape in HEADS]
+    for variant in variants:
+        print(*variant, flush=True)
+        time_all(macros=variant)
+        check((8, 2, 128), variant)
     sys.exit(0 if all(passed) else "error: attention is not as defined")

@@ -11,7 +11,7 @@ const FOLDER: &str = "src/engine/native/cuda/kernels";
 /// Names of files, and whether products and sums may be fused there.
 const KERNELS: [(&str, bool); 3] = [("rows", true), ("summary", false), ("experts", false)];
 /// What they include.
-const SHARED: &str = "warp.cuh";
+const SHARED: [&str; 4] = ["warp.cuh", "attention.cuh", "tile_attention.cuh", "prompt_attention.cuh"];
 /// The file that is compiled once for each size of heads, without fusing.
 const ATTENTION: &str = "paged_attention";
 /// These sizes, `HEAD_DIMS` in `paged_attention.rs`.
@@ -25,7 +25,9 @@ fn main() {
     if env::var_os("OPT_LEVEL").is_some_and(|level| level == "0") {
         println!("cargo::rustc-cfg=unoptimised");
     }
-    println!("cargo::rerun-if-changed={FOLDER}/{SHARED}");
+    for name in SHARED {
+        println!("cargo::rerun-if-changed={FOLDER}/{name}");
+    }
     for name in KERNELS.iter().map(|(name, _)| *name).chain([ATTENTION]) {
         println!("cargo::rerun-if-changed={FOLDER}/{name}.cu");
     }

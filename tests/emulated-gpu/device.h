@@ -192,6 +192,17 @@ struct Memory {
     u64 begin, end;
 };
 
+// Copies of 16 bytes to shared memory that a thread has begun and not waited for.
+struct Copies {
+    static constexpr u32 MOST = 256;
+    struct {
+        u8 *to;
+        const u8 *from;
+        u32 group;
+    } begun[MOST];
+    u32 count, groups;
+};
+
 // A thread of a block.
 struct Thread {
     u32 tid[3], ntid[3], ctaid[3], nctaid[3];
@@ -201,6 +212,7 @@ struct Thread {
     const u8 *parameters;
     u32 parameters_size;
     Memory last, stack;
+    Copies copies;
     Fiber *fiber;
     // Into the program that launched the kernel.
     Memory (*find)(u64 address);
@@ -265,6 +277,29 @@ template <Space space> inline u8 *place_in(Thread &t, u64 address, u32 size, boo
         }
         return reinterpret_cast<u8 *>(address);
     }
+}
+
+// A copy is done as late as it may be; until then there is nothing where it goes to.
+inline void copy_later(Thread &t, u64 to, u64 from) {
+    constexpr u32 size = 16;
+    Copies &copies = t.copies;
+    if (copies.count == Copies::MOST) fault(t, "more copies than are kept", from, size);
+    const u8 *const source = place_in<Space::global>(t, from, size, false);
+    u8 *const target = place_in<Space::shared>(t, to, size, true);
+    std::memset(target, 0xff, size);
+    copies.begun[copies.count++] = {target, source, copies.groups};
+}
+inline void end_copies(Thread &t) { ++t.copies.groups; }
+// Does all copies but those of the last `left` groups.
+inline void wait_for_copies(Thread &t, u32 left) {
+    Copies &copies = t.copies;
+    u32 kept = 0;
+    for (u32 index = 0; index < copies.count; ++index) {
+        const auto &copy = copies.begun[index];
+        if (copy.group + left < copies.groups) std::memcpy(copy.to, copy.from, 16);
+        else copies.begun[kept++] = copy;
+    }
+    copies.count = kept;
 }
 
 template <typename T> inline T loaded(const u8 *at) {

@@ -384,6 +384,17 @@ class Instructions:
             self.write(one, "f32", f"matrices.sums[{place}]")
         self.emit("}")
 
+    def op_cp(self, parts, given):
+        """Copies to shared memory, which are there only when they have been waited for."""
+        if parts == ["async", "commit_group"]:
+            self.emit("end_copies(t);")
+        elif parts == ["async", "wait_group"]:
+            self.emit(f"wait_for_copies(t, {self.read(given[0], 'u32')});")
+        elif parts == ["async", "cg", "shared", "global"] and given[2:] == ["16"]:
+            self.emit(f"copy_later(t, {self.address(given[0], 'shared')}, {self.address(given[1], 'global')});")
+        else:
+            raise Unknown("cp")
+
     def op_membar(self, _parts, _given):
         """Threads of a block run one after another."""
 

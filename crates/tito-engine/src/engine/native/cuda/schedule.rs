@@ -1,6 +1,6 @@
 //! Which block of threads attends for which rows, and to which keys: what `paged_attention.cu` is given.
 //!
-//! Rows of a sequence are computed in tiles, and contexts are read in splits. Where tiles are few or some contexts are
+//! Rows of a sequence are computed in tiles, narrow ones by one kernel and wide ones by another, and contexts are read in splits. Where tiles are few or some contexts are
 //! much longer than others, the splits of a tile are computed by several blocks at once, and merged afterwards. That
 //! changes no bit: splits begin at multiples of [`SPLIT_TOKENS`] and are merged in their order by either.
 
@@ -9,30 +9,34 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use crate::engine::native::backend::{AttentionShape, CacheShape, Span};
 
-/// Keys of a split, `SPLIT` in `paged_attention.cu`.
+/// Keys of a split, `SPLIT` in `attention.cuh`.
 const SPLIT_TOKENS: usize = 1024;
-/// Rows of a product, `TILE` there.
-const TILE_ROWS: usize = 16;
-/// Heads for which two tiles share what is read: longer ones leave no registers for it.
-const LONGEST_SHARED_HEAD: usize = 128;
-/// How many blocks of threads are to be at work: four on each multiprocessor of an H100.
+/// Rows of a narrow tile, `TILE` there.
+pub(super) const TILE_ROWS: usize = 16;
+/// Rows of a wide tile, `ROWS` in `prompt_attention.cuh`.
+pub(super) const PROMPT_ROWS: usize = 128;
+/// Rows of a sequence that are computed by narrow tiles: a wide one with so few would leave most warps idle.
+const MOST_NARROW_ROWS: usize = 48;
+/// Heads that wide tiles serve: the sums of longer ones have no room in registers.
+const LONGEST_PROMPT_HEAD: usize = 128;
+/// How many blocks of threads there are to be: four for each multiprocessor of an H100, which has two at a time.
 const BLOCKS_AT_WORK: usize = 4 * 132;
 /// The most numbers of partial sums that are there at a time.
 const MOST_PARTIAL_SUMS: usize = 1 << 26;
 /// In place of a part: the block of threads computes a tile to its end.
 const WHOLE: u32 = u32::MAX;
 
-/// A tile of rows with some of its splits; `Item` in `paged_attention.cu`.
+/// A tile of rows with some of its splits; `Item` in `attention.cuh`.
 pub(super) type Item = [u32; 8];
-/// A row whose splits are merged: its number, its first part, and how many there are; `Merge` there.
+/// A row whose splits are merged: its number, its first part, and how many there are; `Merge` in `paged_attention.cu`.
 pub(super) type Merge = [u32; 3];
 
 /// What a layer's rows are computed by.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Schedule {
-    /// Items of one tile each.
+    /// Items of up to [`TILE_ROWS`] rows.
     pub(super) narrow: Vec<Item>,
-    /// Items of two tiles each.
+    /// Items of up to [`PROMPT_ROWS`] rows.
     pub(super) wide: Vec<Item>,
     pub(super) merges: Vec<Merge>,
     /// How many partial sums there are for each head.
@@ -66,8 +70,8 @@ impl Schedule {
         let group = shape.heads / cache.heads;
         let mut tiles = [Vec::new(), Vec::new()];
         for (span, table) in spans.iter().zip(tables) {
-            let is_wide = span.tokens * group > TILE_ROWS && cache.head_dim <= LONGEST_SHARED_HEAD;
-            let rows = if is_wide { 2 * TILE_ROWS } else { TILE_ROWS };
+            let is_wide = span.tokens * group > MOST_NARROW_ROWS && cache.head_dim <= LONGEST_PROMPT_HEAD;
+            let rows = if is_wide { PROMPT_ROWS } else { TILE_ROWS };
             tiles[usize::from(is_wide)].extend(tiles_of(span, *table, (rows / group).max(1), shape));
         }
         let splits: usize = tiles.iter().flatten().map(|tile| tile.splits).sum();
@@ -236,8 +240,9 @@ mod tests {
         let uneven: Vec<_> = std::iter::once((32_767, 1)).chain([(1023, 1); 511]).collect();
         let uneven = of(&uneven);
         assert_eq!((uneven.narrow.len(), uneven.parts), (511 + 32, 32));
-        let prompt = of(&[(0, 8192)]);
-        assert_eq!((prompt.narrow.len(), prompt.wide.len()), (0, 1024));
+        let llama = CacheShape { heads: 8, head_dim: 128 };
+        let prompt = Schedule::new(&spans(&[(0, 8192)]), &[0], shape(32, Reach::All), llama);
+        assert_eq!((prompt.narrow.len(), prompt.wide.len()), (0, 256));
         assert_eq!((prompt.wide[0][2], prompt.wide[0][5]), (7 * 1024, 8));
     }
 }

@@ -134,14 +134,12 @@ impl Sequence {
         found.chunks_exact(self.kept.head_dim).enumerate().map(of_head).fold(0.0, f64::max)
     }
 
-    /// The error over all rows of a batch, which a backend attends in the ways that it chooses. Rows at the same position
-    /// have the same bits, and one of them counts; unless a GPU gathers their keys, in shapes that spans decide, as it does
-    /// for what is odd in f32.
-    fn error_of_batch(&self, spans: &[(usize, usize)], odd: Odd, deterministic: bool) -> f64 {
+    /// Attention of all rows of a batch, which a backend computes in the ways that it chooses.
+    fn attended(&self, spans: &[(usize, usize)], odd: Odd, deterministic: bool) -> Vec<Vec<f32>> {
         let dtype = self.cache.keys.dtype();
         let backend = DeviceBackend::new(test_device(), dtype, processor(1));
         let backend = if deterministic { backend.deterministic() } else { backend };
-        let positions: Vec<usize> = spans.iter().flat_map(|(first, tokens)| *first..first + tokens).collect();
+        let positions = positions(spans);
         let picks = Tensor::new(positions.iter().map(|row| *row as u32).collect::<Vec<_>>(), &test_device()).unwrap();
         let states = self.states.index_select(&picks, 0).unwrap();
         let out = Tensor::full(f32::NAN, (positions.len(), self.heads * self.kept.head_dim), &test_device()).unwrap();
@@ -149,12 +147,19 @@ impl Sequence {
         let (shape, sinks) = (odd.shape(self.heads), odd.sinks(self.heads));
         let setting = Setting { shape, sinks: sinks.as_ref(), tiles: backend.tiles(self.heads) };
         backend.attend_all(&states, &self.cache, setting, &self.begin_step(spans), &out).unwrap();
-        let found = out.to_dtype(DType::F32).unwrap().to_vec2::<f32>().unwrap();
+        out.to_dtype(DType::F32).unwrap().to_vec2::<f32>().unwrap()
+    }
+
+    /// The error over all rows of a batch. Rows at the same position have the same bits, and one of them counts; unless a GPU
+    /// gathers their keys, in shapes that spans decide, as it does for what is odd in f32.
+    fn error_of_batch(&self, spans: &[(usize, usize)], odd: Odd, deterministic: bool) -> f64 {
+        let found = self.attended(spans, odd, deterministic);
         let is_odd = odd.cap.is_some() || odd.sinks || odd.reach != Reach::All;
+        let dtype = self.cache.keys.dtype();
         let have_same_bits = deterministic || !is_odd || test_device().is_cpu() || dtype == DType::BF16;
         let mut rows: BTreeMap<usize, &[f32]> = BTreeMap::new();
         let mut worst = 0.0_f64;
-        for (row, position) in found.iter().zip(positions) {
+        for (row, position) in found.iter().zip(positions(spans)) {
             let first = *rows.entry(position).or_insert(row);
             if have_same_bits {
                 assert_eq!(first, row, "position {position}");
@@ -165,6 +170,11 @@ impl Sequence {
         }
         worst
     }
+}
+
+/// The position of each row of a batch.
+fn positions(spans: &[(usize, usize)]) -> Vec<usize> {
+    spans.iter().flat_map(|(first, tokens)| *first..first + tokens).collect()
 }
 
 #[test]
@@ -250,5 +260,31 @@ fn many_rows_attend_as_few_do() {
         let spans: Vec<_> = MIXED.into_iter().chain([(12_499, 1); 20]).cycle().take(81).collect();
         let error = sequence.error_of_batch(&spans, Odd::PLAIN, false);
         assert!(error < tolerance, "{dtype:?}: {error}");
+    }
+}
+
+/// What attends to a token in a prompt, in a piece of one, among a few and alone has the same sums in the same order, whether
+/// one block of threads computes all splits of its context or several do.
+#[test]
+fn a_row_has_the_same_bits_in_a_prompt_in_a_piece_and_alone() {
+    let prompts = [(1000, 40), (1017, 20), (1030, 9), (1005, 1), (1023, 1), (1024, 1), (1039, 1)];
+    // With so many more rows, no context is divided.
+    let many: Vec<_> = prompts.into_iter().chain([(1039, 1); 270]).collect();
+    let all = [
+        (Odd::PLAIN, 64),
+        (Odd { cap: Some(0.7), sinks: true, ..Odd::PLAIN }, 80),
+        (Odd { reach: Reach::Window(37), sinks: true, cap: None }, 80),
+        (Odd { reach: Reach::Window(600), ..Odd::PLAIN }, 80),
+        (Odd { reach: Reach::Chunk(70), ..Odd::PLAIN }, 80),
+    ];
+    for (odd, head_dim) in all {
+        let sequence = Sequence::new(4, CacheShape { heads: 1, head_dim }, 1040, DType::BF16);
+        let error = sequence.error_of_batch(&prompts, odd, false);
+        assert!(error < 2e-2, "{odd:?}: {error}");
+        let rows = sequence.attended(&prompts, odd, false);
+        let in_company = sequence.attended(&many, odd, false);
+        for ((position, row), other) in positions(&prompts).into_iter().zip(rows).zip(in_company) {
+            assert_eq!(row, other, "{odd:?}, position {position}");
+        }
     }
 }

@@ -4,9 +4,12 @@ use candle_core::{
     CudaDevice, Result,
     cuda_backend::{
         WrapErr,
-        cudarc::driver::{LaunchConfig, PushKernelArg},
+        cudarc::driver::{LaunchConfig, PushKernelArg, sys::CUfunction_attribute},
     },
 };
+
+/// Bytes of shared memory that a block gets without being asked for as many as it has.
+const ALWAYS_GRANTED: u32 = 48 << 10;
 
 /// A file of kernels: its name, and what `build.rs` made of it.
 pub(super) struct Kernels {
@@ -50,11 +53,24 @@ impl Launch<'_> {
     /// this device which nobody frees before the device's stream has come past this launch, and with these arguments and
     /// threads the kernel stays inside of that memory.
     pub(super) unsafe fn run(self, device: &CudaDevice, arguments: &[Argument]) -> Result<()> {
+        // SAFETY: as the caller says; a kernel that is run so has no shared memory but what it declares.
+        unsafe { self.run_with_memory(device, arguments, 0) }
+    }
+
+    /// Runs the kernel with some bytes of shared memory for each block, beside what the kernel itself declares.
+    ///
+    /// # Safety
+    /// As for `run`, and the kernel stays inside of these bytes.
+    pub(super) unsafe fn run_with_memory(self, device: &CudaDevice, arguments: &[Argument], bytes: u32) -> Result<()> {
         let Self { file, kernel, rows, parts, threads } = self;
         if rows == 0 || parts == 0 {
             return Ok(());
         }
         let function = device.get_or_load_custom_func(kernel, file.name, file.ptx)?;
+        if bytes > ALWAYS_GRANTED {
+            let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            function.set_attribute(most, i32::try_from(bytes).map_err(candle_core::Error::wrap)?).w()?;
+        }
         let mut builder = function.builder();
         for argument in arguments {
             match argument {
@@ -64,7 +80,7 @@ impl Launch<'_> {
             };
         }
         let grid_dim = (narrow(rows)?, narrow(parts)?, 1);
-        let shape = LaunchConfig { grid_dim, block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
+        let shape = LaunchConfig { grid_dim, block_dim: (threads, 1, 1), shared_mem_bytes: bytes };
         // SAFETY: the caller answers for the arguments and for what the kernel does with them.
         unsafe { builder.launch(shape) }.w()?;
         Ok(())

@@ -1,9 +1,13 @@
-//! The engine's own attention over the blocks of a cache, in `paged_attention.cu`.
+//! The engine's own attention over the blocks of a cache, in `paged_attention.cu` and what it includes.
 
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::{
-    super::{cache::Cache, schedule::DeviceSchedule, shared::StepShared},
+    super::{
+        cache::Cache,
+        schedule::{DeviceSchedule, PROMPT_ROWS, TILE_ROWS},
+        shared::StepShared,
+    },
     address,
     launch::{Argument, Kernels, Launch},
     rows_of, sums_of,
@@ -33,12 +37,12 @@ static ATTENTION: [(usize, Kernels); 7] = [
 /// Numbers of a key that lie together, and of a block that the kernels know.
 const TOGETHER: usize = 8;
 const TOKENS: usize = 32;
-/// Threads of a block, `WARPS` there.
+/// Threads of a block, 32 times `WARPS` in `tile_attention.cuh` and `prompt_attention.cuh`.
 const THREADS: u32 = 128;
+/// Blocks of keys and values that the kernel for prompts has in shared memory, `PROMPT_STAGES` there.
+const STAGES: usize = 3;
 /// Threads that write the keys and values of a row.
 const WRITERS: u32 = 256;
-/// Rows of a tile, `TILE` there.
-const TILE_ROWS: usize = 16;
 
 /// The kernels for heads of this size.
 fn kernels(head_dim: usize) -> Option<&'static Kernels> {
@@ -109,9 +113,16 @@ pub(in super::super) fn attend_paged(
         Reach::Window(window) => (window, 0),
         Reach::Chunk(chunk) => (0, chunk),
     };
-    for (items, tiles) in [(&schedule.narrow, 1), (&schedule.wide, 2)] {
+    if shape.scale.is_nan() || shape.scale <= 0.0 {
+        bail!("scores are scaled by {}", shape.scale);
+    }
+    let ways = [
+        (&schedule.narrow, "tile", TILE_ROWS, 0),
+        (&schedule.wide, "prompt", PROMPT_ROWS, memory_of_prompts(head_dim)),
+    ];
+    for (items, way, most_rows, memory) in ways {
         let Some(items) = items else { continue };
-        let pieces = (shape.heads / kv_heads).div_ceil(tiles * TILE_ROWS);
+        let pieces = (shape.heads / kv_heads).div_ceil(most_rows);
         let arguments = [
             Argument::Address(from),
             Argument::Address(address(&cache.keys)?),
@@ -129,15 +140,22 @@ pub(in super::super) fn attend_paged(
             Argument::Number(shape.scale),
             Argument::Number(shape.cap.unwrap_or(0.0)),
         ];
-        let kernel = format!("attend_{head_dim}_{tiles}");
+        let kernel = format!("attend_{way}_{head_dim}");
         let (rows, parts) = (items.dim(0)?, kv_heads * pieces);
         let launch = Launch { file, kernel: &kernel, rows, parts, threads: THREADS };
         // SAFETY: items and tables are those of this step, whose rows `states` and `out` have, as was just compared; each
         // sequence's blocks are blocks of the cache and reach to its last position; there is a sink for each head, and `parts` has
-        // room for all parts that items name.
-        unsafe { launch.run(super::device(states)?, &arguments)? };
+        // room for all parts that items name. The kernel for prompts stays inside of the memory that it is given.
+        unsafe { launch.run_with_memory(super::device(states)?, &arguments, memory)? };
     }
     merge(file, &schedule, sinks, out, (shape.heads, head_dim))
+}
+
+/// The bytes of `Shared` in `prompt_attention.cuh`: some blocks of keys and values, and queries.
+fn memory_of_prompts(head_dim: usize) -> u32 {
+    let queries = PROMPT_ROWS * head_dim.next_multiple_of(32);
+    let bytes = 2 * (STAGES * 2 * head_dim * TOKENS + queries);
+    u32::try_from(bytes).expect("as much as a multiprocessor has")
 }
 
 /// Merges the parts of rows whose splits were computed apart.
