@@ -52,17 +52,24 @@ def poll(what, condition):
     return value
 
 
+def start(folder):
+    """Ray gives its own processes 30 s, which a busy machine exceeds."""
+    for attempt in range(5):
+        try:
+            return ray.init(
+                num_cpus=8, include_dashboard=False, log_to_driver=False, object_store_memory=80 << 20, _temp_dir=folder
+            )
+        except Exception:
+            ray.shutdown()
+            if attempt == 4:
+                raise
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cluster():
     # Paths of sockets have a limit that pytest's own folders may exceed.
     with tempfile.TemporaryDirectory(prefix="tito-ray-") as folder:
-        ray.init(
-            num_cpus=8,
-            include_dashboard=False,
-            log_to_driver=False,
-            object_store_memory=80 << 20,
-            _temp_dir=folder,
-        )
+        start(folder)
         yield
         ray.shutdown()
 
