@@ -134,15 +134,13 @@ template <unsigned HEAD> struct Tile {
                 const unsigned token = turn.token + warp * BLOCK;
                 Scores scores;
                 float max[2] = {-INFINITY, -INFINITY};
-                // All four are on their way before one of them is needed.
-                unsigned places[WARPS];
-                #pragma unroll
-                for (unsigned block = 0; block < WARPS; ++block)
-                    places[block] = turn.has(block) ? blocks[turn.token / BLOCK + block] : 0;
-                #pragma unroll
-                for (unsigned block = 0; SHORT && block < WARPS; ++block)
-                    if (turn.has(block))
-                        read_values(read[SHORT ? block : 0], given.values + places[block] * block_size + skipped, warp, lane);
+                if (SHORT)
+                    #pragma unroll
+                    for (unsigned block = 0; block < WARPS; ++block)
+                        if (turn.has(block))
+                            read_values(
+                                read[SHORT ? block : 0],
+                                given.values + blocks[turn.token / BLOCK + block] * block_size + skipped, warp, lane);
                 clear(scores);
                 if (SHORT && turn.has(warp))
                     score(scores, shared, keys, 0, lane);
@@ -189,7 +187,7 @@ template <unsigned HEAD> struct Tile {
                     uint4 (&values)[OWN] = read[SHORT ? block : 0];
                     const unsigned first = turn.token + block * BLOCK;
                     if (!SHORT)
-                        read_values(values, given.values + places[block] * block_size + skipped, warp, lane);
+                        read_values(values, given.values + blocks[first / BLOCK] * block_size + skipped, warp, lane);
                     if (first < lowest || first + BLOCK - 1 > highest)
                         #pragma unroll
                         for (unsigned i = 0; i < OWN; ++i)
