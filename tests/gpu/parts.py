@@ -196,6 +196,11 @@ class Run:
     def _longest(self):
         return 1024 if self.options.rehearse else 4096
 
+    @property
+    def _measured(self):
+        """What a server has room for whose speed is measured: a prompt of `_longest`, and answers after it."""
+        return 2 * self._longest
+
     async def _with_little_room(self, done, kept, scale, exact, limit):
         """A cache that does not hold what is asked, and prompts in chunks."""
         longest = self._longest // 2
@@ -255,7 +260,7 @@ class Run:
         """One server of the large model: its answers for the reference, all figures, new weights."""
         weights = {"start": 15, "scored": 5, "speed": 110, "update": 70}
         budget = Budget(limit, weights)
-        flags = FAST | {"--max-model-len": self._longest * 2}
+        flags = FAST | {"--max-model-len": self._measured}
         async with self.serve("large", self.large, flags, budget.take("start")) as session:
             done = []
             self._scored = await self._answers(done, session, budget.take("scored"))
@@ -286,7 +291,7 @@ class Run:
         budget = Budget(limit, {"model": 20, "start": 15, "scored": 15, "speed": 30, "reference": 15})
         shutil.rmtree(self.directory(self.large, "b"), ignore_errors=True)
         await self._make(self.sparse, "a", budget.take("model"))
-        flags, done = FAST | {"--max-model-len": self._longest * 2}, []
+        flags, done = FAST | {"--max-model-len": self._measured}, []
         async with self.serve("mixture", self.sparse, flags, budget.take("start")) as session:
             scored = await self._answers(done, session, budget.take("scored"))
             await self._measure(session, budget.take("speed"), MIXTURE_MODES)
@@ -297,7 +302,7 @@ class Run:
 
     async def speed_small(self, limit):
         """All figures of the small model."""
-        flags = FAST | {"--max-model-len": self._longest}
+        flags = FAST | {"--max-model-len": self._measured}
         budget = Budget(limit, {"start": 1, "speed": 8})
         async with self.serve("small speed", self.small, flags, budget.take("start")) as session:
             await self._measure(session, budget.take("speed"))
