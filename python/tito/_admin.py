@@ -15,8 +15,13 @@ class Refused(RuntimeError):  # noqa: N818 (what the server did, as its answer s
 
     def __init__(self, path: str, status: int, said: str) -> None:
         super().__init__(f"{path}: {status} {said}")
+        self.path = path
         self.status = status
         self.said = said
+
+    def __reduce__(self) -> tuple[type["Refused"], tuple[str, int, str]]:
+        """For other processes."""
+        return Refused, (self.path, self.status, self.said)
 
 
 class Admin(Calls):

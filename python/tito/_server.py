@@ -30,8 +30,13 @@ class StartError(RuntimeError):
 
     def __init__(self, what: str, log: str, status: int | None) -> None:
         super().__init__(f"{what}:\n{log}")
+        self.what = what
         self.log = log
         self.status = status
+
+    def __reduce__(self) -> tuple[type["StartError"], tuple[str, str, int | None]]:
+        """For other processes."""
+        return StartError, (self.what, self.log, self.status)
 
 
 def program() -> pathlib.Path:

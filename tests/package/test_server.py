@@ -1,6 +1,7 @@
 """The module of the wheel: servers that it starts and stops, and the calls of the control plane."""
 
 import json
+import pickle
 import subprocess
 import sys
 import urllib.request
@@ -16,6 +17,11 @@ FLAGS = {"served_model_name": ["smollm2", "other"], "engine": "native", "max_mod
 def server(tito, model):
     with tito.Server(model, admin_port=0, admin_api_key="key", **FLAGS) as server:
         yield server
+
+
+def assert_passes_to_other_processes(error):
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
 
 
 def test_a_server_of_the_installed_program_serves(server, tito, wheel):
@@ -38,6 +44,7 @@ def test_the_control_plane_pauses_and_says_what_samples(server, tito):
     with pytest.raises(tito.Refused) as refused:
         tito.Admin(admin.url).resume()
     assert refused.value.status == 401
+    assert_passes_to_other_processes(refused.value)
 
 
 def test_weights_come_from_a_directory_and_as_bytes(server, model):
@@ -84,6 +91,7 @@ def test_the_end_of_the_log_says_why_a_server_did_not_start(tito, tmp_path):
     with pytest.raises(tito.StartError, match="no-such-model") as failed:
         tito.Server(tmp_path / "no-such-model")
     assert failed.value.status == 1 and "no-such-model" in failed.value.log
+    assert_passes_to_other_processes(failed.value)
     with pytest.raises(tito.StartError, match="--max-model-len"):
         tito.Server(tmp_path, max_model_lem=1)
     with pytest.raises(FileNotFoundError):

@@ -144,7 +144,7 @@ def _ended(server: WatchedServer) -> str:
 
 
 def _asked(call: Callable[[], T]) -> T:
-    """What a call answers. Its refusal goes to other processes, as `Refused` does not."""
+    """What a call answers. What it refuses is `Denied`, as are updates that are done in part."""
     try:
         return call()
     except Refused as refused:
