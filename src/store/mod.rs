@@ -8,6 +8,8 @@ mod disk;
 mod memory;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod watched;
 
 use thiserror::Error;
 

@@ -70,11 +70,13 @@ mod tests {
     use std::{sync::atomic::AtomicUsize, thread, time::Duration};
 
     use super::*;
-    use crate::store::MemoryStore;
+    use crate::store::{
+        MemoryStore,
+        watched::{WatchedStore, no_space},
+    };
 
     /// A disk whose first write takes until others wait.
     struct Slow {
-        kept: MemoryStore,
         writes: AtomicUsize,
         writer: Mutex<Option<Arc<Writer>>>,
         fails: bool,
@@ -82,38 +84,31 @@ mod tests {
 
     const THREADS: usize = 8;
 
-    impl BatchStore for Slow {
-        fn write(&self, gone: &[String], kept: &[(&str, &[u8])]) -> Result<(), StoreError> {
+    impl Slow {
+        fn before_write(&self, records: usize) -> Result<(), StoreError> {
             let writer = self.writer.lock().clone().expect("it is set before anybody writes");
             if self.writes.fetch_add(1, Ordering::AcqRel) == 0 {
-                while writer.waiting.lock().len() < THREADS - kept.len() {
+                while writer.waiting.lock().len() < THREADS - records {
                     thread::yield_now();
                 }
             }
-            if self.fails { Err(StoreError::DiskFull("no space".into())) } else { self.kept.write(gone, kept) }
-        }
-
-        fn read(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
-            self.kept.read(id)
-        }
-
-        fn ids(&self) -> Result<Vec<String>, StoreError> {
-            self.kept.ids()
-        }
-
-        fn kept_bytes(&self) -> Result<u64, StoreError> {
-            self.kept.kept_bytes()
-        }
-
-        fn bytes_alone(&self, ids: &[String], new: (&str, &[u8])) -> Result<u64, StoreError> {
-            self.kept.bytes_alone(ids, new)
+            if self.fails { Err(no_space()) } else { Ok(()) }
         }
     }
 
-    fn written(fails: bool) -> (Arc<Slow>, Vec<Result<(), StoreError>>) {
-        let kept = MemoryStore::new(u64::MAX, Duration::MAX);
-        let slow = Arc::new(Slow { kept, writes: AtomicUsize::new(0), writer: Mutex::default(), fails });
-        let writer = Arc::new(Writer::new(Arc::clone(&slow) as Arc<dyn BatchStore>).unwrap());
+    struct Written {
+        kept: Arc<MemoryStore>,
+        writes: usize,
+        results: Vec<Result<(), StoreError>>,
+    }
+
+    fn written(fails: bool) -> Written {
+        let kept = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
+        let slow = Arc::new(Slow { writes: AtomicUsize::new(0), writer: Mutex::default(), fails });
+        let asked = Arc::clone(&slow);
+        let before_write = move |records| asked.before_write(records);
+        let store = Arc::new(WatchedStore { kept: Arc::clone(&kept), before_write });
+        let writer = Arc::new(Writer::new(store).unwrap());
         *slow.writer.lock() = Some(Arc::clone(&writer));
         let start = |number: usize| {
             let writer = Arc::clone(&writer);
@@ -123,21 +118,21 @@ mod tests {
         let results = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
         // The two keep each other.
         slow.writer.lock().take();
-        (slow, results)
+        Written { kept, writes: slow.writes.load(Ordering::Acquire), results }
     }
 
     #[test]
     fn those_that_wait_are_written_together_and_each_once() {
-        let (slow, results) = written(false);
+        let Written { kept, writes, results } = written(false);
         assert!(results.iter().all(Result::is_ok));
-        assert_eq!(slow.ids().unwrap().len(), THREADS);
-        assert!(slow.writes.load(Ordering::Acquire) <= 2);
+        assert_eq!(kept.ids().unwrap().len(), THREADS);
+        assert!(writes <= 2);
     }
 
     #[test]
     fn a_write_that_fails_fails_for_all_that_are_in_it() {
-        let (slow, results) = written(true);
+        let Written { kept, results, .. } = written(true);
         assert!(results.iter().all(Result::is_err));
-        assert!(slow.ids().unwrap().is_empty());
+        assert!(kept.ids().unwrap().is_empty());
     }
 }

@@ -3,39 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
-use tito::store::{BatchStore, MemoryStore, StoreError};
+use tito::store::{
+    MemoryStore,
+    watched::{WatchedStore, no_space},
+};
 
 use super::trajectories::{POLICY, capture, user};
 use crate::it::app::TestApp;
 
-/// A disk on which nothing can be written.
-struct Full(MemoryStore);
-
-impl BatchStore for Full {
-    fn write(&self, _: &[String], _: &[(&str, &[u8])]) -> Result<(), StoreError> {
-        Err(StoreError::DiskFull("no space".into()))
-    }
-
-    fn read(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.0.read(id)
-    }
-
-    fn ids(&self) -> Result<Vec<String>, StoreError> {
-        self.0.ids()
-    }
-
-    fn kept_bytes(&self) -> Result<u64, StoreError> {
-        self.0.kept_bytes()
-    }
-
-    fn bytes_alone(&self, ids: &[String], new: (&str, &[u8])) -> Result<u64, StoreError> {
-        self.0.bytes_alone(ids, new)
-    }
-}
-
 #[tokio::test]
 async fn an_answer_that_cannot_be_captured_is_an_error_and_not_an_answer() {
-    let full = Arc::new(Full(MemoryStore::new(1, Duration::MAX)));
+    let kept = Arc::new(MemoryStore::new(1, Duration::MAX));
+    let full = Arc::new(WatchedStore { kept, before_write: |_| Err(no_space()) });
     let app = TestApp::new().captures(capture(full, POLICY));
     let body = json!({ "messages": [user("Hi")], "max_tokens": 2 });
     let answer = app.post("/v1/chat/completions", body.clone()).await;
