@@ -143,16 +143,14 @@ impl Scheduler {
     /// What was given of this step before admission.
     fn shares(&self, plan: &Plan) -> Shares {
         let mut shares = Shares::new(self.most_sequences(), self.longest_piece());
-        let requests: HashMap<SequenceId, u64> =
-            self.running.iter().map(|sequence| (sequence.id, sequence.claimant.request)).collect();
         for work in &plan.work {
-            if let Some(request) = requests.get(&work.id) {
-                shares.give(*request, work.token_ids.len());
+            if let Some(sequence) = self.running.get(work.id) {
+                shares.give(sequence.claimant.request, work.token_ids.len());
             }
         }
         if self.newcomer {
-            for request in requests.values() {
-                shares.close(*request);
+            for sequence in self.running.iter() {
+                shares.close(sequence.claimant.request);
             }
         }
         shares

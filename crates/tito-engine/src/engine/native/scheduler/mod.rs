@@ -165,8 +165,8 @@ impl Scheduler {
 
     /// How often a sequence was preempted.
     pub(crate) fn preemptions(&self, id: SequenceId) -> u32 {
-        let mut present = self.running.iter().chain(&self.paused);
-        let found = present.find(|sequence| sequence.id == id).or_else(|| self.waiting.get(id));
+        let paused = || self.paused.iter().find(|sequence| sequence.id == id);
+        let found = self.running.get(id).or_else(paused).or_else(|| self.waiting.get(id));
         found.map_or(0, |found| found.preemptions)
     }
 
