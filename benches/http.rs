@@ -136,6 +136,7 @@ impl Server {
             cache_salt: None,
             adapter: None,
             routing: Routing::default(),
+            images: Arc::default(),
         });
         let mut tokens = Vec::new();
         while let Some(output) = outputs.next().await {
@@ -227,6 +228,7 @@ fn generation() -> GenerationRequest {
         candidates: None,
         adapter: None,
         routing: Routing::default(),
+        images: Arc::default(),
         cache_salt: None,
         text: Arc::new(TextOptions::default()),
         owner: None,

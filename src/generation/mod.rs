@@ -38,8 +38,8 @@ pub use weights::WeightSpans;
 use crate::{
     TokenId,
     engine::{
-        Adapter, Candidates, Engine, EngineError, EngineOutput, FinishReason, Party, Routing, SamplingParams,
-        TokenStream, ValidSamplingParams,
+        Adapter, Candidates, Engine, EngineError, EngineOutput, FinishReason, Party, PromptImage, Routing,
+        SamplingParams, TokenStream, ValidSamplingParams,
     },
     sampling::RepetitionDetection,
     tokenizer::Tokenizer,
@@ -66,6 +66,8 @@ pub struct GenerationRequest {
     pub adapter: Option<Arc<Adapter>>,
     /// What is wanted of the experts that tokens go through.
     pub routing: Routing,
+    /// The images of the prompt, in its order. Only for an engine that reads images.
+    pub images: Arc<[PromptImage]>,
     /// How tokens become text.
     pub text: Arc<TextOptions>,
     /// The owner of the request: nobody else can abort it by its ids.

@@ -174,6 +174,7 @@ impl Generator {
                 cache_salt: request.cache_salt.clone(),
                 adapter: request.adapter.clone(),
                 routing: request.routing.clone(),
+                images: Arc::clone(&request.images),
             };
             engine.start(ticket, request)
         };
@@ -325,6 +326,7 @@ mod tests {
             cache_salt: None,
             adapter: None,
             routing: Routing::default(),
+            images: Arc::default(),
             text: Arc::new(TextOptions::default()),
             request_ids: Arc::default(),
         }

@@ -49,6 +49,7 @@ pub(super) async fn request(
         cache_salt: None,
         adapter,
         routing: Routing::default(),
+        images: Arc::default(),
     })
 }
 

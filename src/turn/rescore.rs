@@ -58,6 +58,7 @@ impl Turns {
             adapter,
             cache_salt: None,
             routing: Routing::default(),
+            images: Arc::default(),
             text: Arc::default(),
             owner: None,
             request_ids: Arc::new([]),

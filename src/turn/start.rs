@@ -156,6 +156,7 @@ impl Turns {
             adapter: sampling.adapter.clone(),
             cache_salt: asker.client.salt(sampling.cache_salt.as_ref()),
             routing: self.routing(&sampling.routes, tokens)?,
+            images: Arc::default(),
             text: Arc::clone(&sampling.text),
             owner,
             request_ids: names.into(),

@@ -101,6 +101,7 @@ pub(super) fn generation(tokens: usize) -> GenerationRequest {
         cache_salt: None,
         adapter: None,
         routing: Routing::default(),
+        images: Arc::default(),
         text: Arc::default(),
         owner: None,
         request_ids: ["named".into()].into(),

@@ -2,8 +2,9 @@
 
 /// The crates that lie under the program, with their parts. Cargo keeps what a crate may use of the others; one with a single
 /// part is that part.
-pub(super) const CRATES: [(&str, &[&str]); 5] = [
+pub(super) const CRATES: [(&str, &[&str]); 6] = [
     ("tito-engine", &["engine", "inference", "memory", "weights"]),
+    ("tito-images", &["images"]),
     ("tito-mistralrs", &["mistralrs"]),
     ("tito-model", &["files", "gguf", "json", "model", "tokenizer"]),
     ("tito-sampling", &["sampling"]),
@@ -12,9 +13,10 @@ pub(super) const CRATES: [(&str, &[&str]); 5] = [
 pub(super) const PROGRAM: &str = "tito";
 
 /// Where the code of all crates is.
-pub(super) const CODE: [&str; 6] = [
+pub(super) const CODE: [&str; 7] = [
     "src",
     "crates/tito-engine/src",
+    "crates/tito-images/src",
     "crates/tito-mistralrs/src",
     "crates/tito-model/src",
     "crates/tito-sampling/src",

@@ -245,6 +245,7 @@ mod tests {
             cache_salt: None,
             adapter: None,
             routing: Routing::default(),
+            images: Arc::default(),
         }
     }
 

@@ -10,6 +10,7 @@ pub mod compared;
 mod control;
 mod error;
 pub mod gpu;
+mod images;
 mod meters;
 pub mod native;
 mod reservation;
@@ -34,6 +35,7 @@ pub use self::{
         WeightVersion, Written,
     },
     error::EngineError,
+    images::{ImageReading, PromptImage},
     reservation::{Reservation, Ticket},
     routes::{GivenRoutes, RouteArray, RouteError, RouteShape, Routes, Routing},
     seat_queue::Party,
@@ -62,6 +64,8 @@ pub struct SequenceRequest {
     pub adapter: Option<Arc<Adapter>>,
     /// What is wanted of the experts that its tokens go through.
     pub routing: Routing,
+    /// The images of the prompt, in its order. Only for an engine that [reads images](Engine::images).
+    pub images: Arc<[PromptImage]>,
 }
 
 impl SequenceRequest {
@@ -75,6 +79,7 @@ impl SequenceRequest {
             cache_salt: None,
             adapter: None,
             routing: Routing::default(),
+            images: Arc::default(),
         }
     }
 }
@@ -200,6 +205,11 @@ pub trait Engine: Send + Sync + 'static {
     /// Whether it scores the tokens that a request names at positions of its prompt, its [`Candidates`].
     fn scores_candidates(&self) -> bool {
         true
+    }
+
+    /// How it reads images; `None` where it reads none.
+    fn images(&self) -> Option<ImageReading> {
+        None
     }
 
     /// What it can do with adapters; `None` where it serves none.

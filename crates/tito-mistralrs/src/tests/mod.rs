@@ -80,6 +80,7 @@ fn request(prompt: &[TokenId], max_tokens: usize) -> SequenceRequest {
         cache_salt: None,
         adapter: None,
         routing: Routing::default(),
+        images: Arc::default(),
     }
 }
 

@@ -252,6 +252,7 @@ mod tests {
             cache_salt: None,
             adapter: None,
             routing: Routing::default(),
+            images: Arc::default(),
         }
     }
 

@@ -261,6 +261,7 @@ impl<B: Backend> Executor<B> {
             cache_salt,
             adapter,
             routing,
+            images: _,
         } = request;
         let scoring = Scoring::new(prompt.len(), prompt_logprobs, candidates);
         self.scheduler.add(NewSequence {

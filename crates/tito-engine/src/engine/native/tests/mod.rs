@@ -74,6 +74,7 @@ pub(super) fn request(prompt: &[TokenId], sampling: SamplingParams) -> SequenceR
         cache_salt: None,
         adapter: None,
         routing: Routing::default(),
+        images: Arc::default(),
     }
 }
 

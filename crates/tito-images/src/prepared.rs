@@ -1,0 +1,146 @@
+//! An image as a model's tower reads it.
+
+use std::{fmt, sync::Arc};
+
+use crate::identity::ImageIdentity;
+
+/// The patches of an image, in rows and columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Grid {
+    /// Rows of patches.
+    pub rows: usize,
+    /// Columns of patches.
+    pub columns: usize,
+}
+
+/// How pixels become patches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PatchShape {
+    /// Pixels of a patch in each direction.
+    pub side: usize,
+    /// Patches in each direction that the tower joins to one placeholder. Patches come in the order of such blocks.
+    pub merge: usize,
+    /// How often the image stands in a patch one after the other, as if it were the frames of a video.
+    pub frames: usize,
+}
+
+/// How the numbers 0 to 255 of a pixel become those that a tower reads: `(x - 255 mean) / (255 std)`, by channel.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Normalisation {
+    /// The mean of each channel.
+    pub mean: [f32; 3],
+    /// The standard deviation of each channel.
+    pub std: [f32; 3],
+}
+
+/// An image that was resized for a model. Patches are made when they are needed: as numbers, they are eight times larger.
+#[derive(Clone)]
+pub struct PreparedImage {
+    identity: ImageIdentity,
+    grid: Grid,
+    shape: PatchShape,
+    normalisation: Normalisation,
+    /// Red, green and blue of each pixel, row by row.
+    pixels: Arc<[u8]>,
+}
+
+impl Grid {
+    /// How many patches there are.
+    pub fn patches(self) -> usize {
+        self.rows * self.columns
+    }
+}
+
+impl PatchShape {
+    /// Numbers of a patch: channel by channel, frame by frame, row by row.
+    pub fn numbers(self) -> usize {
+        3 * self.frames * self.side * self.side
+    }
+}
+
+impl PreparedImage {
+    /// An image of `pixels`, whose sides are those of the grid times those of a patch.
+    ///
+    /// # Panics
+    ///
+    /// If there are more pixels or fewer, or if the grid cannot be joined as `shape` says.
+    pub fn new(
+        identity: ImageIdentity,
+        grid: Grid,
+        shape: PatchShape,
+        normalisation: Normalisation,
+        pixels: Arc<[u8]>,
+    ) -> Self {
+        assert_eq!(pixels.len(), 3 * grid.patches() * shape.side * shape.side, "pixels of {grid:?}");
+        assert!(grid.rows.is_multiple_of(shape.merge) && grid.columns.is_multiple_of(shape.merge), "{grid:?}");
+        Self { identity, grid, shape, normalisation, pixels }
+    }
+
+    /// What tells it from other images.
+    pub fn identity(&self) -> ImageIdentity {
+        self.identity
+    }
+
+    /// Its patches.
+    pub fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    /// How its pixels become patches.
+    pub fn shape(&self) -> PatchShape {
+        self.shape
+    }
+
+    /// Rows and columns of what the tower makes of it, which has a position each.
+    pub fn joined(&self) -> Grid {
+        Grid { rows: self.grid.rows / self.shape.merge, columns: self.grid.columns / self.shape.merge }
+    }
+
+    /// How many placeholders stand for it in a prompt.
+    pub fn placeholders(&self) -> usize {
+        self.joined().patches()
+    }
+
+    /// The numbers of all patches, `[patches, numbers of a patch]`, block by block, as `pixel_values` of transformers'
+    /// `Qwen2VLImageProcessor`.
+    pub fn patches(&self) -> Vec<f32> {
+        let PatchShape { side, merge, frames } = self.shape;
+        let width = self.grid.columns * side;
+        let mut patches = Vec::with_capacity(self.grid.patches() * self.shape.numbers());
+        for (block_row, block_column) in places(self.joined()) {
+            for (row, column) in places(Grid { rows: merge, columns: merge }) {
+                let (top, left) = ((block_row * merge + row) * side, (block_column * merge + column) * side);
+                for channel in 0..3 {
+                    let first = patches.len();
+                    for y in top..top + side {
+                        let pixels = &self.pixels[3 * (y * width + left)..][..3 * side];
+                        let values = pixels.iter().skip(channel).step_by(3);
+                        patches.extend(values.map(|&value| self.normalisation.apply(channel, value)));
+                    }
+                    for _ in 1..frames {
+                        patches.extend_from_within(first..first + side * side);
+                    }
+                }
+            }
+        }
+        patches
+    }
+}
+
+fn places(grid: Grid) -> impl Iterator<Item = (usize, usize)> {
+    (0..grid.rows).flat_map(move |row| (0..grid.columns).map(move |column| (row, column)))
+}
+
+impl Normalisation {
+    fn apply(self, channel: usize, value: u8) -> f32 {
+        (f32::from(value) - 255.0 * self.mean[channel]) / (255.0 * self.std[channel])
+    }
+}
+
+/// Without the pixels.
+impl fmt::Debug for PreparedImage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { identity, grid, .. } = self;
+        formatter.debug_struct("PreparedImage").field("identity", identity).field("grid", grid).finish_non_exhaustive()
+    }
+}
