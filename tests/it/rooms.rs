@@ -24,7 +24,7 @@ pub(super) const CODE: [&str; 7] = [
 ];
 
 /// What each part may use: of its own crate, and what is the program's of the others too. Nothing points up.
-pub(super) const MAY_USE: [(&str, &[&str]); 44] = [
+pub(super) const MAY_USE: [(&str, &[&str]); 45] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -203,6 +203,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 44] = [
     ("generation", &["engine", "parser", "sampling", "tokenizer"]),
     ("prompt", &["chat"]),
     ("engine", &["memory", "weights"]),
+    ("images", &[]),
     ("weights", &[]),
     ("structured", &[]),
     ("model", &["files", "gguf", "json", "tokenizer"]),
