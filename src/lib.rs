@@ -10,6 +10,7 @@
 //! | [`tito_model`] | the files of a model and what they say: JSON, GGUF, tokenizers |
 //! | [`tito_text`] | messages to prompt ids with a proof; text to reasoning, content and tool calls |
 //! | [`tito_engine`] | ids to sampled tokens: tito's own engine, and a scripted one for tests |
+//! | [`tito_images`] | encoded bytes of an image to the patches that a model sees |
 //! | `tito_mistralrs` | mistral.rs as such an engine, behind the feature `mistralrs` |
 //! | `tito` | the program: requests, answers, the control plane, start-up |
 //!
@@ -50,6 +51,7 @@ pub mod internals;
 #[path = "../tests/it/mod.rs"]
 mod it;
 mod launch;
+mod media;
 mod program;
 mod pydantic;
 mod records;
@@ -68,6 +70,7 @@ mod wire;
 
 pub use program::main;
 use tito_engine::{engine, memory, weights};
+use tito_images as images;
 use tito_model::{files, gguf, json, model, tokenizer};
 use tito_sampling as sampling;
 pub use tito_sampling::TokenId;

@@ -15,6 +15,7 @@ mod examples;
 mod foreign;
 mod harmony;
 mod http;
+mod images;
 mod number;
 mod other_servers;
 mod parsers;

@@ -14,6 +14,7 @@ use super::{
     efforts::{self, Efforts},
     harmony::HarmonyArgs,
     http::{HttpArgs, LogArgs},
+    images::ImageArgs,
     number::{human_readable_count, human_readable_int, human_readable_size, positive, share, store_size},
     parsers::{self, Choice, ToolStrictLevelArg},
     speculative::{self, SpeculativeConfig},
@@ -386,6 +387,10 @@ pub struct ServeArgs {
     /// Prompts of gpt-oss.
     #[command(flatten)]
     pub harmony: HarmonyArgs,
+
+    /// Images in requests.
+    #[command(flatten)]
+    pub images: ImageArgs,
 
     /// Logs.
     #[command(flatten)]

@@ -185,6 +185,16 @@ impl From<TurnError> for ApiError {
             TurnError::Sampling(error) => error.into(),
             TurnError::Structured(error) => error.into(),
             TurnError::Engine(error) => error.into(),
+            TurnError::Image { field, error } if error.is_unsupported() => {
+                Self::new(ErrorKind::Unsupported, Some(field), error.to_string())
+            }
+            TurnError::Image { ref field, .. } | TurnError::NoImage { ref field } => {
+                Self::invalid(field.clone(), error.to_string())
+            }
+            TurnError::TooManyImages { .. } => Self::invalid("messages", error.to_string()),
+            TurnError::SeesNoImages | TurnError::UnknownImage => Self::invalid_request(error.to_string()),
+            TurnError::LacksImages | TurnError::CapturesImages => Self::invalid_request(error.to_string()),
+            TurnError::CutsImages => Self::uncuttable("`", "` would cut a prompt with images"),
             TurnError::EmptyPrompt => Self::invalid_request("The decoder prompt cannot be empty"),
             TurnError::PromptTooLong { tokens, max_model_len, encoded_here } => {
                 Self::prompt_too_long(tokens, max_model_len, encoded_here)
@@ -221,6 +231,7 @@ impl From<PromptError> for ApiError {
             PromptError::NoTemplate
             | PromptError::Template(_)
             | PromptError::ContinueFinalMessage(_)
+            | PromptError::ImagesNotShown { .. }
             | PromptError::Unprovable(_) => Self::invalid_request(error.to_string()),
         }
     }

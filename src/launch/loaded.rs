@@ -4,7 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use time::UtcOffset;
 
-use super::{adapters, capture, engine, model, progress::Progress, settings::Settings, store, text::TextSide};
+use super::{
+    adapters, capture, engine,
+    images::{self, ImageSide},
+    model,
+    progress::Progress,
+    settings::Settings,
+    store,
+    text::TextSide,
+};
 use crate::{
     adapters::Adapters,
     continuity::Continuity,
@@ -32,6 +40,8 @@ pub(super) struct Loaded {
     pub(super) adapters: Arc<Adapters>,
     responses: Arc<dyn ResponseStore>,
     trajectories: Option<Arc<Trajectories>>,
+    /// What reads the images of requests, if the model sees some.
+    images: Option<ImageSide>,
 }
 
 impl Loaded {
@@ -50,9 +60,10 @@ impl Loaded {
         // Before the engine, which makes its handles while it loads.
         let metrics = Metrics::install(models.name(), max_model_len)?;
         let engine = engine::load(text.load_plan(settings, device, &files, max_model_len), progress).await?;
+        let images = images::find(&*engine, &files, settings.images.clone(), progress)?;
         let adapters = adapters::load(&engine, &settings.adapters, modules, &models, progress).await?;
         let models = models.with_adapters(Arc::clone(&adapters));
-        Ok(Self { files, text, max_model_len, models, metrics, engine, adapters, responses, trajectories })
+        Ok(Self { files, text, max_model_len, models, metrics, engine, adapters, responses, trajectories, images })
     }
 
     /// Makes the API of the model, on whose streams clients may stall for so long; `utc_offset` is the time zone of its templates.
@@ -62,14 +73,14 @@ impl Loaded {
         stream_stall_timeout: Option<Duration>,
         utc_offset: UtcOffset,
     ) -> anyhow::Result<Api> {
-        let Self { files, text, max_model_len, models, engine, responses, trajectories, .. } = self;
+        let Self { files, text, max_model_len, models, engine, responses, trajectories, images, .. } = self;
         let sampling = settings.sampling.policy(&files, &text.eos)?;
         let renderer =
             PromptRenderer::new(text.templates, Arc::clone(&text.tokenizer), &text.eos, settings.on_unprovable);
         let ends = sampling.eos_token_id.into_iter().chain(sampling.extra_eos_token_ids.iter().copied());
         let structured = StructuredOutputCompiler::new(Arc::clone(&text.tokenizer), ends).with_json(settings.json);
         let turns = Turns {
-            renderer: renderer.with_harmony(text.harmony),
+            renderer: renderer.with_harmony(text.harmony).with_images(images.as_ref().map(|images| images.marks)),
             generator: Generator::new(Arc::clone(&engine), text.tokenizer)
                 .with_seed(settings.seed)
                 .logging(settings.request_log)
@@ -81,6 +92,7 @@ impl Loaded {
             utc_offset,
             request_templates: RequestTemplates::default(),
             capture: trajectories.map(|trajectories| capture::start(trajectories, &engine, models.name())),
+            media: images.map(|images| images.media),
         };
         Ok(Api {
             turns: Arc::new(turns),

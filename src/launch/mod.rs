@@ -10,6 +10,7 @@ mod device;
 mod doctor;
 mod engine;
 mod harmony;
+mod images;
 mod inspect;
 mod kernels;
 mod listen;

@@ -63,8 +63,12 @@ async fn start(
     (id, promise): (&RequestId, Promise),
 ) -> Result<(), ApiError> {
     let asker = Asker { client: caller.client, session: None };
-    let prompt =
-        NamedPrompt { token_ids: Arc::clone(&turn.prompt), names: vec![id.to_string().into()], recorder: None };
+    let prompt = NamedPrompt {
+        token_ids: Arc::clone(&turn.prompt),
+        names: vec![id.to_string().into()],
+        images: Arc::default(),
+        recorder: None,
+    };
     let prompts = vec![prompt; turn.prompts];
     let prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, Delivery::Whole).await?;
     let mut events = api.turns.start(prepared).map_err(ApiError::from);

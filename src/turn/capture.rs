@@ -304,6 +304,8 @@ fn content(said: &Content) -> Value {
     let part = |part: &ContentPart| match part {
         ContentPart::Text(text) => Value::String(text.clone()),
         ContentPart::Object { fields, .. } => Value::Object(fields.clone()),
+        // Turns with images are not captured.
+        ContentPart::Image(_) => Value::Null,
     };
     match said {
         Content::Empty => Value::Null,

@@ -3,6 +3,8 @@
 use crate::{
     continuity::ContinuityError,
     engine::{EngineError, RouteError},
+    json::Path,
+    media::MediaError,
     prompt::PromptError,
     sampling::SamplingError,
     structured::StructuredError,
@@ -30,6 +32,41 @@ pub enum TurnError {
     /// The engine refused, or failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// An image cannot be had, or cannot be shown to the model.
+    #[error("the image cannot be read: {error}")]
+    Image {
+        /// The field that names it.
+        field: Path,
+        /// What is wrong.
+        error: MediaError,
+    },
+    /// A part of a message names no image.
+    #[error("`image_url` must be a URL; images are not known by a `uuid` alone")]
+    NoImage {
+        /// The part.
+        field: Path,
+    },
+    /// A request has more images than one may have.
+    #[error("At most {most} image(s) may be provided in one prompt.")]
+    TooManyImages {
+        /// The server's bound.
+        most: usize,
+    },
+    /// The model, or the engine, sees no images.
+    #[error("images are for models that see some, on the native engine on a CPU; this one sees none")]
+    SeesNoImages,
+    /// An image that a hash names is not kept.
+    #[error("an image of `features` is not kept here, or not any more; send it in `content_parts`")]
+    UnknownImage,
+    /// Ids have placeholders of images, and the request has no images for them.
+    #[error("the token ids have the placeholders of images that the request does not have")]
+    LacksImages,
+    /// A server that captures turns cannot keep the images of one.
+    #[error("turns with images cannot be captured; send them to a server without --capture")]
+    CapturesImages,
+    /// Truncation would cut a prompt with images.
+    #[error("`truncate_prompt_tokens` would cut a prompt with images")]
+    CutsImages,
     /// There is nothing to continue.
     #[error("the prompt is empty")]
     EmptyPrompt,

@@ -16,6 +16,7 @@ mod client;
 mod compiler;
 mod encode;
 mod error;
+mod images;
 pub mod in_flight;
 mod inspection;
 mod memory;
@@ -40,6 +41,7 @@ pub use client::{Client, Identity};
 pub use compiler::StructuredOutputCompiler;
 pub use encode::{EncodedPrompt, PromptText};
 pub use error::TurnError;
+pub use images::IdsWithImages;
 pub use inspection::{Drift, Inspection, Origin, OriginSpan};
 pub use offsets::WholePrompt;
 pub use policy::{Policies, RequestPolicy, SamplingMaskPolicy, SamplingPolicy, ToolPolicy, ToolStrictLevel};
@@ -55,6 +57,7 @@ use crate::{
     continuity::{Continuity, ContinuityPolicy},
     engine::{Engine, EngineInfo},
     generation::Generator,
+    media::MediaReader,
     model::EosTokens,
     prompt::PromptRenderer,
     tokenizer::Tokenizer,
@@ -80,6 +83,8 @@ pub struct Turns {
     pub request_templates: RequestTemplates,
     /// Captures what is generated, where that is asked for.
     pub capture: Option<Capture>,
+    /// Reads images, for models that see some.
+    pub media: Option<MediaReader>,
 }
 
 impl Turns {
@@ -103,6 +108,7 @@ impl Turns {
             utc_offset: UtcOffset::UTC,
             request_templates: RequestTemplates::default(),
             capture: None,
+            media: None,
         }
     }
 

@@ -1,11 +1,13 @@
 //! From a conversation to its ids: the known ids, the template, the truncation, and the verdict on the known ids.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
-use super::{Truncation, TurnError, Turns, capture::CapturedConversation, in_flight, templates::GivesUp};
+use super::{Truncation, TurnError, Turns, capture::CapturedConversation, images, in_flight, templates::GivesUp};
 use crate::{
     TokenId,
     continuity::{Carriers, Recorder, Verdict},
+    engine::PromptImage,
+    images::PreparedImage,
     prompt::{ChatPrompt, PromptError, Provenance, RenderedPrompt},
     tokenizer::Extent,
 };
@@ -34,6 +36,8 @@ pub struct PromptRequest {
 pub struct Prompted {
     /// The prompt.
     pub token_ids: Arc<[TokenId]>,
+    /// The images of the prompt.
+    pub images: Arc<[PromptImage]>,
     /// What became of the known ids.
     pub verdict: Verdict,
     /// Whether the client wants to see the verdict, whether or not it wants ids.
@@ -52,6 +56,13 @@ pub struct Prompted {
     pub(super) said: Option<CapturedConversation>,
 }
 
+impl Prompted {
+    /// The placeholders of each image.
+    pub fn image_ranges(&self) -> Vec<Range<usize>> {
+        images::ranges(&self.images)
+    }
+}
+
 impl Turns {
     /// Puts a conversation into ids, away from the threads that serve connections. The work ends early if the client
     /// stops waiting for it.
@@ -59,7 +70,8 @@ impl Turns {
     /// # Errors
     ///
     /// If the conversation cannot be rendered, cannot start with the ids that are known, or does not fit though it must.
-    pub async fn prompt(self: &Arc<Self>, request: PromptRequest) -> Result<Prompted, TurnError> {
+    pub async fn prompt(self: &Arc<Self>, mut request: PromptRequest) -> Result<Prompted, TurnError> {
+        let images = self.read_images(&mut request.prompt.messages).await?;
         let _waiting = GivesUp(request.prompt.patience.clone());
         // Each template of a request may take all the time and memory that a render may, so only a few of them run at
         // once.
@@ -70,12 +82,12 @@ impl Turns {
         let turns = Arc::clone(self);
         let prompting = move || {
             let _turn_of_template = turn_of_template;
-            turns.prompt_blocking(request)
+            turns.prompt_blocking(request, images)
         };
         in_flight::blocking(prompting).await?
     }
 
-    fn prompt_blocking(&self, request: PromptRequest) -> Result<Prompted, TurnError> {
+    fn prompt_blocking(&self, request: PromptRequest, images: Vec<PreparedImage>) -> Result<Prompted, TurnError> {
         let PromptRequest { mut prompt, carriers, asks_for_continuity, truncation, wants_text, must_fit, continues } =
             request;
         let said =
@@ -87,7 +99,7 @@ impl Turns {
         };
         let mut found = self.continuity.find(&mut prompt, &carriers, asks_for_continuity)?;
         let mut rendered = match found.take_whole_prompt() {
-            Some(token_ids) => RenderedPrompt::from_ids(token_ids),
+            Some(token_ids) => self.renderer.given(&prompt, token_ids)?,
             None => self.renderer.render_part(&prompt, extent).inspect_err(|error| {
                 if let PromptError::Unprovable(reason) = error {
                     found.count_refusal(*reason);
@@ -105,12 +117,17 @@ impl Turns {
             if is_given {
                 return Err(TurnError::CutsKnownIds);
             }
+            if !images.is_empty() {
+                return Err(TurnError::CutsImages);
+            }
             self.truncate(&mut rendered, truncation, prompt.add_special_tokens)?;
         }
         let (verdict, recorder) = self.continuity.conclude(found, &prompt, &rendered)?;
         // Later turns start with the whole conversation, and not with the part that this turn kept of it.
         let recorder = recorder.filter(|_| cut.is_none());
-        let text_was_encoded = wants_text && rendered.text.is_some();
+        // The text has one placeholder for an image.
+        let text_was_encoded = wants_text && rendered.text.is_some() && images.is_empty();
+        let images = images::placed(images, &rendered.images);
         let text = if wants_text { self.prompt_text(&mut rendered)? } else { None };
         let (token_ids, is_cut) = (rendered.token_ids, cut.is_some());
         if must_fit && is_given {
@@ -119,6 +136,7 @@ impl Turns {
         let session = carriers.session;
         Ok(Prompted {
             token_ids,
+            images,
             verdict,
             asks_for_continuity,
             is_cut,

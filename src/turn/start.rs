@@ -14,7 +14,7 @@ use super::{
 use crate::{
     TokenId,
     continuity::TextRecorder,
-    engine::{EngineError, ValidSamplingParams},
+    engine::{EngineError, PromptImage, ValidSamplingParams},
     generation::{Event, GenerationRequest},
     trajectory::Generation,
 };
@@ -54,6 +54,8 @@ pub struct NamedPrompt {
     pub token_ids: Arc<[TokenId]>,
     /// The ids by which its sequences can be aborted.
     pub names: Vec<Arc<str>>,
+    /// The images of the prompt.
+    pub images: Arc<[PromptImage]>,
     /// Remembers the answers, if the prompt came as a text.
     pub recorder: Option<Arc<TextRecorder>>,
 }
@@ -112,7 +114,7 @@ impl Turns {
         };
         self.check_answer_size(&sampling, std::iter::repeat_n(prompt.token_ids.len(), kept))?;
         let asker = Asker { client, session: prompt.session.as_deref() };
-        let mut prepared = self.prepare_ids(asker, &prompt.token_ids, &mut sampling, names).await?;
+        let mut prepared = self.prepare_ids(asker, &prompt.token_ids, &prompt.images, &mut sampling, names).await?;
         if let (Some(turn), Some(said)) = (&mut prepared.turn, prompt.said.take()) {
             said.tell(turn, &prompt.verdict);
         }
@@ -130,6 +132,7 @@ impl Turns {
         &self,
         asker: Asker<'_>,
         prompt: &Arc<[TokenId]>,
+        images: &Arc<[PromptImage]>,
         sampling: &mut Sampling,
         names: Vec<Arc<str>>,
     ) -> Result<Prepared, TurnError> {
@@ -140,6 +143,7 @@ impl Turns {
         if prompt.is_empty() {
             return Err(TurnError::EmptyPrompt);
         }
+        self.check_images(prompt, images)?;
         let (tokens, max_model_len) = (prompt.len(), self.max_model_len);
         let room = max_model_len.saturating_sub(tokens);
         if room == 0 {
@@ -156,7 +160,7 @@ impl Turns {
             adapter: sampling.adapter.clone(),
             cache_salt: asker.client.salt(sampling.cache_salt.as_ref()),
             routing: self.routing(&sampling.routes, tokens)?,
-            images: Arc::default(),
+            images: Arc::clone(images),
             text: Arc::clone(&sampling.text),
             owner,
             request_ids: names.into(),
@@ -182,8 +186,8 @@ impl Turns {
             self.check_answer_size(sampling, prompts.iter().map(|prompt| prompt.token_ids.len()))?;
         }
         let mut prepared = Vec::with_capacity(prompts.len());
-        for NamedPrompt { token_ids, names, recorder } in prompts {
-            let ready = self.prepare_ids(asker, &token_ids, sampling, names).await?;
+        for NamedPrompt { token_ids, names, images, recorder } in prompts {
+            let ready = self.prepare_ids(asker, &token_ids, &images, sampling, names).await?;
             prepared.push(Prepared { recorder: recorder.map(Remembering::Text), ..ready });
         }
         Ok(prepared)

@@ -24,7 +24,7 @@ pub(super) const CODE: [&str; 7] = [
 ];
 
 /// What each part may use: of its own crate, and what is the program's of the others too. Nothing points up.
-pub(super) const MAY_USE: [(&str, &[&str]); 45] = [
+pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -45,8 +45,10 @@ pub(super) const MAY_USE: [(&str, &[&str]); 45] = [
             "files",
             "generation",
             "gguf",
+            "images",
             "inspect",
             "json",
+            "media",
             "memory",
             "model",
             "parser",
@@ -81,6 +83,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 45] = [
             "engine",
             "generation",
             "http",
+            "images",
             "inspect",
             "json",
             "model",
@@ -185,7 +188,9 @@ pub(super) const MAY_USE: [(&str, &[&str]); 45] = [
             "continuity",
             "engine",
             "generation",
+            "images",
             "json",
+            "media",
             "model",
             "parser",
             "prompt",
@@ -204,6 +209,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 45] = [
     ("prompt", &["chat"]),
     ("engine", &["memory", "weights"]),
     ("images", &[]),
+    ("media", &["images"]),
     ("weights", &[]),
     ("structured", &[]),
     ("model", &["files", "gguf", "json", "tokenizer"]),

@@ -17,6 +17,16 @@ impl ImageIdentity {
         Self(hasher.finalize().into())
     }
 
+    /// Of hexadecimal digits, as [`Display`](fmt::Display) writes them.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let digits = text.as_bytes();
+        let is_lower = |digit: &u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+        if digits.len() != 64 || !digits.iter().all(is_lower) {
+            return None;
+        }
+        blake3::Hash::from_hex(digits).ok().map(|hash| Self(hash.into()))
+    }
+
     /// The bytes, for hashes of what depends on the image.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0

@@ -96,6 +96,11 @@ impl PreparedImage {
         Grid { rows: self.grid.rows / self.shape.merge, columns: self.grid.columns / self.shape.merge }
     }
 
+    /// The memory that its pixels take up, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.pixels.len()
+    }
+
     /// How many placeholders stand for it in a prompt.
     pub fn placeholders(&self) -> usize {
         self.joined().patches()

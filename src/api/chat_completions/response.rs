@@ -17,6 +17,7 @@ use crate::{
     turn::{Prompted, Sampling},
     wire::{
         answer::{
+            mm_placeholders::MmPlaceholders,
             output::{
                 CompletionTokensDetails, DetailedUsage, FinishReason, PromptTokensDetails, SYSTEM_FINGERPRINT,
                 StopReason, StreamedUsage, TokenSpelling, Usage, created, finish_fields, prompt_logprobs,
@@ -59,6 +60,7 @@ pub(in crate::api) struct ChatEnvelope {
     created: u64,
     model: String,
     prompt_token_ids: Arc<[TokenId]>,
+    mm_placeholders: Option<MmPlaceholders>,
     /// The prompt as text, if it is asked for and has a text.
     prompt_text: Option<String>,
     /// The report on known ids, if ids are asked for.
@@ -91,6 +93,7 @@ impl ChatEnvelope {
         let shown = (sampling.wants_logprobs(), shown);
         Self {
             prompt_text: prompt.text.clone(),
+            mm_placeholders: MmPlaceholders::of(prompt.image_ranges()),
             token_continuity,
             return_sampling_mask: sampling.wants_mask(),
             return_weight_versions: sampling.return_weight_versions,
@@ -113,6 +116,7 @@ impl ChatEnvelope {
             created: created(),
             model: api.models.answering(sampling.adapter.as_ref()),
             prompt_token_ids,
+            mm_placeholders: None,
             prompt_text: None,
             token_continuity: None,
             return_token_ids: sampling.return_token_ids,
@@ -168,6 +172,7 @@ impl ChatEnvelope {
             usage,
             prompt_logprobs,
             prompt_token_ids: self.return_token_ids.then(|| self.prompt_token_ids.to_vec()),
+            mm_placeholders: self.mm_placeholders.clone().filter(|_| self.return_token_ids),
             prompt_text: self.prompt_text.clone(),
             kv_transfer_params: None,
             ec_transfer_params: None,
@@ -183,13 +188,14 @@ impl ChatEnvelope {
         let prompt_tokens = envelopes.iter().map(|envelope| envelope.prompt_token_ids.len()).sum();
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
         let choices = envelopes.iter().zip(completions).enumerate();
-        let choices = choices.map(|(index, (envelope, completion))| envelope.choice(index, completion));
-        let choices = choices.collect::<Result<_, _>>()?;
+        let choices: Result<_, ApiError> =
+            choices.map(|(index, (envelope, completion))| envelope.choice(index, completion)).collect();
         Ok(ChatCompletion {
-            choices,
+            choices: choices?,
             usage: DetailedUsage::new(Usage::new(prompt_tokens, sampled), None),
             // A batch has several prompts, so there is no single one to show.
             prompt_token_ids: None,
+            mm_placeholders: None,
             token_continuity: None,
             ..first.answer(Vec::new())?
         })
@@ -292,6 +298,7 @@ impl ChatEnvelope {
             usage: None,
             system_fingerprint: None,
             prompt_token_ids: None,
+            mm_placeholders: None,
             prompt_text: None,
             kv_transfer_params: None,
             token_continuity: None,
@@ -350,6 +357,7 @@ impl ChatChunks {
         let prompt = self.envelope.return_token_ids.then(|| self.envelope.prompt_token_ids.to_vec());
         ChatCompletionChunk {
             usage: self.usage(index),
+            mm_placeholders: self.envelope.mm_placeholders.clone().filter(|_| prompt.is_some()),
             prompt_token_ids: Some(prompt),
             prompt_text: Some(self.envelope.prompt_text.clone()),
             token_continuity: self.envelope.token_continuity.clone(),

@@ -81,6 +81,7 @@ fn named_prompts(turn: &CompletionTurn) -> Vec<NamedPrompt> {
     let named = |(index, prompt): (usize, &Prompt)| NamedPrompt {
         token_ids: Arc::clone(&prompt.token_ids),
         names: vec![turn.id.as_str().into(), format!("{}-{index}", turn.id).into()],
+        images: Arc::default(),
         recorder: prompt.recorder.clone(),
     };
     turn.prompts.iter().enumerate().map(named).collect()

@@ -4,7 +4,7 @@
 //! It deviates deliberately in what stands between two texts of the system: a blank line, where vLLM lets one word run
 //! into the next. A reference to a tool, of which vLLM makes a second result, is the tool's definition in the first one.
 //! It also deviates where vLLM drops something, and refuses it: blocks in messages of a role that cannot have them,
-//! images, blocks that lack what their kind needs, and messages that say nothing.
+//! images for a model that sees none, blocks that lack what their kind needs, and messages that say nothing.
 
 use super::references::{LIST, definition, is_reference, tool_name};
 use crate::{
@@ -17,14 +17,24 @@ use crate::{
     },
 };
 
-/// Returns the messages of a chat, whose results of tools may refer to `tools`. If the template wants its system message
-/// first, `merges_system` moves all of them there.
+/// What the blocks of messages may be.
+#[derive(Clone, Copy)]
+pub(super) struct Readable<'a> {
+    /// The tools that results of tools may refer to.
+    pub(super) tools: &'a [FunctionTool],
+    /// Whether the template wants its system message first, so that all of them are moved there.
+    pub(super) merges_system: bool,
+    /// Whether the model sees images.
+    pub(super) images: bool,
+}
+
+/// Returns the messages of a chat.
 pub(super) fn chat_messages(
     system: Option<&Value>,
     messages: Vec<InputMessage>,
-    tools: &[FunctionTool],
-    merges_system: bool,
+    readable: Readable<'_>,
 ) -> Result<Vec<Message>, ApiError> {
+    let merges_system = readable.merges_system;
     refuse_silent(&messages)?;
     let mut chat = Vec::with_capacity(messages.len() + 1);
     let mut leading = vec![system.map_or_else(|| Ok(String::new()), |content| system_text("system", content))?];
@@ -44,7 +54,7 @@ pub(super) fn chat_messages(
                 let text = inline_system_text(index, &message.content)?;
                 chat.extend((!text.is_empty()).then(|| Message::text("system", text)));
             }
-            _ => MessagePlace { index, is_user: message.role != "assistant", tools }.convert(message, &mut chat)?,
+            _ => MessagePlace { index, is_user: message.role != "assistant", readable }.convert(message, &mut chat)?,
         }
     }
     Ok(chat)
@@ -141,18 +151,18 @@ fn string<'a>(block: &'a Value, key: &str) -> Option<&'a str> {
     block.get(key).and_then(Value::as_str)
 }
 
-/// The index of a message, whether a user sent it, and the tools that it may refer to.
+/// The index of a message, whether a user sent it, and what its blocks may be.
 #[derive(Clone, Copy)]
 struct MessagePlace<'a> {
     index: usize,
     is_user: bool,
-    tools: &'a [FunctionTool],
+    readable: Readable<'a>,
 }
 
 /// The content of a message's blocks.
 #[derive(Default)]
 struct BlockContent {
-    texts: Vec<String>,
+    parts: Vec<ContentPart>,
     reasoning: Option<String>,
     calls: Vec<ToolCall>,
 }
@@ -169,15 +179,18 @@ impl<'a> MessagePlace<'a> {
             Value::Array(blocks) => self.read(blocks, chat)?,
             _ => BlockContent::default(),
         };
-        let BlockContent { mut texts, reasoning, calls } = said;
+        let BlockContent { mut parts, reasoning, calls } = said;
         // A message that only has results of tools is done: they have become messages of their own.
-        if self.is_user && texts.is_empty() {
+        if self.is_user && parts.is_empty() {
             return Ok(());
         }
-        let content = match texts.len() {
-            0 => Content::Empty,
-            1 => Content::Text(texts.remove(0)),
-            _ => Content::Parts(texts.into_iter().map(text_part).collect()),
+        let content = match (parts.pop(), parts.is_empty()) {
+            (None, _) => Content::Empty,
+            (Some(ContentPart::Text(text)), true) => Content::Text(text),
+            (Some(last), _) => {
+                parts.push(last);
+                Content::Parts(parts.into_iter().map(with_type).collect())
+            }
         };
         let tool_calls = (!calls.is_empty()).then_some(calls);
         chat.push(Message { content, tool_calls, reasoning, tokens, ..Message::text(role, "") });
@@ -192,7 +205,7 @@ impl<'a> MessagePlace<'a> {
             match kind(&block) {
                 "text" => {
                     let text = needed(&block, &place, "text")?;
-                    said.texts.extend((!text.is_empty()).then(|| text.to_owned()));
+                    said.parts.extend((!text.is_empty()).then(|| ContentPart::Text(text.to_owned())));
                 }
                 // The data of this block is encrypted, so no model here can have written it, or read it.
                 "redacted_thinking" if !self.is_user => {}
@@ -200,36 +213,47 @@ impl<'a> MessagePlace<'a> {
                     said.reasoning.get_or_insert_default().push_str(needed(&block, &place, "thinking")?);
                 }
                 "tool_use" if !self.is_user => said.calls.push(call(&block, &place)?),
-                "tool_result" if self.is_user => chat.push(self.result(&block, &place)?),
+                "image" if self.is_user && self.readable.images => said.parts.push(image(&block, &place)?),
+                "tool_result" if self.is_user => chat.extend(self.result(&block, &place)?),
                 other => return Err(unserved(&place, other, self.role())),
             }
         }
         Ok(said)
     }
 
-    /// Turns the result of a tool into the message that it is in a chat.
-    fn result(self, block: &Value, place: &str) -> Result<Message, ApiError> {
+    /// Turns the result of a tool into the message that it is in a chat, and its images into one of the user after it, as
+    /// vLLM does.
+    fn result(self, block: &Value, place: &str) -> Result<impl Iterator<Item = Message>, ApiError> {
         let id = needed(block, place, "tool_use_id")?.to_owned();
         let place = format!("{place}.content");
+        let mut images = Vec::new();
         let text = match block.get("content") {
             Some(Value::String(text)) => text.clone(),
-            Some(Value::Array(items)) => self.result_text(items, &place)?,
+            Some(Value::Array(items)) => self.result_text(items, &place, &mut images)?,
             _ => String::new(),
         };
         // Templates cannot show that the result is an error; only its text can.
-        if text.is_empty() && block.get("is_error").and_then(Value::as_bool) == Some(true) {
+        if text.is_empty() && images.is_empty() && block.get("is_error").and_then(Value::as_bool) == Some(true) {
             return Err(invalid(place, "content cannot be empty if `is_error` is true"));
         }
-        Ok(Message { tool_call_id: Some(id), ..Message::text("tool", text) })
+        let shown =
+            (!images.is_empty()).then(|| Message { content: Content::Parts(images), ..Message::text("user", "") });
+        let result = Message { tool_call_id: Some(id), ..Message::text("tool", text) };
+        Ok(std::iter::once(result).chain(shown))
     }
 
-    /// Joins what the blocks of a result say. Tools that blocks beside each other refer to are in one list.
-    fn result_text(self, items: &[Value], place: &str) -> Result<String, ApiError> {
+    /// Joins what the blocks of a result say, without its images. Tools that blocks beside each other refer to are in one
+    /// list.
+    fn result_text(self, items: &[Value], place: &str, images: &mut Vec<ContentPart>) -> Result<String, ApiError> {
         let [opening, closing] = LIST;
         let mut lines = Vec::with_capacity(items.len());
         let mut is_in_list = false;
         for (number, item) in items.iter().enumerate() {
             let place = format!("{place}.{number}");
+            if kind(item) == "image" && self.readable.images {
+                images.push(image(item, &place)?);
+                continue;
+            }
             let refers = is_reference(item);
             if refers != is_in_list {
                 lines.push((if refers { opening } else { closing }).to_owned());
@@ -251,7 +275,7 @@ impl<'a> MessagePlace<'a> {
         let Some(name) = tool_name(reference) else {
             return Err(invalid(place, "a block of type \"tool_reference\" needs this to be the name of a tool"));
         };
-        self.tools.iter().find(|tool| tool.name == name).ok_or_else(|| {
+        self.readable.tools.iter().find(|tool| tool.name == name).ok_or_else(|| {
             invalid(place, format!("no tool in `tools` that the model can be shown has the name {name:?}"))
         })
     }
@@ -261,10 +285,33 @@ impl<'a> MessagePlace<'a> {
     }
 }
 
-fn text_part(text: String) -> ContentPart {
-    let fields = [("type", Value::from("text")), ("text", Value::String(text))];
-    let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    ContentPart::Object { kind: "text".to_owned(), fields }
+/// A part of several, which says its type.
+fn with_type(part: ContentPart) -> ContentPart {
+    match part {
+        ContentPart::Text(text) => object_part("text", [("text", Value::String(text))]),
+        other => other,
+    }
+}
+
+fn object_part(kind: &str, fields: [(&str, Value); 1]) -> ContentPart {
+    let fields = [("type", Value::from(kind))].into_iter().chain(fields);
+    let fields = fields.map(|(key, value)| (key.to_owned(), value)).collect();
+    ContentPart::Object { kind: kind.to_owned(), fields }
+}
+
+/// Returns an image as a part of a chat, with the URL of its data or the one that it has.
+fn image(block: &Value, place: &str) -> Result<ContentPart, ApiError> {
+    let place = format!("{place}.source");
+    let source = block.get("source").unwrap_or(&Value::Null);
+    let url = match kind(source) {
+        "base64" => {
+            let data = needed(source, &place, "data")?;
+            format!("data:{};base64,{data}", string(source, "media_type").unwrap_or("image/jpeg"))
+        }
+        "url" => needed(source, &place, "url")?.to_owned(),
+        other => return Err(invalid(place, format!("an image of the type {other:?} is not served here"))),
+    };
+    Ok(object_part("image_url", [("image_url", Value::String(url))]))
 }
 
 fn call(block: &Value, place: &str) -> Result<ToolCall, ApiError> {

@@ -1,7 +1,7 @@
 //! From the wire to a turn: checks every field and fills in defaults.
 
 use super::{
-    input::{chat_messages, has_inline_system},
+    input::{Readable, chat_messages, has_inline_system},
     tools::{MessageTools, tool_use},
 };
 use crate::{
@@ -105,9 +105,10 @@ fn conversation(request: MessagesRequest, tools: &MessageTools, api: &Api) -> Re
     let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.kind == "none");
     let hides_tools = may_not_call && api.turns.policies.requests.exclude_tools_when_tool_choice_none;
     let merges = has_inline_system(request.system.as_ref(), &request.messages) && refuses_inline_system(api);
+    let readable = Readable { tools: tools.declared(), merges_system: merges, images: api.turns.media.is_some() };
     let user = request.metadata.as_ref().and_then(|metadata| metadata.get("user_id")).and_then(Value::as_str);
     Ok(Conversation {
-        messages: chat_messages(request.system.as_ref(), request.messages, tools.declared(), merges)?,
+        messages: chat_messages(request.system.as_ref(), request.messages, readable)?,
         carriers: CarrierFields {
             required_prefix_token_ids: request.required_prefix_token_ids,
             prompt_token_ids: request.prompt_token_ids,

@@ -254,8 +254,8 @@ impl ItemFold {
             None | Some(Value::Null) => Content::Empty,
             Some(Value::String(text)) => Content::Text(text),
             Some(Value::Array(parts)) => {
-                let text = |part| Ok(text_part(part_text(part, at)?));
-                Content::Parts(parts.iter().map(text).collect::<Result<_, ApiError>>()?)
+                let parts = parts.into_iter().map(|part| content_part(part, at));
+                Content::Parts(parts.collect::<Result<_, ApiError>>()?)
             }
             Some(_) => return Err(at.wrong("the content of an item is a string or a list of parts")),
         };
@@ -346,6 +346,16 @@ impl Place {
 
     fn needs<T>(&self, field: &str, value: Option<T>) -> Result<T, ApiError> {
         value.ok_or_else(|| self.wrong(format!("`input[{}].{field}` is missing", self.0)))
+    }
+}
+
+/// Returns a part as a chat has it: a text, or an image that the turn reads.
+fn content_part(part: Value, place: &Place) -> Result<ContentPart, ApiError> {
+    match part {
+        Value::Object(fields) if fields.get("type").and_then(Value::as_str) == Some("input_image") => {
+            Ok(ContentPart::Object { kind: "input_image".to_owned(), fields })
+        }
+        text => Ok(text_part(part_text(&text, place)?)),
     }
 }
 

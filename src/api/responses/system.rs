@@ -34,6 +34,7 @@ fn text(content: &Content) -> String {
             let texts = parts.iter().filter_map(|part| match part {
                 ContentPart::Object { fields, .. } => fields.get("text")?.as_str(),
                 ContentPart::Text(text) => Some(text.as_str()),
+                ContentPart::Image(_) => None,
             });
             texts.collect::<Vec<_>>().join("\n")
         }

@@ -19,7 +19,7 @@ use crate::{
     tokenizer::Extent,
     turn::in_flight,
     wire::{
-        answer::token_continuity::TokenContinuity,
+        answer::{mm_placeholders::MmPlaceholders, token_continuity::TokenContinuity},
         error::{ApiError, validation::missing},
         fields::cache_salt::cache_salt,
         tokenize::types::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse},
@@ -86,15 +86,16 @@ async fn tokenize(
     let adapter = api.models.find(request.model.as_deref()).await?;
     let wants_strings = request.return_token_strs.unwrap_or(false);
     let asks_for_continuity = request.return_token_continuity.unwrap_or(false);
-    let (tokens, verdict) = match (request.messages.is_some(), &request.prompt) {
+    let (tokens, mm_placeholders, verdict) = match (request.messages.is_some(), &request.prompt) {
         (true, _) => {
             let prompted = api.turns.prompt(request.into_conversation(adapter)?.into_request(&api, &caller)?).await?;
-            (prompted.token_ids.to_vec(), Some(TokenContinuity::from(&prompted.verdict)))
+            let placeholders = MmPlaceholders::of(prompted.image_ranges());
+            (prompted.token_ids.to_vec(), placeholders, Some(TokenContinuity::from(&prompted.verdict)))
         }
         (false, Some(_)) => {
             let add_special_tokens = request.add_special_tokens.unwrap_or(true);
             let prompt = request.prompt.unwrap_or_default();
-            (api.turns.encode(prompt, add_special_tokens, Extent::Whole).await?, None)
+            (api.turns.encode(prompt, add_special_tokens, Extent::Whole).await?, None, None)
         }
         (false, None) => {
             return Err(missing("prompt"));
@@ -106,7 +107,7 @@ async fn tokenize(
         let tokenizer = api.turns.tokenizer();
         let token_strs = wants_strings.then(|| tokens.iter().map(|&id| tokenizer.token(id)).collect());
         let (count, max_model_len) = (tokens.len(), api.turns.max_model_len);
-        TokenizeResponse { count, max_model_len, tokens, token_strs, token_continuity }.into_response()
+        TokenizeResponse { count, max_model_len, tokens, token_strs, mm_placeholders, token_continuity }.into_response()
     };
     let response = in_flight::blocking(written).await?;
     Ok(match verdict {

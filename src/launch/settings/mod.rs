@@ -7,6 +7,7 @@ mod adapters;
 mod capture;
 mod control_plane;
 mod engine;
+mod images;
 mod keys;
 mod model;
 mod policies;
@@ -16,6 +17,7 @@ pub(super) use adapters::AdapterSettings;
 pub(super) use capture::CaptureSettings;
 pub(super) use control_plane::{AdminPort, ControlPlaneSettings, MainPort};
 pub(super) use engine::EngineSettings;
+pub(super) use images::ImageSettings;
 pub(super) use model::ModelSettings;
 pub(super) use policies::{ParserSettings, SamplingSettings, Store};
 pub(super) use server::{Address, Listener};
@@ -73,6 +75,8 @@ pub(super) struct Settings {
     pub(super) store: Store,
     /// Where generations are captured, if they are.
     pub(super) capture: Option<CaptureSettings>,
+    /// Which images requests may have.
+    pub(super) images: ImageSettings,
     /// What is logged of requests.
     pub(super) request_log: Option<RequestLog>,
     /// Throughput is logged.
@@ -103,6 +107,7 @@ impl Settings {
             seed: args.seed,
             store: policies::store(args),
             capture: capture::settings(args),
+            images: images::settings(args),
             request_log: policies::request_log(args),
             log_statistics: !args.logs.disable_log_stats,
             server_load: args.enable_server_load_tracking,

@@ -11,6 +11,7 @@ use crate::{
     parser::ToolCall,
     wire::{
         answer::{
+            mm_placeholders::MmPlaceholders,
             output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
             sampling_mask::SamplingMask,
             token_continuity::TokenContinuity,
@@ -140,6 +141,9 @@ pub(crate) struct ChatCompletion {
     pub prompt_logprobs: Option<PromptLogprobs>,
     /// The prompt, with `return_token_ids`.
     pub prompt_token_ids: Option<Vec<TokenId>>,
+    /// Where the images of the prompt are in it, with `return_token_ids`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mm_placeholders: Option<MmPlaceholders>,
     /// The prompt as text, with `return_prompt_text`; null where it came in ids.
     pub prompt_text: Option<String>,
     pub kv_transfer_params: Option<u8>,
@@ -303,6 +307,9 @@ pub(crate) struct ChatCompletionChunk {
     /// In the first chunk of a choice only; null unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Nullable<Vec<TokenId>>,
+    /// Where the images of the prompt are in it, beside its ids.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mm_placeholders: Option<MmPlaceholders>,
     /// In the first chunk of a choice only; null unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_text: Nullable<String>,

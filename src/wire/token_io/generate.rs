@@ -3,11 +3,13 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
+use super::features::Features;
 use crate::{
     TokenId,
     json::{Object, Value},
     wire::{
         answer::{
+            mm_placeholders::MmPlaceholders,
             output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
             sampling_mask::SamplingMask,
             weight_versions::WeightVersionSpan,
@@ -58,10 +60,12 @@ pub(crate) struct GenerateRequest {
     /// after the last token that is given any, the model chooses as ever.
     #[schema(value_type = Option<Object>)]
     pub routed_experts: Option<serde_json::Value>,
-    /// Refused unless null: images, audio and video.
-    #[schema(value_type = Option<Object>)]
+    /// The images of the ids, which have all their placeholders: hashes and places, as a render of this server gave them.
+    /// Tensors are refused.
+    #[schema(value_type = Option<Features>)]
     pub features: Option<serde_json::Value>,
-    /// Refused unless null or empty: images, audio and video.
+    /// The images of the ids, in their order, as `{"type": "image_url", "url": …}`. The ids have one placeholder for each, or
+    /// all of them.
     #[schema(value_type = Option<Vec<Object>>)]
     pub content_parts: Option<serde_json::Value>,
 }
@@ -159,7 +163,8 @@ pub(crate) struct GenerateAnswer {
     pub prompt_token_id_logprobs: Option<String>,
     /// The prompt, with `return_token_ids`.
     pub prompt_token_ids: Option<Vec<TokenId>>,
-    pub mm_placeholders: Option<u8>,
+    /// Where the images of the prompt are in it, with `return_token_ids`.
+    pub mm_placeholders: Option<MmPlaceholders>,
     pub metrics: Option<u8>,
     pub kv_transfer_params: Option<u8>,
     pub ec_transfer_params: Option<u8>,
@@ -259,6 +264,9 @@ pub(crate) struct GenerateChunk {
     /// In the first event, with `return_token_ids`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<TokenId>>,
+    /// In the first event, beside the ids of a prompt with images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mm_placeholders: Option<MmPlaceholders>,
     pub output_mode: OutputMode,
     pub choices: Vec<GenerateChoice>,
 }
@@ -282,7 +290,8 @@ pub(crate) struct RenderedRequest {
     /// Where each token stands in the text, in characters; with `return_token_offsets`, where it is known.
     #[schema(value_type = Option<Vec<Vec<usize>>>)]
     pub token_offsets: Option<Vec<(usize, usize)>>,
-    pub features: Option<u8>,
+    /// The images of the prompt, for `/inference/v1/generate` of this server.
+    pub features: Option<Features>,
     pub content_parts: Option<u8>,
     /// How to sample, defaults filled in.
     #[schema(value_type = Object)]

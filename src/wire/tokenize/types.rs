@@ -9,7 +9,7 @@ use crate::{
     chat::{FunctionTool, Message, TokenIds},
     json::Value,
     wire::{
-        answer::token_continuity::TokenContinuity,
+        answer::{mm_placeholders::MmPlaceholders, token_continuity::TokenContinuity},
         body::{Body, Rules},
     },
 };
@@ -79,6 +79,9 @@ pub(crate) struct TokenizeResponse {
     pub max_model_len: usize,
     pub tokens: Vec<TokenId>,
     pub token_strs: Option<Vec<Option<String>>>,
+    /// Where the images of a conversation are in its ids.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mm_placeholders: Option<MmPlaceholders>,
     /// Of a conversation that has ids or assistant messages, or on demand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_continuity: Option<TokenContinuity>,

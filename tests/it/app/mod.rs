@@ -1,6 +1,7 @@
 //! `TestApp`: everything that a request passes through, with a tiny tokenizer and the scripted engine.
 
 mod engine;
+pub(crate) mod images;
 mod redacted;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -20,6 +21,7 @@ use tito::{
         scripted::{Gate, ScriptedEngine},
     },
     generation::Generator,
+    media::MediaPolicy,
     model::{EosTokens, ModelFiles},
     parser::ToolParser,
     prompt::{Harmony, HarmonySettings, OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
@@ -80,6 +82,7 @@ struct Recipe {
     patience: Option<Duration>,
     capture: Option<Capture>,
     tinker: Option<TinkerBounds>,
+    images: Option<MediaPolicy>,
 }
 
 /// A server without a socket.
@@ -124,12 +127,14 @@ impl TestApp {
             patience: None,
             capture: None,
             tinker: None,
+            images: None,
         })
     }
 
     fn make(recipe: Recipe) -> Self {
         let files = ModelFiles::open(Path::new(recipe.model)).unwrap();
-        let tokenizer = Arc::new(files.tokenizer().unwrap());
+        let tokenizer = files.tokenizer().unwrap();
+        let tokenizer = Arc::new(if recipe.images.is_some() { images::with_marks(tokenizer) } else { tokenizer });
         let info = EngineInfo::scripted(tokenizer.vocab_size(), recipe.max_model_len);
         let mut engine = match recipe.scripts.as_slice() {
             [] => ScriptedEngine::hashed(info, vec![IM_END, ENDOFTEXT]),
@@ -145,23 +150,29 @@ impl TestApp {
         if let Some(shape) = &recipe.mixtures {
             engine = engine.with_mixtures(shape.clone());
         }
+        if recipe.images.is_some() {
+            engine = engine.reading_images(images::MARKS.placeholder);
+        }
         if let Some(gate) = &recipe.gate {
             engine = engine.with_gate(gate.clone());
         }
         let engine = Arc::new(engine);
-        let source = recipe.chat_template.as_deref().or(files.tokenizer_config.chat_templates.select(false)).unwrap();
+        let sees = recipe.images.is_some().then_some(images::TEMPLATE);
+        let source =
+            recipe.chat_template.as_deref().or(sees).or(files.tokenizer_config.chat_templates.select(false)).unwrap();
         let template = ChatTemplate::new(source, files.tokenizer_config.special_tokens.clone()).unwrap();
         let templates = Templates { default: Some(template), tool_use: None };
         let eos = files.eos(&tokenizer).unwrap();
         let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, recipe.on_unprovable);
         let harmony = recipe.harmony.clone().map(|settings| Harmony::new(&tokenizer, settings).unwrap());
-        let renderer = renderer.with_harmony(harmony);
+        let renderer = renderer.with_harmony(harmony).with_images(recipe.images.is_some().then_some(images::MARKS));
         let models = ServedModels::new("tests/fixtures/tiny-model", recipe.names.clone());
         let info = || TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, "tiny", None);
         let generator = Generator::new(Arc::clone(&engine) as Arc<dyn Engine>, Arc::clone(&tokenizer));
         let turns = Turns {
             generator: generator.with_patience(recipe.patience),
             capture: recipe.capture.clone(),
+            media: recipe.images.clone().map(images::media),
             continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size()),
             policies: Policies {
                 sampling: recipe.policy.clone(),
@@ -203,6 +214,22 @@ impl TestApp {
     pub(crate) fn says(self, text: &str) -> Self {
         let ids = self.ids(text);
         self.script(ids.into_iter().chain([IM_END]))
+    }
+
+    /// The model sees images.
+    pub(crate) fn sees_images(self) -> Self {
+        self.sees_images_by(MediaPolicy { images_per_prompt: 8, local_path: None, cache_bytes: 1 << 24 })
+    }
+
+    /// The model sees images of this kind.
+    pub(crate) fn sees_images_by(self, policy: MediaPolicy) -> Self {
+        self.with(|recipe| recipe.images = Some(policy))
+    }
+
+    /// The images of the last request, by position and identity.
+    pub(crate) fn prompt_images(&self) -> Vec<(std::ops::Range<usize>, String)> {
+        let images = self.engine.prompt_images();
+        images.iter().map(|image| (image.placeholders(), image.image.identity().to_string())).collect()
     }
 
     /// Every token waits for `gate`.

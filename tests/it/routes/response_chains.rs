@@ -137,7 +137,7 @@ async fn what_would_have_to_be_dropped_is_refused_by_name() {
         reasoning(json!({ "content": ["LOST"] })),
         reasoning(json!({ "content": [{ "type": "reasoning_text", "text": 5 }] })),
         json!({ "type": "function_call_output", "call_id": "c", "output": "5", "prompt_token_ids": [1] }),
-        json!({ "role": "user", "content": [{ "type": "input_image", "image_url": "x" }] }),
+        json!({ "role": "user", "content": [{ "type": "input_file", "file_id": "x" }] }),
         json!({ "type": "item_reference", "id": "x" }),
     ];
     for item in items {

@@ -1,5 +1,7 @@
 //! Images within prompts.
 
+use std::ops::Range;
+
 use tito_images::PreparedImage;
 
 use crate::TokenId;
@@ -11,6 +13,13 @@ pub struct PromptImage {
     pub offset: usize,
     /// The image.
     pub image: PreparedImage,
+}
+
+impl PromptImage {
+    /// The positions of its placeholders.
+    pub fn placeholders(&self) -> Range<usize> {
+        self.offset..self.offset + self.image.placeholders()
+    }
 }
 
 /// How an engine reads images.

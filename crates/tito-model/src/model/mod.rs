@@ -14,6 +14,8 @@ mod tokenizer_files;
 
 use std::path::{Path, PathBuf};
 
+use serde_json::{Map, Value};
+
 pub use chat_template::ChatTemplates;
 pub use config::ModelConfig;
 pub use error::ModelError;
@@ -102,6 +104,9 @@ pub struct ModelFiles {
     pub generation: GenerationConfig,
     /// `tokenizer_config.json`, with the directory's template files in place of its templates if there are any.
     pub tokenizer_config: TokenizerConfig,
+    /// The settings of the image processor, where the model has one: `preprocessor_config.json`, or the part of
+    /// `processor_config.json` that newer checkpoints have in its place.
+    pub image_processor: Option<Map<String, Value>>,
     /// The file that `generation` is from.
     generation_file: PathBuf,
     /// Where the tokenizer is: with the weights, unless another one was asked for.
@@ -141,6 +146,7 @@ impl ModelFiles {
             source,
             config,
             generation,
+            image_processor: None,
             generation_file: path.to_owned(),
             tokenizer_config,
         })
@@ -170,7 +176,15 @@ impl ModelFiles {
         };
         config.check_ends(&generation.eos_token_ids, &generation_file)?;
         let TokenizerFiles { config: tokenizer_config, source } = TokenizerFiles::of_directory(directory)?;
-        Ok(Self { tokenizer_source: source.clone(), source, config, generation, generation_file, tokenizer_config })
+        Ok(Self {
+            tokenizer_source: source.clone(),
+            source,
+            config,
+            generation,
+            image_processor: image_processor(directory)?,
+            generation_file,
+            tokenizer_config,
+        })
     }
 
     /// Returns the path of the file or directory.
@@ -216,6 +230,18 @@ impl ModelFiles {
     pub fn max_model_len(&self) -> Option<usize> {
         self.config.max_position_embeddings
     }
+}
+
+/// Reads the settings of the image processor of a directory.
+fn image_processor(directory: &Path) -> Result<Option<Map<String, Value>>, ModelError> {
+    if let Some(own) = json::read_object(&directory.join("preprocessor_config.json"))? {
+        return Ok(Some(own));
+    }
+    let all = json::read_object(&directory.join("processor_config.json"))?;
+    Ok(all.and_then(|mut all| match all.remove("image_processor") {
+        Some(Value::Object(own)) => Some(own),
+        _ => None,
+    }))
 }
 
 /// What to do about a directory without config.json.

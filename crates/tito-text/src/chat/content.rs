@@ -28,6 +28,19 @@ pub enum ContentPart {
         /// The object as sent, `type` included.
         fields: crate::json::Object,
     },
+    /// An image. No body has it: whoever fetches and reads images puts it in the place of the object that names one.
+    Image(Image),
+}
+
+/// An image in a conversation, as far as its prompt has to know it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Image {
+    /// What tells it from all other images, however it was sent.
+    pub identity: [u8; 32],
+    /// How many placeholders stand for it in a prompt, at least one.
+    pub placeholders: usize,
+    /// Further keys of the part, which templates may read.
+    pub extras: crate::json::Object,
 }
 
 impl Content {

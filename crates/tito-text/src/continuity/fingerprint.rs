@@ -9,7 +9,7 @@
 
 use crate::{
     TokenId,
-    chat::{Content, ContentPart, FunctionTool, Message, ToolCall},
+    chat::{Content, ContentPart, FunctionTool, Image, Message, ToolCall},
     json::{Object, Value},
     prompt::{ChatPrompt, without_billing_header},
 };
@@ -82,30 +82,37 @@ impl TextDigest {
 pub(super) struct Fingerprints {
     /// Tools, template variables and everything else that decides a prompt besides its messages.
     pub(super) context: Fingerprint,
-    /// By the number of messages: of none, of the first, of the first two, and so on.
-    starts: Vec<Fingerprint>,
+    /// Of the messages, and of their images, by the number of messages: of none, of the first, of the first two, and so on.
+    starts: Vec<(Fingerprint, Fingerprint)>,
 }
 
 impl Fingerprints {
     /// The fingerprints of a conversation under a salt: under another salt the same messages are another conversation.
     pub(super) fn of(prompt: &ChatPrompt, salt: Fingerprint) -> Self {
         let mut last = Fingerprint::joined(b"conversation", &[salt]);
-        let mut starts = vec![last];
+        let mut images = Fingerprint::joined(b"images", &[]);
+        let mut starts = vec![(last, images)];
         for message in &prompt.messages {
             last = followed_by(last, message);
-            starts.push(last);
+            images = followed_by_images(images, message);
+            starts.push((last, images));
         }
         Self { context: context(prompt), starts }
     }
 
     /// The fingerprint of the messages before message `index`; the index after the last message stands for all of them.
     pub(super) fn before(&self, index: usize) -> Fingerprint {
-        self.starts[index]
+        self.starts[index].0
+    }
+
+    /// The fingerprint of the images in the messages before message `index`.
+    pub(super) fn images_before(&self, index: usize) -> Fingerprint {
+        self.starts[index].1
     }
 
     /// The fingerprint of the messages up to and including message `index`.
     pub(super) fn through(&self, index: usize) -> Fingerprint {
-        self.starts[index + 1]
+        self.starts[index + 1].0
     }
 }
 
@@ -115,6 +122,16 @@ pub(super) fn followed_by(conversation: Fingerprint, message: &Message) -> Finge
     digest.fingerprint(conversation);
     digest.message(message);
     digest.finish()
+}
+
+/// The fingerprint that images have once those of `message` are added to them.
+fn followed_by_images(images: Fingerprint, message: &Message) -> Fingerprint {
+    let Content::Parts(parts) = &message.content else { return images };
+    let identities = parts.iter().filter_map(|part| match part {
+        ContentPart::Image(image) => Some(Fingerprint(image.identity)),
+        ContentPart::Text(_) | ContentPart::Object { .. } => None,
+    });
+    identities.fold(images, |images, identity| Fingerprint::joined(b"images", &[images, identity]))
 }
 
 fn context(prompt: &ChatPrompt) -> Fingerprint {
@@ -272,6 +289,17 @@ struct HashedPart<'a> {
     others: Object,
 }
 
+/// The kind of a part that is an image: no `type` that a client sends, since those are objects with other fields.
+const IMAGE: &str = "an image, by what identifies it";
+
+/// An image by what it shows and not by where it came from, with the keys that templates may read.
+fn identified(image: &Image) -> Object {
+    let identity = Value::from(blake3::Hash::from_bytes(image.identity).to_hex().as_str());
+    let extras = image.extras.iter().filter(|(key, _)| *key != "cache_control");
+    let extras = extras.map(|(key, value)| (key.clone(), value.clone())).collect();
+    [("identity".to_owned(), identity), ("extras".to_owned(), Value::Object(extras))].into_iter().collect()
+}
+
 /// `None` for a part of which nothing is shown.
 fn part<'a>(part: &'a ContentPart, shown: impl Fn(&'a str) -> Option<&'a str>) -> Option<HashedPart<'a>> {
     let part = match part {
@@ -285,6 +313,7 @@ fn part<'a>(part: &'a ContentPart, shown: impl Fn(&'a str) -> Option<&'a str>) -
             let others = others.map(|(key, value)| (key.clone(), value.clone())).collect();
             HashedPart { kind: if text.is_some() { "" } else { kind }, text: text.unwrap_or_default(), others }
         }
+        ContentPart::Image(image) => HashedPart { kind: IMAGE, text: "", others: identified(image) },
     };
     Some(HashedPart { text: shown(part.text)?, ..part })
 }

@@ -52,6 +52,8 @@ pub(super) struct Origin {
     pub(super) before: Fingerprint,
     /// The rest of what decides the prompt.
     pub(super) context: Fingerprint,
+    /// The images before the answer.
+    pub(super) images: Fingerprint,
     /// No client has brought any of them.
     pub(super) own: bool,
 }

@@ -213,19 +213,17 @@ impl Continuity {
         Ok((verdict, found.lookup.and_then(|lookup| lookup.recorder(prompt, rendered))))
     }
 
-    /// Strict servers refuse doubts.
+    /// Strict servers refuse doubts; every server refuses what would make another prompt of the same ids.
     fn refuse(&self, found: &Found) -> Result<(), ContinuityError> {
-        if !self.policy.strict {
-            return Ok(());
-        }
-        if found.gap == Some(Gap::Ambiguous) {
+        let strict = self.policy.strict;
+        if strict && found.gap == Some(Gap::Ambiguous) {
             Verdict::count_refusal(found.source, Gap::Ambiguous.into());
             let why = "has a turn that was answered more than once with this text and other token ids; send the ids on \
                        the message, or a session id with every request";
             return Err(ContinuityError::new("messages", why));
         }
-        let Some((warning, why)) = found.warnings.iter().find_map(|warning| Some((*warning, warning.refusal()?)))
-        else {
+        let refused = found.warnings.iter().filter(|warning| strict || warning.is_fatal());
+        let Some((warning, why)) = refused.copied().find_map(|warning| Some((warning, warning.refusal()?))) else {
             return Ok(());
         };
         Verdict::count_refusal(found.source, warning.into());

@@ -191,6 +191,9 @@ impl Lookup {
         if origin.context != self.fingerprints.context {
             warnings.push(Warning::ContextChanged);
         }
+        if origin.images != self.fingerprints.images_before(anchor) {
+            warnings.push(Warning::ImagesEdited);
+        }
         self.own = origin.own && origin.through == through && origin.context == self.fingerprints.context;
         Some(origin)
     }

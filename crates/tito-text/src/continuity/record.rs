@@ -24,6 +24,8 @@ pub struct Recorder {
     /// The conversation that the answer is added to.
     before: Fingerprint,
     context: Fingerprint,
+    /// The images of the conversation.
+    images: Fingerprint,
     /// What earlier assistant messages thought.
     thoughts: Vec<Option<Fingerprint>>,
     /// The message that the answer continues, if it continues one.
@@ -50,6 +52,7 @@ impl Lookup {
         } else {
             return None;
         };
+        let images = self.fingerprints.images_before(prompt.messages.len());
         let token_ids = &rendered.token_ids;
         // If the prompt was rendered after all, it does not start with the ids that were remembered.
         let parent = self.parent.filter(|parent| parent.begins(token_ids));
@@ -71,6 +74,7 @@ impl Lookup {
             own: self.own && proven,
             before,
             context: self.fingerprints.context,
+            images,
             thoughts,
             begun,
             parent,
@@ -118,7 +122,8 @@ impl Recorder {
             }
             scope.marker().into_iter().for_each(|key| self.memory.mark(key));
         }
-        let origin = Origin { through, before: self.before, context: self.context, own: self.own };
+        let Self { before, context, images, own, .. } = *self;
+        let origin = Origin { through, before, context, images, own };
         self.memory.remember_origin(under(self.salt, turn.ids), origin);
     }
 

@@ -102,6 +102,8 @@ pub enum Warning {
     MessageEdited,
     /// They were sampled with other tools or template variables.
     ContextChanged,
+    /// They were sampled with other images. Never only told: the model would see images that the ids were not sampled with.
+    ImagesEdited,
     /// They end with a stop token that the template does not close messages with.
     ForeignStop,
 }
@@ -222,6 +224,11 @@ impl Verdict {
 }
 
 impl Warning {
+    /// Whether every server refuses a request with it, strict or not.
+    pub(super) fn is_fatal(self) -> bool {
+        self == Self::ImagesEdited
+    }
+
     /// What strict servers refuse a request with; the others are only told.
     pub(super) fn refusal(self) -> Option<&'static str> {
         match self {
@@ -231,6 +238,7 @@ impl Warning {
             Self::HistoryEdited => Some("were sampled after other messages than these"),
             Self::MessageEdited => Some("were sampled for a message that says something else"),
             Self::ContextChanged => Some("were sampled with other tools or template variables"),
+            Self::ImagesEdited => Some("were sampled with other images than those of the messages"),
             Self::ForeignStop => None,
         }
     }

@@ -93,6 +93,7 @@ fn texts(content: &Content) -> impl Iterator<Item = &str> {
     let parts = parts.iter().filter_map(|part| match part {
         ContentPart::Text(text) => Some(text.as_str()),
         ContentPart::Object { fields, .. } => fields.get("text")?.as_str(),
+        ContentPart::Image(_) => None,
     });
     whole.into_iter().chain(parts)
 }

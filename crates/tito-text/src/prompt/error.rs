@@ -34,6 +34,12 @@ pub enum UnprovableSplice {
     /// A message that was changed is to be continued.
     #[error("the final message does not say what its ids say, so it cannot be continued after them")]
     ContinuesOtherText,
+    /// The ids have other images than the messages that they stand for.
+    #[error(
+        "they do not have the placeholders of the images in the messages that they stand for, each as many times as its \
+         image has parts and in the same order"
+    )]
+    OtherImages,
     /// End tokens cannot be counted, since the tokenizer has none.
     #[error("the tokenizer has no end-of-sequence token to count")]
     NoEosToken,
@@ -64,6 +70,14 @@ pub enum PromptError {
         field: Path,
         /// What is wrong.
         message: String,
+    },
+    /// The template does not show each image once.
+    #[error("the chat template shows {shown} of the {images} images of the messages")]
+    ImagesNotShown {
+        /// Placeholders that the template wrote.
+        shown: usize,
+        /// Images of the messages that it was to show.
+        images: usize,
     },
     /// The final message cannot be continued, for this reason.
     #[error("{0}")]

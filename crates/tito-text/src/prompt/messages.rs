@@ -2,7 +2,7 @@
 //!
 //! Follows vLLM 0.32, `renderers/chat_utils.py` (`_parse_chat_message_content`, `_postprocess_messages`) and
 //! `renderers/hf.py` (the developer role), because the shape of these objects decides the prompt's ids.
-//! Deliberate deviation: media parts are refused, tito serves text models.
+//! Deliberate deviations: audio and video are refused; images are shown to templates that know parts, and to no others.
 
 use super::{PromptError, template::ContentFormat};
 use crate::{
@@ -40,7 +40,7 @@ fn rebuild(
     arguments: ArgumentsForm,
 ) -> Result<Object, PromptError> {
     let role = message.role.as_str();
-    let parts = text_parts(index, message, format)?;
+    let parts = parts(index, message, format)?;
     let mut object = Object::new();
     object.insert("role".to_owned(), Value::from(role));
     object.insert("content".to_owned(), content(role, parts, format));
@@ -68,6 +68,13 @@ fn rebuild(
         object.insert("tools".to_owned(), message.tools.clone().unwrap_or(Value::Null));
     }
     Ok(object)
+}
+
+/// A part of a message, as templates see it.
+enum Part {
+    Text(TextPart),
+    /// An image, with the further keys of its part.
+    Image(Object),
 }
 
 /// One text of a message with the further keys of its part.
@@ -101,35 +108,51 @@ const PART_KEYS: [&str; 18] = [
     "prompt_cache_breakpoint",
 ];
 
-fn text_parts(index: usize, message: &Message, format: ContentFormat) -> Result<Vec<TextPart>, PromptError> {
-    let plain = |text: &str| TextPart { text: text.to_owned(), extras: Object::new(), is_plain: true };
+fn parts(index: usize, message: &Message, format: ContentFormat) -> Result<Vec<Part>, PromptError> {
+    let plain = |text: &str| Part::Text(TextPart { text: text.to_owned(), extras: Object::new(), is_plain: true });
     let mut parts = match &message.content {
         Content::Empty => Vec::new(),
         Content::Text(text) => vec![plain(text)],
         Content::Parts(parts) => {
-            let mut texts = Vec::with_capacity(parts.len());
+            let mut shown = Vec::with_capacity(parts.len());
             for (part_index, part) in parts.iter().enumerate() {
+                let place = || Path::from("messages").then(index).then("content").then(part_index);
                 match part {
-                    ContentPart::Text(text) => texts.push(plain(text)),
+                    ContentPart::Text(text) => shown.push(plain(text)),
                     ContentPart::Object { kind, fields } => {
-                        let place = Path::from("messages").then(index).then("content").then(part_index);
-                        texts.extend(object_part(place, kind, fields, format)?);
+                        shown.extend(object_part(place(), kind, fields, format)?.map(Part::Text));
+                    }
+                    ContentPart::Image(image) if format == ContentFormat::OpenAi => {
+                        shown.push(Part::Image(extras(&image.extras)));
+                    }
+                    ContentPart::Image(_) => {
+                        let message = "the chat template knows no content parts, so it cannot show an image".to_owned();
+                        return Err(PromptError::Content { field: place(), message });
                     }
                 }
             }
-            texts
+            shown
         }
     };
     if message.role.as_str() == "system" {
-        parts.retain_mut(strip_billing_header);
+        parts.retain_mut(|part| match part {
+            Part::Text(text) => strip_billing_header(text),
+            Part::Image(_) => true,
+        });
     }
     Ok(parts)
 }
 
+/// The keys of a part that templates see as they are.
+fn extras(fields: &Object) -> Object {
+    let extras = fields.iter().filter(|(name, _)| !PART_KEYS.contains(&name.as_str()));
+    extras.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
 /// What a message says, its parts on a line each, as templates that know no parts see it.
 pub fn message_text(message: &Message) -> Result<String, PromptError> {
-    let parts = text_parts(0, message, ContentFormat::String)?;
-    Ok(parts.iter().map(|part| part.text.as_str()).collect::<Vec<_>>().join("\n"))
+    let parts = parts(0, message, ContentFormat::String)?;
+    Ok(texts(parts).map(|part| part.text).collect::<Vec<_>>().join("\n"))
 }
 
 /// The text of a part; `None` where vLLM skips the part because it has no text.
@@ -157,9 +180,7 @@ fn object_part(
     }
     match fields.get(key) {
         Some(Value::String(text)) => {
-            let extras = fields.iter().filter(|(name, _)| !PART_KEYS.contains(&name.as_str()));
-            let extras = extras.map(|(name, value)| (name.clone(), value.clone())).collect();
-            Ok(Some(TextPart { text: text.clone(), extras, is_plain: kind == "text" }))
+            Ok(Some(TextPart { text: text.clone(), extras: extras(fields), is_plain: kind == "text" }))
         }
         // Where contents are parts, vLLM shows the template the null of the other types.
         None | Some(Value::Null) if format == ContentFormat::String || matches!(kind, "text" | "refusal") => Ok(None),
@@ -184,19 +205,36 @@ pub fn without_billing_header(text: &str) -> Option<&str> {
     if text.starts_with(BILLING_HEADER) { text.split_once('\n').map(|(_, rest)| rest) } else { Some(text) }
 }
 
-fn content(role: &str, parts: Vec<TextPart>, format: ContentFormat) -> Value {
-    if format == ContentFormat::String || role == "tool" {
+fn texts(parts: Vec<Part>) -> impl Iterator<Item = TextPart> {
+    parts.into_iter().filter_map(|part| match part {
+        Part::Text(text) => Some(text),
+        Part::Image(_) => None,
+    })
+}
+
+fn content(role: &str, parts: Vec<Part>, format: ContentFormat) -> Value {
+    let has_images = parts.iter().any(|part| matches!(part, Part::Image(_)));
+    if format == ContentFormat::String || (role == "tool" && !has_images) {
         // vLLM leaves empty texts out, newline and all, unless they were parts.
         let is_kept = |text: &String| format == ContentFormat::OpenAi || !text.is_empty();
-        let mut texts: Vec<String> = parts.into_iter().map(|part| part.text).filter(is_kept).collect();
+        let mut texts: Vec<String> = texts(parts).map(|part| part.text).filter(is_kept).collect();
         let only = if texts.len() == 1 { texts.pop() } else { None };
         return Value::String(only.unwrap_or_else(|| texts.join("\n")));
     }
     let parts = parts.into_iter().map(|part| {
         let mut object = Object::new();
-        object.insert("type".to_owned(), Value::from("text"));
-        object.insert("text".to_owned(), Value::String(part.text));
-        object.extend(part.extras);
+        let extras = match part {
+            Part::Text(TextPart { text, extras, .. }) => {
+                object.insert("type".to_owned(), Value::from("text"));
+                object.insert("text".to_owned(), Value::String(text));
+                extras
+            }
+            Part::Image(extras) => {
+                object.insert("type".to_owned(), Value::from("image"));
+                extras
+            }
+        };
+        object.extend(extras);
         Value::Object(object)
     });
     Value::Array(parts.collect())

@@ -10,6 +10,7 @@ mod eos_count;
 mod error;
 mod guards;
 mod harmony;
+mod images;
 mod marks;
 mod messages;
 mod rendered;
@@ -34,6 +35,8 @@ pub use eos_count::replace_prefix_tokens;
 pub use error::{PromptError, UnprovableSplice};
 use harmony::House;
 pub use harmony::{Harmony, HarmonySettings};
+pub use images::ImageMarks;
+use images::{Collapsed, ImageWriting, Images, expanded_position};
 pub use messages::{message_text, without_billing_header};
 pub use rendered::{Drift, Edits, Provenance, RenderedPrompt};
 pub use request::{ChatPrompt, Checks, KnownPrefix, OnUnprovable};
@@ -61,6 +64,8 @@ pub struct PromptRenderer {
     on_unprovable: OnUnprovable,
     /// What renders instead of the templates, for models that read Harmony.
     harmony: Option<Harmony>,
+    /// How prompts show images, for models that read some.
+    images: Option<ImageWriting>,
 }
 
 impl Templates {
@@ -79,13 +84,26 @@ impl PromptRenderer {
     pub fn new(templates: Templates, tokenizer: Arc<Tokenizer>, eos: &EosTokens, on_unprovable: OnUnprovable) -> Self {
         let stop_token_ids: Vec<_> = eos.primary.into_iter().chain(eos.others.iter().copied()).collect();
         let seams = Seams::new(tokenizer.added_tokens(), &stop_token_ids);
-        Self { templates, tokenizer, seams, eos_token_id: eos.primary, stop_token_ids, on_unprovable, harmony: None }
+        let (harmony, images) = (None, None);
+        Self { templates, tokenizer, seams, eos_token_id: eos.primary, stop_token_ids, on_unprovable, harmony, images }
     }
 
     /// Has Harmony render conversations instead of the templates, as vLLM does for gpt-oss.
     #[must_use]
     pub fn with_harmony(self, harmony: Option<Harmony>) -> Self {
         Self { harmony, ..self }
+    }
+
+    /// Shows images in prompts between these marks. Without, a conversation with images is refused.
+    #[must_use]
+    pub fn with_images(self, marks: Option<ImageMarks>) -> Self {
+        let images = marks.and_then(|marks| ImageWriting::new(marks, &self.tokenizer));
+        Self { images, ..self }
+    }
+
+    /// How prompts show images, for models that read some.
+    pub fn image_marks(&self) -> Option<ImageMarks> {
+        self.images.as_ref().map(ImageWriting::marks)
     }
 
     /// Whether Harmony renders conversations, so that no template is asked.
@@ -123,11 +141,82 @@ impl PromptRenderer {
         if let Some(harmony) = &self.harmony {
             return harmony.render(prompt, extent, self.house());
         }
+        match &self.images {
+            Some(writing) => self.render_with_images(&Images::of(writing, prompt)?, prompt, extent),
+            None => self.render_plain(prompt, prompt.known.as_ref(), extent),
+        }
+    }
+
+    /// The prompt of a conversation that the client gave whole, with the places of its images.
+    pub fn given(&self, prompt: &ChatPrompt, token_ids: Vec<TokenId>) -> Result<RenderedPrompt, PromptError> {
+        let images = self.images.as_ref().map(|writing| Images::of(writing, prompt)).transpose()?;
+        let images = images.map(|images| images.given(&token_ids)).transpose().map_err(PromptError::Unprovable)?;
+        Ok(RenderedPrompt { images: images.unwrap_or_default(), ..RenderedPrompt::from_ids(token_ids) })
+    }
+
+    /// Renders with one placeholder for each image, and puts the others in afterwards.
+    fn render_with_images(
+        &self,
+        images: &Images<'_>,
+        prompt: &ChatPrompt,
+        extent: Extent,
+    ) -> Result<RenderedPrompt, PromptError> {
+        let known = prompt.known.as_ref().map(|known| images.collapse_known(known)).transpose();
+        let (known, refused) = match known {
+            Ok(known) => (known, None),
+            Err(reason) if self.policy(prompt) == OnUnprovable::Retokenize => (None, Some(reason)),
+            Err(reason) => return Err(PromptError::Unprovable(reason)),
+        };
+        // A part of the ids would lack the images behind it.
+        let extent = if images.is_empty() { extent } else { Extent::Whole };
+        let (known, start) = known.unzip();
+        let mut rendered = self.render_plain(prompt, known.as_ref(), extent)?;
+        let start = start.unwrap_or_default();
+        let start = self.kept(images, start, &rendered)?;
+        if let Some(reason) = refused {
+            rendered.provenance = Provenance::Retokenized(reason);
+        }
+        if images.is_empty() {
+            return Ok(rendered);
+        }
+        let places = images.places(&start, &rendered.token_ids)?;
+        let (token_ids, ranges) = images.expand(&rendered.token_ids, &places);
+        let position = |position| expanded_position(position, &places, &ranges);
+        if let Provenance::Spliced { reused, .. } = &mut rendered.provenance {
+            *reused = position(*reused);
+        }
+        rendered.drift = rendered.drift.map(|drift| Drift { position: drift.position.map(position) });
+        Ok(RenderedPrompt { token_ids: token_ids.into(), images: ranges, ..rendered })
+    }
+
+    /// The known ids that a prompt starts with.
+    fn kept(&self, images: &Images<'_>, known: Collapsed, rendered: &RenderedPrompt) -> Result<Collapsed, PromptError> {
+        match rendered.provenance {
+            Provenance::Spliced { anchor, .. } => {
+                images.check_anchor(&known, anchor).map_err(PromptError::Unprovable)?;
+                Ok(known)
+            }
+            // Nothing proves which images stand after end tokens that were counted.
+            Provenance::SplicedByEosCount { .. } if !images.is_empty() => {
+                Err(PromptError::Unprovable(UnprovableSplice::OtherImages))
+            }
+            Provenance::SplicedByEosCount { .. } => Ok(known),
+            Provenance::Given | Provenance::Rendered | Provenance::Retokenized(_) => Ok(Collapsed::default()),
+        }
+    }
+
+    /// Renders a conversation with one placeholder for each image, after known ids that are as short.
+    fn render_plain(
+        &self,
+        prompt: &ChatPrompt,
+        known: Option<&KnownPrefix>,
+        extent: Extent,
+    ) -> Result<RenderedPrompt, PromptError> {
         let tool_use = self.templates.tool_use.as_ref().filter(|_| prompt.tools.is_some());
         let own = tool_use.or(self.templates.default.as_ref());
         let template = prompt.template.as_deref().or(own).ok_or(PromptError::NoTemplate)?;
         let (conversation, text) = Conversation::render(template, prompt)?;
-        let Some(known) = &prompt.known else {
+        let Some(known) = known else {
             let token_ids = self.tokenizer.encode_part(&text, prompt.add_special_tokens, extent)?;
             let rendered = RenderedPrompt::new(token_ids, Provenance::Rendered);
             let drift = prompt.checks.drift.then_some(Drift { position: None });
@@ -148,6 +237,11 @@ impl PromptRenderer {
             rendered.text = Some(text);
         }
         Ok(rendered)
+    }
+
+    /// What to do where known ids cannot be continued.
+    fn policy(&self, prompt: &ChatPrompt) -> OnUnprovable {
+        prompt.known.as_ref().and_then(|known| known.on_unprovable).unwrap_or(self.on_unprovable)
     }
 
     /// The prompt of a conversation with known ids.

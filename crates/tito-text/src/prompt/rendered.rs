@@ -1,6 +1,6 @@
 //! A prompt in ids, and what was found out about it.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use super::error::UnprovableSplice;
 use crate::TokenId;
@@ -43,6 +43,8 @@ pub struct RenderedPrompt {
     pub drift: Option<Drift>,
     /// Where the known ids say something else than the messages, as far as that was asked.
     pub edits: Edits,
+    /// The placeholders of each image of the messages, in their order.
+    pub images: Vec<Range<usize>>,
 }
 
 /// What encoding a whole conversation gives, compared with its prompt.
@@ -68,7 +70,14 @@ impl RenderedPrompt {
     }
 
     pub(super) fn new(token_ids: Vec<TokenId>, provenance: Provenance) -> Self {
-        Self { token_ids: token_ids.into(), provenance, text: None, drift: None, edits: Edits::default() }
+        Self {
+            token_ids: token_ids.into(),
+            provenance,
+            text: None,
+            drift: None,
+            edits: Edits::default(),
+            images: Vec::new(),
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod abort;
 mod derender;
+mod images;
 mod request;
 mod response;
 mod sampling_params;
@@ -62,8 +63,8 @@ async fn generate(
 ) -> Result<Response, ApiError> {
     let mut turn = GenerateTurn::new(request, &caller, &api).await?;
     let asker = Asker { client: caller.client, session: turn.session.as_deref() };
-    let token_ids = Arc::clone(&turn.prompt_token_ids);
-    let prompts = vec![NamedPrompt { token_ids, names: vec![turn.id.as_str().into()], recorder: None }];
+    let (token_ids, images) = (Arc::clone(&turn.prompt_token_ids), Arc::clone(&turn.images));
+    let prompts = vec![NamedPrompt { token_ids, names: vec![turn.id.as_str().into()], images, recorder: None }];
     let prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, turn.delivery.into()).await?;
     let (n, delivery) = (turn.sampling.n, turn.delivery);
     // The envelope is made before the first token is sampled; see `GenerateEnvelope::weight_versions`.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::derender::MessageReading;
+use super::{derender::MessageReading, images::ids_with_images};
 use crate::{
     TokenId,
     api::chat_completions::shown::ShownInChat,
-    asked_for::has_items,
+    engine::PromptImage,
     http::caller::Caller,
     parser::ReasoningFormat,
     request_fields::{
@@ -15,7 +15,7 @@ use crate::{
         delivery::{AnswerDelivery, delivery},
     },
     state::Api,
-    turn::Sampling,
+    turn::{IdsWithImages, Sampling},
     wire::{
         answer::output::ShownAlternatives,
         error::{
@@ -25,7 +25,6 @@ use crate::{
         fields::{
             cache_salt::cache_salt,
             sampling::{known_id, rules::NO_PROMPT_LOGPROBS},
-            unserved::refuse_unserved,
         },
         routed_experts,
         token_io::generate::{GenerateRequest, OutputMode, ReasoningParserKwargs},
@@ -38,6 +37,7 @@ pub(super) struct GenerateTurn {
     pub(super) id: String,
     pub(super) session: Option<String>,
     pub(super) prompt_token_ids: Arc<[TokenId]>,
+    pub(super) images: Arc<[PromptImage]>,
     pub(super) sampling: Sampling,
     /// How many alternatives to show, if log-probs are reported.
     pub(super) shown: Option<ShownAlternatives>,
@@ -50,9 +50,9 @@ pub(super) struct GenerateTurn {
 
 impl GenerateTurn {
     pub(super) async fn new(request: GenerateRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
-        let prompt_token_ids = prompt(&request.token_ids, api)?;
+        let IdsWithImages { token_ids: prompt_token_ids, images } =
+            ids_with_images(prompt(&request.token_ids, api)?, &request, api).await?;
         check_mode(&request)?;
-        refuse_media(&request)?;
         let adapter = api.models.find(request.model.as_deref()).await?;
         let stream = request.stream.unwrap_or(false);
         // Stream options without a stream are not refused here, unlike in a chat.
@@ -86,6 +86,7 @@ impl GenerateTurn {
             id: answer_id("generate-tokens", &caller.headers, request.request_id.as_deref())?,
             session: named.session(&caller.headers)?,
             prompt_token_ids,
+            images,
             sampling: resolved.sampling,
             shown: resolved.shown,
             return_token_ids: request.return_token_ids.unwrap_or(false),
@@ -135,9 +136,4 @@ fn prompt(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
                 .ok_or_else(|| ApiError::invalid_request(format!("Token id {id} is out of vocabulary")))
         })
         .collect()
-}
-
-/// Refuses images, audio and video, which this server cannot read.
-fn refuse_media(request: &GenerateRequest) -> Result<(), ApiError> {
-    refuse_unserved([("features", &request.features), ("content_parts", &request.content_parts)], has_items)
 }

@@ -6,7 +6,7 @@ use super::request::GenerateTurn;
 use crate::{
     TokenId,
     api::chat_completions::response::ChatEnvelope,
-    engine::{PromptOutput, SampledToken},
+    engine::{PromptImage, PromptOutput, SampledToken},
     generation::{Completion, Delta, Event},
     http::sse,
     request_fields::progress::Progress,
@@ -14,6 +14,7 @@ use crate::{
     state::Api,
     wire::{
         answer::{
+            mm_placeholders::MmPlaceholders,
             output::{
                 DetailedUsage, PromptTokensDetails, ShownAlternatives, StreamedUsage, TokenSpelling, Usage, created,
                 finish_fields, prompt_logprobs, shown_alternatives, spelt_id,
@@ -61,6 +62,11 @@ impl GenerateEnvelope {
         self.turn.return_token_ids.then(|| self.turn.prompt_token_ids.to_vec())
     }
 
+    fn mm_placeholders(&self) -> Option<MmPlaceholders> {
+        let images = &self.turn.images;
+        MmPlaceholders::of(images.iter().map(PromptImage::placeholders)).filter(|_| self.turn.return_token_ids)
+    }
+
     fn text(&self, text: String) -> Option<String> {
         (self.turn.output_mode == OutputMode::Text).then_some(text)
     }
@@ -80,7 +86,7 @@ impl GenerateEnvelope {
             prompt_logprobs: scored.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?,
             prompt_token_id_logprobs: self.candidate_logprobs(prompt)?,
             prompt_token_ids: self.prompt_token_ids(),
-            mm_placeholders: None,
+            mm_placeholders: self.mm_placeholders(),
             metrics: None,
             kv_transfer_params: None,
             ec_transfer_params: None,
@@ -158,7 +164,7 @@ impl GenerateEnvelope {
 
     fn chunk(&self, choices: Vec<GenerateChoice>, usage: Option<ChunkUsage>) -> GenerateChunk {
         let (request_id, output_mode) = (self.turn.id.clone(), self.turn.output_mode);
-        GenerateChunk { request_id, usage, prompt_token_ids: None, output_mode, choices }
+        GenerateChunk { request_id, usage, prompt_token_ids: None, mm_placeholders: None, output_mode, choices }
     }
 }
 
@@ -217,6 +223,7 @@ impl GenerateChunks {
         let mut chunk = self.envelope.chunk(vec![choice], self.continuous_usage.then(usage));
         if std::mem::take(&mut self.prompt_is_due) {
             chunk.prompt_token_ids = self.envelope.prompt_token_ids();
+            chunk.mm_placeholders = self.envelope.mm_placeholders();
         }
         Ok(vec![chunk])
     }

@@ -17,21 +17,30 @@ use axum::{
 use super::generate::Rendered;
 use crate::{
     TokenId,
+    engine::PromptImage,
     generation::open_reasoning,
     http::caller::Caller,
     state::Api,
     turn::{Asker, Sampling, Turn, WholePrompt},
     wire::{
-        answer::token_continuity::TokenContinuity,
+        answer::{mm_placeholders::MmPlaceholders, token_continuity::TokenContinuity},
         body::{Body, parse},
         error::ApiError,
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
         token_io::{
+            features::{Features, MmHashes},
             generate::{ReasoningParserKwargs, RenderedRequest},
             render::RenderFields,
         },
     },
 };
+
+/// What `/inference/v1/generate` takes of the images of a prompt.
+fn features(images: &[PromptImage]) -> Option<Features> {
+    let hashes = images.iter().map(|image| image.image.identity().to_string()).collect();
+    let mm_placeholders = MmPlaceholders::of(images.iter().map(PromptImage::placeholders))?;
+    Some(Features { mm_hashes: MmHashes { image: hashes }, mm_placeholders, kwargs_data: None, mm_metadata: None })
+}
 
 /// The fields of `structured_outputs`, in vLLM's order.
 const CONSTRAINTS: [&str; 9] = [
@@ -113,11 +122,13 @@ impl Rendering {
         let (add_special_tokens, truncation) = (prompt.prompt.add_special_tokens, prompt.truncation);
         prompt.wants_text |= self.shows_offsets();
         let mut prompt = api.turns.prompt(prompt).await?;
-        let mut answer = self.request(api, id, &prompt.token_ids, &mut sampling).await?;
+        let mut answer = self.request(api, id, (&prompt.token_ids, &prompt.images), &mut sampling).await?;
         let whole = match prompt.text.take() {
             Some(text) if prompt.text_was_encoded => Some(WholePrompt::Text { text, add_special_tokens }),
             // What was cut off is not known.
             _ if prompt.is_cut => None,
+            // As in vLLM, ids of images have no offsets.
+            _ if !prompt.images.is_empty() => None,
             _ => Some(WholePrompt::Ids(Arc::clone(&prompt.token_ids))),
         };
         if let Some(whole) = whole.filter(|_| self.shows_offsets()) {
@@ -139,11 +150,11 @@ impl Rendering {
         &self,
         api: &Api,
         request_id: String,
-        token_ids: &Arc<[TokenId]>,
+        (token_ids, images): (&Arc<[TokenId]>, &Arc<[PromptImage]>),
         sampling: &mut Sampling,
     ) -> Result<RenderedRequest, ApiError> {
         let asker = Asker { client: self.caller.client, session: None };
-        let prepared = api.turns.prepare_ids(asker, token_ids, sampling, Vec::new()).await?;
+        let prepared = api.turns.prepare_ids(asker, token_ids, images, sampling, Vec::new()).await?;
         let structured_outputs = self.own.structured_outputs();
         if sampling.holds_calls() || (sampling.is_constrained() && structured_outputs.is_none()) {
             let message = "tools that are `strict`, or held by --tool-strict-level, cannot be rendered: ask for the answer \
@@ -161,6 +172,7 @@ impl Rendering {
         Ok(RenderedRequest {
             request_id,
             token_ids: token_ids.to_vec(),
+            features: features(images),
             sampling_params: params.params(&api.turns.policies.sampling),
             model: self.model.clone(),
             stream: self.stream,

@@ -20,8 +20,8 @@ use self::{
     logits::LogitSource,
 };
 use super::{
-    Engine, EngineError, EngineInfo, EngineLoad, Party, Reservation, RouteShape, SequenceRequest, Ticket, TokenStream,
-    WeightsInUse, admission::Admission, meters::SamplingMeters,
+    Engine, EngineError, EngineInfo, EngineLoad, ImageReading, Party, PromptImage, Reservation, RouteShape,
+    SequenceRequest, Ticket, TokenStream, WeightsInUse, admission::Admission, meters::SamplingMeters,
 };
 use crate::TokenId;
 
@@ -55,6 +55,8 @@ pub struct ScriptedEngine {
     scores_candidates: bool,
     weights: Vec<(usize, WeightsInUse)>,
     mixtures: Option<RouteShape>,
+    images: Option<ImageReading>,
+    prompt_images: Mutex<Arc<[PromptImage]>>,
     cache_salt: Mutex<Option<Arc<str>>>,
     meters: SamplingMeters,
 }
@@ -85,6 +87,8 @@ impl ScriptedEngine {
             scores_candidates: true,
             weights: Vec::new(),
             mixtures: None,
+            images: None,
+            prompt_images: Mutex::default(),
             cache_salt: Mutex::default(),
             meters: SamplingMeters::new(),
         }
@@ -94,6 +98,19 @@ impl ScriptedEngine {
     #[must_use]
     pub fn with_max_num_seqs(self, max_num_seqs: usize) -> Self {
         self.with_seats(max_num_seqs, MAX_WAITING)
+    }
+
+    /// Reads images whose parts this id stands for; they change nothing that is sampled.
+    #[cfg(any(test, feature = "internals"))]
+    #[must_use]
+    pub fn reading_images(self, placeholder: TokenId) -> Self {
+        Self { images: Some(ImageReading { placeholder }), ..self }
+    }
+
+    /// The images of the last request.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn prompt_images(&self) -> Arc<[PromptImage]> {
+        Arc::clone(&self.prompt_images.lock())
     }
 
     /// Makes every token wait for `gate`.
@@ -171,6 +188,7 @@ impl ScriptedEngine {
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Generation, EngineError> {
         self.info.check(&request, self)?;
         self.cache_salt.lock().clone_from(&request.cache_salt);
+        self.prompt_images.lock().clone_from(&request.images);
         let (number, arrived) = (ticket.number, ticket.arrived);
         let place = self.admission.enter(ticket)?;
         let source = self.source.start(number);
@@ -217,6 +235,10 @@ impl Engine for ScriptedEngine {
 
     fn route_shape(&self) -> Option<&RouteShape> {
         self.mixtures.as_ref()
+    }
+
+    fn images(&self) -> Option<ImageReading> {
+        self.images
     }
 
     fn health(&self) -> Result<(), EngineError> {

@@ -135,6 +135,7 @@ fn said_by(message: &Message) -> &str {
         Content::Parts(parts) => parts.last().map_or("", |part| match part {
             ContentPart::Text(text) => text,
             ContentPart::Object { fields, .. } => fields.get("text").and_then(|text| text.as_str()).unwrap_or_default(),
+            ContentPart::Image(_) => "",
         }),
     }
 }

@@ -232,5 +232,6 @@ fn text_of(index: usize, number: usize, part: &ContentPart) -> Result<Option<&st
         ContentPart::Object { kind, .. } => refused(format!(
             "Harmony has no content parts of type '{kind}'. Supported types: text, input_text, output_text."
         )),
+        ContentPart::Image(_) => refused("Harmony has no images.".to_owned()),
     }
 }

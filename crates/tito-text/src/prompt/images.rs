@@ -1,0 +1,333 @@
+//! Images in prompts: one placeholder for each in a render, as many as it has parts in the ids.
+//!
+//! Everything between the two is done with one placeholder for each image. Known ids are collapsed before they are spliced,
+//! and the prompt is expanded afterwards, so that the proof of a splice holds for prompts with images as for all others.
+//! Which placeholders are images is never guessed: known ids must have, in order, the runs of the messages' images, between
+//! the marks that the template puts around them; and a text that spells a placeholder is refused, so that all others are the
+//! template's.
+
+use std::ops::Range;
+
+use super::{ChatPrompt, KnownPrefix, PromptError, UnprovableSplice, marks::any_text_in};
+use crate::{
+    TokenId,
+    chat::{Content, ContentPart, FunctionTool, Image, Message},
+    json::{Object, Path, Value},
+    tokenizer::Tokenizer,
+};
+
+/// How the ids of a model's prompts show an image: `opens`, `placeholder` once or more, `closes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageMarks {
+    /// The id before the placeholders of an image.
+    pub opens: TokenId,
+    /// The id that stands for a part of an image.
+    pub placeholder: TokenId,
+    /// The id after them.
+    pub closes: TokenId,
+}
+
+/// The marks of a model, as ids and as text.
+#[derive(Debug)]
+pub(super) struct ImageWriting {
+    marks: ImageMarks,
+    /// The placeholder as a template writes it.
+    text: String,
+}
+
+/// The images of one conversation, in the order of its messages.
+pub(super) struct Images<'p> {
+    writing: &'p ImageWriting,
+    /// The message of each, and how many placeholders it has.
+    images: Vec<(usize, usize)>,
+}
+
+/// Ids with one placeholder for each image.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Collapsed {
+    pub(super) token_ids: Vec<TokenId>,
+    /// Where the placeholder of each image is.
+    places: Vec<usize>,
+}
+
+impl ImageWriting {
+    /// The marks of a model whose tokenizer spells them; `None` where it does not know the placeholder.
+    pub(super) fn new(marks: ImageMarks, tokenizer: &Tokenizer) -> Option<Self> {
+        let text = tokenizer.token(marks.placeholder).filter(|text| !text.is_empty())?;
+        Some(Self { marks, text })
+    }
+
+    pub(super) fn marks(&self) -> ImageMarks {
+        self.marks
+    }
+
+    /// The runs of placeholders between the two marks, in order.
+    fn runs<'t>(&self, token_ids: &'t [TokenId]) -> impl Iterator<Item = Range<usize>> + use<'t> {
+        let ImageMarks { opens, placeholder, closes } = self.marks;
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            loop {
+                let start = next + token_ids[next..].iter().position(|&id| id == opens)? + 1;
+                let length = token_ids[start..].iter().take_while(|&&id| id == placeholder).count();
+                next = start + length;
+                if length > 0 && token_ids.get(next) == Some(&closes) {
+                    return Some(start..next);
+                }
+            }
+        })
+    }
+}
+
+impl ImageMarks {
+    /// Whether ids have placeholders between the two marks outside of `images`: they were computed with images, which are
+    /// not there.
+    pub fn lacks_images(self, token_ids: &[TokenId], images: &[Range<usize>]) -> bool {
+        let writing = ImageWriting { marks: self, text: String::new() };
+        writing.runs(token_ids).any(|run| !images.contains(&run))
+    }
+}
+
+impl ImageMarks {
+    /// Ids with all placeholders of images of these lengths, and where they are. Each image stands between the two marks,
+    /// with one placeholder or with all of them.
+    ///
+    /// # Errors
+    ///
+    /// If the ids have other images.
+    pub fn expand(
+        self,
+        token_ids: &[TokenId],
+        placeholders: &[usize],
+    ) -> Result<(Vec<TokenId>, Vec<Range<usize>>), UnprovableSplice> {
+        let writing = ImageWriting { marks: self, text: String::new() };
+        let runs: Vec<Range<usize>> = writing.runs(token_ids).collect();
+        let fits = |(run, &placeholders): (&Range<usize>, &usize)| run.len() == 1 || run.len() == placeholders;
+        if runs.len() != placeholders.len() || !runs.iter().zip(placeholders).all(fits) {
+            return Err(UnprovableSplice::OtherImages);
+        }
+        let mut expanded = Vec::with_capacity(token_ids.len() + placeholders.iter().sum::<usize>());
+        let mut ranges = Vec::with_capacity(runs.len());
+        let mut copied = 0;
+        for (run, &placeholders) in runs.iter().zip(placeholders) {
+            expanded.extend_from_slice(&token_ids[copied..run.start]);
+            ranges.push(expanded.len()..expanded.len() + placeholders);
+            expanded.extend(std::iter::repeat_n(self.placeholder, placeholders));
+            copied = run.end;
+        }
+        expanded.extend_from_slice(&token_ids[copied..]);
+        Ok((expanded, ranges))
+    }
+}
+
+impl<'p> Images<'p> {
+    /// The images of a conversation.
+    ///
+    /// # Errors
+    ///
+    /// If a text of the conversation spells a placeholder, which nobody could tell from an image's, or if an image is where
+    /// none can be.
+    pub(super) fn of(writing: &'p ImageWriting, prompt: &ChatPrompt) -> Result<Self, PromptError> {
+        writing.refuse_spelled(prompt)?;
+        let mut images = Vec::new();
+        for (index, message) in prompt.messages.iter().enumerate() {
+            for (place, image) in images_of(message) {
+                // Templates read what an assistant says as a text, and developers' messages may be moved.
+                if message.role.is_assistant() || message.role.as_str() == "developer" {
+                    let message = format!("a message of the role '{}' cannot have images", message.role.as_str());
+                    return Err(PromptError::Content { field: place_of(index).then("content").then(place), message });
+                }
+                images.push((index, image.placeholders));
+            }
+        }
+        Ok(Self { writing, images })
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.images.is_empty()
+    }
+
+    /// How many images the messages up to and including `anchor` have.
+    fn through(&self, anchor: usize) -> usize {
+        self.images.iter().filter(|(message, _)| *message <= anchor).count()
+    }
+
+    /// Ids that were computed with the first images of the conversation, with one placeholder for each. Whatever else is a
+    /// placeholder in them was sampled, and stays as it is.
+    pub(super) fn collapse(&self, token_ids: &[TokenId]) -> Result<Collapsed, UnprovableSplice> {
+        let mut collapsed = Collapsed { token_ids: Vec::with_capacity(token_ids.len()), places: Vec::new() };
+        let mut copied = 0;
+        for run in self.writing.runs(token_ids) {
+            let (_, placeholders) = self.images.get(collapsed.places.len()).ok_or(UnprovableSplice::OtherImages)?;
+            if run.len() != *placeholders {
+                return Err(UnprovableSplice::OtherImages);
+            }
+            collapsed.token_ids.extend_from_slice(&token_ids[copied..=run.start]);
+            collapsed.places.push(collapsed.token_ids.len() - 1);
+            copied = run.end;
+        }
+        collapsed.token_ids.extend_from_slice(&token_ids[copied..]);
+        Ok(collapsed)
+    }
+
+    /// Known ids with one placeholder for each image.
+    pub(super) fn collapse_known(&self, known: &KnownPrefix) -> Result<(KnownPrefix, Collapsed), UnprovableSplice> {
+        let collapsed = self.collapse(&known.token_ids)?;
+        if known.anchor.is_some_and(|anchor| self.through(anchor) != collapsed.places.len()) {
+            return Err(UnprovableSplice::OtherImages);
+        }
+        let before = known.token_ids.len() - known.sampled;
+        // Nobody samples an image. Where it is not said how many ids were sampled, it is all of them.
+        if before > 0 && self.writing.runs(&known.token_ids).any(|run| run.end >= before) {
+            return Err(UnprovableSplice::OtherImages);
+        }
+        let sampled = known.sampled.min(collapsed.token_ids.len());
+        let known = KnownPrefix { token_ids: collapsed.token_ids.clone(), sampled, ..known.clone() };
+        Ok((known, collapsed))
+    }
+
+    /// Checks that spliced ids stand for the messages up to `anchor`, whose images they have.
+    pub(super) fn check_anchor(&self, known: &Collapsed, anchor: usize) -> Result<(), UnprovableSplice> {
+        if self.through(anchor) == known.places.len() { Ok(()) } else { Err(UnprovableSplice::OtherImages) }
+    }
+
+    /// Where the images are in a prompt that starts with `known`: behind it, every placeholder is one.
+    pub(super) fn places(&self, known: &Collapsed, prompt: &[TokenId]) -> Result<Vec<usize>, PromptError> {
+        let rest = prompt.iter().enumerate().skip(known.token_ids.len());
+        let rest = rest.filter(|(_, id)| **id == self.writing.marks.placeholder).map(|(place, _)| place);
+        let places: Vec<usize> = known.places.iter().copied().chain(rest).collect();
+        if places.len() == self.images.len() {
+            return Ok(places);
+        }
+        let known = known.places.len();
+        Err(PromptError::ImagesNotShown {
+            shown: places.len() - known,
+            images: self.images.len().saturating_sub(known),
+        })
+    }
+
+    /// The prompt with as many placeholders for each image as it has parts, and where these are.
+    pub(super) fn expand(&self, prompt: &[TokenId], places: &[usize]) -> (Vec<TokenId>, Vec<Range<usize>>) {
+        let more: usize = self.images.iter().map(|(_, placeholders)| placeholders - 1).sum();
+        let mut expanded = Vec::with_capacity(prompt.len() + more);
+        let mut ranges = Vec::with_capacity(places.len());
+        let mut copied = 0;
+        for (&place, &(_, placeholders)) in places.iter().zip(&self.images) {
+            expanded.extend_from_slice(&prompt[copied..place]);
+            ranges.push(expanded.len()..expanded.len() + placeholders);
+            expanded.extend(std::iter::repeat_n(self.writing.marks.placeholder, placeholders));
+            copied = place + 1;
+        }
+        expanded.extend_from_slice(&prompt[copied..]);
+        (expanded, ranges)
+    }
+
+    /// Where the images are in a prompt that the client gave whole.
+    pub(super) fn given(&self, prompt: &[TokenId]) -> Result<Vec<Range<usize>>, UnprovableSplice> {
+        let runs: Vec<Range<usize>> = self.writing.runs(prompt).collect();
+        let lengths = runs.iter().map(Range::len);
+        if lengths.eq(self.images.iter().map(|(_, placeholders)| *placeholders)) {
+            Ok(runs)
+        } else {
+            Err(UnprovableSplice::OtherImages)
+        }
+    }
+}
+
+/// A position of a prompt with one placeholder for each image, in the expanded prompt.
+pub(super) fn expanded_position(position: usize, places: &[usize], ranges: &[Range<usize>]) -> usize {
+    let before = places.iter().zip(ranges).filter(|(place, _)| **place < position);
+    position + before.map(|(_, range)| range.len() - 1).sum::<usize>()
+}
+
+impl ImageWriting {
+    /// Refuses a conversation of which a text that a template may show spells a placeholder.
+    fn refuse_spelled(&self, prompt: &ChatPrompt) -> Result<(), PromptError> {
+        let refused = |field: Path| {
+            let message =
+                format!("has the text {:?}, which stands for an image; send the image as a content part", self.text);
+            Err(PromptError::Content { field, message })
+        };
+        for (index, message) in prompt.messages.iter().enumerate() {
+            if self.spelled_in_message(message) {
+                return refused(place_of(index));
+            }
+        }
+        let tools = prompt.tools.iter().flatten();
+        if tools.into_iter().any(|tool| self.spelled_in_tool(tool)) {
+            return refused("tools".into());
+        }
+        if prompt.documents.iter().flatten().any(|document| self.spelled_in_value(document)) {
+            return refused("documents".into());
+        }
+        if self.spelled_in(&prompt.template_kwargs) {
+            return refused("chat_template_kwargs".into());
+        }
+        Ok(())
+    }
+
+    fn is_in(&self, text: &str) -> bool {
+        text.contains(&self.text)
+    }
+
+    fn spelled_in(&self, object: &Object) -> bool {
+        any_text_in(object, &|text| self.is_in(text))
+    }
+
+    fn spelled_in_value(&self, value: &Value) -> bool {
+        self.spelled_in(&Object::from_iter([(String::new(), value.clone())]))
+    }
+
+    fn spelled_in_tool(&self, tool: &FunctionTool) -> bool {
+        let texts = [Some(tool.name.as_str()), tool.description.as_deref()];
+        texts.into_iter().flatten().any(|text| self.is_in(text))
+            || tool.parameters.as_ref().is_some_and(|parameters| self.spelled_in_value(parameters))
+    }
+
+    fn spelled_in_message(&self, message: &Message) -> bool {
+        let texts = [message.name.as_deref(), message.tool_call_id.as_deref(), message.reasoning.as_deref()];
+        let texts = texts.into_iter().chain([message.task.as_deref(), Some(message.role.as_str())]);
+        let content = match &message.content {
+            Content::Empty => false,
+            Content::Text(text) => self.is_in(text),
+            Content::Parts(parts) => parts.iter().any(|part| match part {
+                ContentPart::Text(text) => self.is_in(text),
+                ContentPart::Object { fields, .. } => self.spelled_in(fields),
+                ContentPart::Image(image) => self.spelled_in(&image.extras),
+            }),
+        };
+        let calls = message.tool_calls.iter().flatten().any(|call| {
+            let texts = [Some(call.id.as_str()), Some(call.name.as_str()), call.arguments.as_deref()];
+            texts.into_iter().flatten().any(|text| self.is_in(text))
+                // Escapes of JSON may spell it too, and templates show what they stand for.
+                || call.arguments.as_deref().is_some_and(|text| {
+                    text.contains('\\') && Value::parse(text).is_ok_and(|value| self.spelled_in_value(&value))
+                })
+                || self.spelled_in(&call.function_extras)
+                || self.spelled_in(&call.extras)
+        });
+        content
+            || calls
+            || texts.flatten().any(|text| self.is_in(text))
+            || message.tools.as_ref().is_some_and(|tools| self.spelled_in_value(tools))
+    }
+}
+
+/// The images of a message, by their place in its content.
+fn images_of(message: &Message) -> impl Iterator<Item = (usize, &Image)> {
+    let parts = match &message.content {
+        Content::Parts(parts) => parts.as_slice(),
+        Content::Empty | Content::Text(_) => &[],
+    };
+    parts.iter().enumerate().filter_map(|(place, part)| match part {
+        ContentPart::Image(image) => Some((place, image)),
+        ContentPart::Text(_) | ContentPart::Object { .. } => None,
+    })
+}
+
+fn place_of(message: usize) -> Path {
+    Path::from("messages").then(message)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Images in requests.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Map, Value};
+
+use super::number::human_readable_count;
+
+/// Which images requests may have, and how they become what the model sees.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Images")]
+pub struct ImageArgs {
+    /// The most images of one prompt, as JSON or `image=N` [default: 999]
+    ///
+    /// As `{"image": 4}` or `{"image": {"count": 4}}`. Other kinds of media are refused anyway.
+    #[arg(long, value_name = "JSON", value_parser = images_per_prompt)]
+    pub limit_mm_per_prompt: Option<ImagesPerPrompt>,
+
+    /// Read `file:` URLs of images below this directory [default: refuse them]
+    ///
+    /// Every client of the server can then show these files to the model.
+    #[arg(long, value_name = "DIR")]
+    pub allowed_local_media_path: Option<PathBuf>,
+
+    /// Room for images that were made ready for the model, in GiB [default: 1]
+    ///
+    /// Clients send all images of a conversation with every turn.
+    #[arg(long, value_name = "GIB", value_parser = gibibytes, default_value = "1", hide_default_value = true)]
+    pub mm_processor_cache_gb: CacheBytes,
+
+    /// Settings for the image processor of the model, as JSON.
+    ///
+    /// `min_pixels` and `max_pixels`, or `size` as in `preprocessor_config.json`. They change how many tokens an image takes.
+    #[arg(long, value_name = "JSON", value_parser = processor_settings)]
+    pub mm_processor_kwargs: Option<ProcessorSettings>,
+}
+
+/// The most images of one prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImagesPerPrompt(pub usize);
+
+/// A number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheBytes(pub u64);
+
+/// Settings that take the place of those in `preprocessor_config.json`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessorSettings(pub Map<String, Value>);
+
+impl Default for ImagesPerPrompt {
+    /// vLLM's.
+    fn default() -> Self {
+        Self(999)
+    }
+}
+
+fn images_per_prompt(text: &str) -> Result<ImagesPerPrompt, String> {
+    let count = match text.strip_prefix("image=") {
+        Some(count) => human_readable_count(count)?,
+        None => {
+            let Value::Object(limits) = serde_json::from_str(text).map_err(|error| error.to_string())? else {
+                return Err("it is no JSON object such as {\"image\": 4}".to_owned());
+            };
+            let Some(limit) = limits.get("image") else { return Ok(ImagesPerPrompt::default()) };
+            let count = if limit.is_object() { limit.get("count") } else { Some(limit) };
+            let Some(count) = count else { return Ok(ImagesPerPrompt::default()) };
+            let wrong = || format!("the number of images is {count}, and not a whole number from 0 on");
+            usize::try_from(count.as_u64().ok_or_else(wrong)?).map_err(|_| wrong())?
+        }
+    };
+    Ok(ImagesPerPrompt(count))
+}
+
+fn gibibytes(text: &str) -> Result<CacheBytes, String> {
+    const MOST: f64 = 1e6;
+    let number: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    if !(0.0..=MOST).contains(&number) {
+        return Err(format!("it is not between 0 and {MOST}"));
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 0 and 2^50")]
+    Ok(CacheBytes((number * f64::from(1 << 30)) as u64))
+}
+
+fn processor_settings(text: &str) -> Result<ProcessorSettings, String> {
+    let Value::Object(mut settings) = serde_json::from_str(text).map_err(|error| error.to_string())? else {
+        return Err("it is no JSON object".to_owned());
+    };
+    let mut size = match settings.remove("size") {
+        None => Map::new(),
+        Some(Value::Object(size)) => size,
+        Some(_) => return Err("`size` is no JSON object".to_owned()),
+    };
+    for (own, in_size) in [("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")] {
+        size.extend(settings.remove(own).map(|pixels| (in_size.to_owned(), pixels)));
+    }
+    if let Some(unknown) = settings.keys().next() {
+        return Err(format!("`{unknown}` is not served; `min_pixels`, `max_pixels` and `size` are"));
+    }
+    if let Some((name, value)) = size.iter().find(|(_, value)| value.as_u64().is_none_or(|pixels| pixels == 0)) {
+        return Err(format!("`{name}` is {value}, and not a number of pixels"));
+    }
+    Ok(ProcessorSettings(size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_as_vllm_writes_them() {
+        let limit = |text| images_per_prompt(text).map(|limit| limit.0);
+        for (text, count) in [
+            ("{\"image\": 4}", 4),
+            ("{\"image\": {\"count\": 2, \"width\": 512}}", 2),
+            ("{\"video\": 0}", 999),
+            ("{\"image\": {\"width\": 512}}", 999),
+            ("image=3", 3),
+            ("{\"image\": 0}", 0),
+        ] {
+            assert_eq!(limit(text), Ok(count), "{text}");
+        }
+        for wrong in ["4", "{\"image\": -1}", "{\"image\": 1.5}", "image=x", "{"] {
+            assert!(limit(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn settings_of_the_processor_that_are_not_served_are_refused() {
+        let settings = |text| processor_settings(text).map(|settings| Value::Object(settings.0).to_string());
+        let both = "{\"longest_edge\":9,\"shortest_edge\":4}";
+        let mut read = settings("{\"min_pixels\": 4, \"max_pixels\": 9}").unwrap();
+        read = serde_json::from_str::<std::collections::BTreeMap<String, u64>>(&read)
+            .map(|sorted| serde_json::to_string(&sorted).unwrap())
+            .unwrap();
+        assert_eq!(read, both);
+        for wrong in ["{\"num_crops\": 4}", "{\"max_pixels\": \"9\"}", "{\"max_pixels\": 0}", "[]", "{\"size\": 4}"] {
+            assert!(settings(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_cache_may_have_a_part_of_a_gibibyte() {
+        assert_eq!(gibibytes("0.5"), Ok(CacheBytes(1 << 29)));
+        assert_eq!(gibibytes("0"), Ok(CacheBytes(0)));
+        for wrong in ["-1", "nan", "inf", "1e7", "4G"] {
+            assert!(gibibytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

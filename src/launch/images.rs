@@ -1,0 +1,71 @@
+//! What reads the images of requests, for models that see some.
+
+use serde_json::{Map, Value};
+
+use super::{progress::Progress, settings::ImageSettings};
+use crate::{
+    TokenId,
+    engine::{Engine, ImageReading},
+    images::ImageProcessor,
+    media::MediaReader,
+    model::ModelFiles,
+    prompt::ImageMarks,
+};
+
+/// What images need besides the engine.
+pub(super) struct ImageSide {
+    pub(super) media: MediaReader,
+    pub(super) marks: ImageMarks,
+}
+
+/// What reads images for an engine that sees some; `None`, with a warning, where the files of the model do not say how.
+pub(super) fn find(
+    engine: &dyn Engine,
+    files: &ModelFiles,
+    settings: ImageSettings,
+    progress: &Progress,
+) -> anyhow::Result<Option<ImageSide>> {
+    let Some(reading) = engine.images() else {
+        if settings.processor.is_some() {
+            anyhow::bail!("--mm-processor-kwargs is for models that see images here, and this one does not");
+        }
+        return Ok(None);
+    };
+    let preprocessor = preprocessor(files, settings.processor)?;
+    let processor = ImageProcessor::of_model(&Value::Object(files.config.raw.clone()), &preprocessor);
+    let side = processor.map_err(|error| error.to_string()).and_then(|processor| {
+        let marks = marks(reading, &files.config.raw)?;
+        Ok(ImageSide { media: MediaReader::new(processor, settings.policy), marks })
+    });
+    match side {
+        Ok(side) => Ok(Some(side)),
+        Err(reason) => {
+            progress.say(&format!("requests with images are refused: {reason}"));
+            Ok(None)
+        }
+    }
+}
+
+/// The settings of the model's processor, with those of the flag in their place.
+fn preprocessor(files: &ModelFiles, flag: Option<Map<String, Value>>) -> anyhow::Result<Value> {
+    let mut preprocessor = files.image_processor.clone().unwrap_or_default();
+    if let Some(flag) = flag {
+        let size = preprocessor.entry("size").or_insert_with(|| Value::Object(Map::new()));
+        let Value::Object(size) = size else { anyhow::bail!("the `size` of preprocessor_config.json is no object") };
+        size.extend(flag);
+        // Older names of the same two settings.
+        preprocessor.remove("min_pixels");
+        preprocessor.remove("max_pixels");
+    }
+    Ok(Value::Object(preprocessor))
+}
+
+/// The ids around images, as config.json names them.
+fn marks(reading: ImageReading, config: &Map<String, Value>) -> Result<ImageMarks, String> {
+    let id = |key: &str| {
+        let id = config.get(key).and_then(Value::as_u64).and_then(|id| TokenId::try_from(id).ok());
+        id.ok_or_else(|| format!("config.json has no `{key}`"))
+    };
+    let (opens, closes) = (id("vision_start_token_id")?, id("vision_end_token_id")?);
+    Ok(ImageMarks { opens, placeholder: reading.placeholder, closes })
+}

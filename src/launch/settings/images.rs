@@ -1,0 +1,27 @@
+//! What flags say of images.
+
+use serde_json::{Map, Value};
+
+use crate::{config::ServeArgs, media::MediaPolicy};
+
+/// Which images requests may have.
+#[derive(Debug, Clone)]
+pub(in crate::launch) struct ImageSettings {
+    /// How many, where from, and how many are kept.
+    pub(in crate::launch) policy: MediaPolicy,
+    /// Sizes for the model's image processor, in the place of its own.
+    pub(in crate::launch) processor: Option<Map<String, Value>>,
+}
+
+/// Which images requests may have.
+pub(super) fn settings(args: &ServeArgs) -> ImageSettings {
+    let args = &args.images;
+    ImageSettings {
+        policy: MediaPolicy {
+            images_per_prompt: args.limit_mm_per_prompt.unwrap_or_default().0,
+            local_path: args.allowed_local_media_path.clone(),
+            cache_bytes: args.mm_processor_cache_gb.0,
+        },
+        processor: args.mm_processor_kwargs.clone().map(|settings| settings.0),
+    }
+}

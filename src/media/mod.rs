@@ -1,0 +1,97 @@
+//! Images that requests name: their bytes, and what a model sees of them.
+//!
+//! Owns `data:` and `file:` URLs, the limits of both, and a cache of prepared images, which clients send again with every
+//! turn. Leaves to others: messages, prompts, HTTP. It never asks another host.
+
+mod error;
+mod source;
+
+use std::{fmt, path::PathBuf, sync::Arc, thread};
+
+use moka::sync::Cache;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::images::{ImageIdentity, ImageLimits, ImageProcessor, PreparedImage, decode};
+
+pub(crate) use error::MediaError;
+
+/// What the server decides about images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MediaPolicy {
+    /// The most images of one prompt.
+    pub images_per_prompt: usize,
+    /// The directory below which `file:` URLs may name files; without, they are refused.
+    pub local_path: Option<PathBuf>,
+    /// The most bytes of prepared images that are kept.
+    pub cache_bytes: u64,
+}
+
+/// Reads the images of requests for one model.
+#[derive(Clone)]
+pub struct MediaReader {
+    processor: Arc<ImageProcessor>,
+    /// What else than its bytes identifies an image.
+    settings: Arc<[u8]>,
+    policy: Arc<MediaPolicy>,
+    prepared: Cache<ImageIdentity, PreparedImage>,
+    /// An image may take half a gigabyte while it is decoded, so few are at a time.
+    turns: Arc<Semaphore>,
+}
+
+/// An image that may be decoded now.
+pub struct MediaTurn(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
+
+impl MediaReader {
+    /// Reads images as a model's processor does.
+    pub fn new(processor: ImageProcessor, policy: MediaPolicy) -> Self {
+        let weight = |_: &ImageIdentity, image: &PreparedImage| u32::try_from(image.bytes()).unwrap_or(u32::MAX);
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            settings: processor.settings().into(),
+            processor: Arc::new(processor),
+            prepared: Cache::builder().max_capacity(policy.cache_bytes).weigher(weight).build(),
+            policy: Arc::new(policy),
+            turns: Arc::new(Semaphore::new((cores / 2).max(1))),
+        }
+    }
+
+    /// The most images of one prompt.
+    pub fn images_per_prompt(&self) -> usize {
+        self.policy.images_per_prompt
+    }
+
+    /// Waits until an image may be decoded.
+    pub async fn turn(&self) -> MediaTurn {
+        let turns = Arc::clone(&self.turns);
+        MediaTurn(turns.acquire_owned().await.expect("nobody closes the semaphore"))
+    }
+
+    /// An image that was read before, if it is still kept. Its identity is a hash of its bytes, which nobody knows who does
+    /// not have them.
+    pub fn known(&self, identity: ImageIdentity) -> Option<PreparedImage> {
+        self.prepared.get(&identity)
+    }
+
+    /// Reads the image that a URL names, or finds it prepared. Blocks for as long as decoding takes.
+    ///
+    /// # Errors
+    ///
+    /// If the URL is not allowed, names nothing, or names what is no image that the model can see.
+    pub fn read(&self, url: &str) -> Result<PreparedImage, MediaError> {
+        let encoded = source::bytes(url, self.policy.local_path.as_deref())?;
+        let identity = ImageIdentity::of(&encoded, &self.settings);
+        if let Some(prepared) = self.prepared.get(&identity) {
+            return Ok(prepared);
+        }
+        let decoded = decode(&encoded, &ImageLimits::default())?;
+        let prepared = self.processor.prepare(&encoded, &decoded)?;
+        self.prepared.insert(identity, prepared.clone());
+        Ok(prepared)
+    }
+}
+
+impl fmt::Debug for MediaReader {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("MediaReader").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,170 @@
+//! The images of a conversation: from the parts that name them to what the engine gets.
+
+use std::{ops::Range, sync::Arc};
+
+use super::{TurnError, Turns, in_flight};
+use crate::{
+    TokenId,
+    chat::{Content, ContentPart, Image, Message},
+    engine::PromptImage,
+    images::{ImageIdentity, PreparedImage},
+    json::{Object, Path, Value},
+    media::MediaReader,
+    prompt::{ImageMarks, PromptError, UnprovableSplice},
+};
+
+/// The keys of a part that say where its image is, and its name for a cache that tito does not have: whoever names an image
+/// gets the image, never what another client called so.
+const OWN_KEYS: [&str; 5] = ["type", "image_url", "uuid", "detail", "prompt_cache_breakpoint"];
+
+impl Turns {
+    /// Reads the images that messages name and puts them in the place of their parts; returns them in their order. Does
+    /// nothing for a model that reads no images: its renderer refuses such parts.
+    pub(super) async fn read_images(&self, messages: &mut [Message]) -> Result<Vec<PreparedImage>, TurnError> {
+        let Some(media) = &self.media else { return Ok(Vec::new()) };
+        let most = media.images_per_prompt();
+        if image_parts(messages).count() > most {
+            return Err(TurnError::TooManyImages { most });
+        }
+        let mut images = Vec::new();
+        for (place, part) in image_parts(messages) {
+            let ContentPart::Object { fields, .. } = part else { continue };
+            let fields = std::mem::take(fields);
+            let extras = fields.iter().filter(|(key, _)| !OWN_KEYS.contains(&key.as_str()));
+            let extras = extras.map(|(key, value)| (key.clone(), value.clone())).collect();
+            let prepared = read(
+                media,
+                url(fields).ok_or_else(|| TurnError::NoImage { field: place.clone() })?,
+                place.then("image_url"),
+            )
+            .await?;
+            let (identity, placeholders) = (*prepared.identity().as_bytes(), prepared.placeholders());
+            *part = ContentPart::Image(Image { identity, placeholders, extras });
+            images.push(prepared);
+        }
+        Ok(images)
+    }
+}
+
+/// Ids with the images that they are to be computed with.
+#[derive(Debug, Clone)]
+pub struct IdsWithImages {
+    /// The ids, with all placeholders.
+    pub token_ids: Arc<[TokenId]>,
+    /// The images, in the order of the ids.
+    pub images: Arc<[PromptImage]>,
+}
+
+impl Turns {
+    /// Reads the images that URLs name, and puts as many placeholders into `token_ids` as each of them needs: there may be
+    /// one for each image, or all of them. `field` is where the URLs are in the request.
+    ///
+    /// # Errors
+    ///
+    /// If an image cannot be had, if the ids have other images, or if the model sees none.
+    pub async fn with_images(
+        &self,
+        token_ids: &[TokenId],
+        urls: Vec<String>,
+        field: &'static str,
+    ) -> Result<IdsWithImages, TurnError> {
+        let (media, marks) = self.image_reading()?;
+        if urls.len() > media.images_per_prompt() {
+            return Err(TurnError::TooManyImages { most: media.images_per_prompt() });
+        }
+        let mut images = Vec::with_capacity(urls.len());
+        for (index, url) in urls.into_iter().enumerate() {
+            images.push(read(media, url, Path::from(field).then(index)).await?);
+        }
+        let lengths: Vec<usize> = images.iter().map(PreparedImage::placeholders).collect();
+        let (token_ids, ranges) = marks.expand(token_ids, &lengths).map_err(PromptError::Unprovable)?;
+        Ok(IdsWithImages { token_ids: token_ids.into(), images: placed(images, &ranges) })
+    }
+
+    /// Ids that have all placeholders of images which this server has read before: their identities, and where they are.
+    ///
+    /// # Errors
+    ///
+    /// If one of the images is not kept any more, if the ids have other images, or if the model sees none.
+    pub fn with_known_images(
+        &self,
+        token_ids: Arc<[TokenId]>,
+        known: &[(ImageIdentity, Range<usize>)],
+    ) -> Result<IdsWithImages, TurnError> {
+        let (media, marks) = self.image_reading()?;
+        let images = known.iter().map(|(identity, _)| media.known(*identity).ok_or(TurnError::UnknownImage));
+        let images = images.collect::<Result<Vec<_>, _>>()?;
+        let lengths: Vec<usize> = images.iter().map(PreparedImage::placeholders).collect();
+        let (expanded, ranges) = marks.expand(&token_ids, &lengths).map_err(PromptError::Unprovable)?;
+        if expanded != *token_ids || !ranges.iter().eq(known.iter().map(|(_, range)| range)) {
+            return Err(PromptError::Unprovable(UnprovableSplice::OtherImages).into());
+        }
+        Ok(IdsWithImages { token_ids, images: placed(images, &ranges) })
+    }
+
+    fn image_reading(&self) -> Result<(&MediaReader, ImageMarks), TurnError> {
+        self.media.as_ref().zip(self.renderer.image_marks()).ok_or(TurnError::SeesNoImages)
+    }
+
+    /// Refuses ids that were computed with images which are not there.
+    pub(super) fn check_images(&self, prompt: &[TokenId], images: &[PromptImage]) -> Result<(), TurnError> {
+        let marks = self.media.as_ref().and_then(|_| self.renderer.image_marks());
+        if self.capture.is_some() && !images.is_empty() {
+            return Err(TurnError::CapturesImages);
+        }
+        if marks.is_some_and(|marks| marks.lacks_images(prompt, &ranges(images))) {
+            return Err(TurnError::LacksImages);
+        }
+        Ok(())
+    }
+}
+
+/// The parts of messages that name images, with their places in the request.
+fn image_parts(messages: &mut [Message]) -> impl Iterator<Item = (Path, &mut ContentPart)> {
+    messages.iter_mut().enumerate().flat_map(|(message, Message { content, .. })| {
+        let parts = match content {
+            Content::Parts(parts) => parts.as_mut_slice(),
+            Content::Empty | Content::Text(_) => &mut [],
+        };
+        let named = |part: &ContentPart| match part {
+            ContentPart::Object { kind, .. } => matches!(kind.as_str(), "image_url" | "input_image"),
+            ContentPart::Text(_) | ContentPart::Image(_) => false,
+        };
+        let parts = parts.iter_mut().enumerate().filter(move |(_, part)| named(part));
+        parts.map(move |(part, named)| (Path::from("messages").then(message).then("content").then(part), named))
+    })
+}
+
+/// The URL of a part: `image_url` is an object with it or, as the Responses API has it, the URL.
+fn url(mut fields: Object) -> Option<String> {
+    match fields.shift_remove("image_url")? {
+        Value::String(url) => Some(url),
+        Value::Object(mut image) => match image.shift_remove("url")? {
+            Value::String(url) => Some(url),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+async fn read(media: &MediaReader, url: String, field: Path) -> Result<PreparedImage, TurnError> {
+    let turn = media.turn().await;
+    let media = media.clone();
+    let reading = move || {
+        let _turn = turn;
+        media.read(&url)
+    };
+    in_flight::blocking(reading).await?.map_err(|error| TurnError::Image { field, error })
+}
+
+/// What the engine gets of the images of a prompt, in which they have these placeholders.
+pub(super) fn placed(images: Vec<PreparedImage>, ranges: &[Range<usize>]) -> Arc<[PromptImage]> {
+    assert_eq!(images.len(), ranges.len(), "a prompt has placeholders for each image, or is refused");
+    let placed = images.into_iter().zip(ranges).map(|(image, range)| PromptImage { offset: range.start, image });
+    placed.collect()
+}
+
+/// The placeholders of images.
+pub(super) fn ranges(images: &[PromptImage]) -> Vec<Range<usize>> {
+    images.iter().map(PromptImage::placeholders).collect()
+}

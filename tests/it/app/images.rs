@@ -1,0 +1,74 @@
+//! What a [`TestApp`](super::TestApp) needs to see images: marks in the vocabulary, a template that writes them, a processor.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use tito::{
+    TokenId,
+    images::ImageProcessor,
+    media::{MediaPolicy, MediaReader},
+    prompt::ImageMarks,
+    tokenizer::{AddedToken, Tokenizer},
+};
+
+/// The ids that the tiny tokenizer gets for images.
+pub(crate) const MARKS: ImageMarks = ImageMarks { opens: 326, placeholder: 327, closes: 328 };
+/// What they are called.
+pub(crate) const NAMES: [&str; 3] = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"];
+
+/// As the templates of Qwen2.5-VL and Qwen3-VL write messages, their parts and the results of tools.
+pub(crate) const TEMPLATE: &str = "{%- for message in messages %}\
+    {%- if message.role == 'tool' %}{{- '<|im_start|>user\n<tool_response>\n' }}\
+    {%- else %}{{- '<|im_start|>' + message.role + '\n' }}{%- endif %}\
+    {%- if message.content is string %}{{- message.content }}{%- else %}\
+    {%- for part in message.content %}{%- if part.type == 'image' or 'image_url' in part %}\
+    {{- '<|vision_start|><|image_pad|><|vision_end|>' }}{%- else %}{{- part.text }}{%- endif %}{%- endfor %}{%- endif %}\
+    {%- if message.role == 'tool' %}{{- '\n</tool_response>' }}{%- endif %}\
+    {%- for call in message.tool_calls or [] %}{{- '\n<tool_call>\n{\"name\": \"' + call.function.name + \
+    '\", \"arguments\": ' + (call.function.arguments | tojson) + '}\n</tool_call>' }}{%- endfor %}\
+    {{- '<|im_end|>\n' }}{%- endfor %}\
+    {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}";
+
+/// The tokenizer with the marks.
+pub(crate) fn with_marks(tokenizer: Tokenizer) -> Tokenizer {
+    let ids = [MARKS.opens, MARKS.placeholder, MARKS.closes];
+    let added = ids.iter().zip(NAMES).map(|(&id, name)| AddedToken::verbatim(id, name, true));
+    let tokenizer = tokenizer.with_added_tokens(&added.collect::<Vec<_>>()).unwrap();
+    for (id, name) in ids.into_iter().zip(NAMES) {
+        assert_eq!(tokenizer.id_of(name), Some(id));
+    }
+    tokenizer
+}
+
+/// Reads images as Qwen2.5-VL does, with at most 64 placeholders each.
+pub(crate) fn media(policy: MediaPolicy) -> MediaReader {
+    let config = json!({"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14, "spatial_merge_size": 2}});
+    let size = json!({"shortest_edge": 4 * 28 * 28, "longest_edge": 64 * 28 * 28});
+    let processor = ImageProcessor::of_model(&config, &json!({"size": size})).unwrap();
+    MediaReader::new(processor, policy)
+}
+
+/// A PNG file of one colour.
+pub(crate) fn png(width: u32, height: u32, colour: u8) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, width, height);
+    encoder.set_color(png::ColorType::Grayscale);
+    let mut writer = encoder.write_header().unwrap();
+    writer.write_image_data(&vec![colour; (width * height) as usize]).unwrap();
+    writer.finish().unwrap();
+    file
+}
+
+/// The URL of a file.
+pub(crate) fn data_url(file: &[u8]) -> String {
+    format!("data:image/png;base64,{}", STANDARD.encode(file))
+}
+
+/// The part of a chat that has an image of one colour.
+pub(crate) fn image_part(width: u32, height: u32, colour: u8) -> Value {
+    json!({"type": "image_url", "image_url": {"url": data_url(&png(width, height, colour))}})
+}
+
+/// How often the placeholder stands between the marks in ids.
+pub(crate) fn placeholders(ids: &[TokenId]) -> usize {
+    ids.iter().filter(|&&id| id == MARKS.placeholder).count()
+}
