@@ -188,10 +188,9 @@ impl ChatEnvelope {
         let prompt_tokens = envelopes.iter().map(|envelope| envelope.prompt_token_ids.len()).sum();
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
         let choices = envelopes.iter().zip(completions).enumerate();
-        let choices: Result<_, ApiError> =
-            choices.map(|(index, (envelope, completion))| envelope.choice(index, completion)).collect();
+        let choices = choices.map(|(index, (envelope, completion))| envelope.choice(index, completion));
         Ok(ChatCompletion {
-            choices: choices?,
+            choices: choices.collect::<Result<_, _>>()?,
             usage: DetailedUsage::new(Usage::new(prompt_tokens, sampled), None),
             // A batch has several prompts, so there is no single one to show.
             prompt_token_ids: None,

@@ -320,8 +320,8 @@ async fn what_is_no_request_is_refused_with_its_reason() {
             json!("max_tokens"),
             "max_tokens must be at least 1, got 0",
         ),
-        (with("features", json!({ "mm_hashes": {} })), "BadRequestError", json!("features"), "not supported"),
-        (with("content_parts", json!([{}])), "BadRequestError", json!("content_parts"), "not supported"),
+        (with("features", json!({ "mm_hashes": {} })), "BadRequestError", json!("features"), "sees none"),
+        (with("content_parts", json!([{}])), "BadRequestError", json!("content_parts"), "sees none"),
         (
             with("reasoning_parser_kwargs", json!({ "chat_template_kwargs": {}, "tokenizer": null })),
             "Bad Request",
