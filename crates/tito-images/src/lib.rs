@@ -5,8 +5,19 @@
 
 #![cfg_attr(feature = "internals", warn(unreachable_pub))]
 
+mod decode;
+mod decoded;
+mod error;
+#[cfg(test)]
+mod golden;
 mod identity;
 mod prepared;
+mod processor;
+mod resize;
 
+pub use decode::decode;
+pub use decoded::{DecodedImage, ImageLimits};
+pub use error::{ImageError, UnsupportedProcessor};
 pub use identity::ImageIdentity;
 pub use prepared::{Grid, Normalisation, PatchShape, PreparedImage};
+pub use processor::ImageProcessor;

@@ -1,0 +1,93 @@
+//! The arithmetic of a checkpoint's processor: from pixels to patches, as transformers' `Qwen2VLImageProcessor` (its
+//! torchvision backend, which vLLM uses too).
+
+mod settings;
+mod smart_resize;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::{
+    decoded::DecodedImage,
+    error::{ImageError, UnsupportedProcessor},
+    identity::ImageIdentity,
+    prepared::{Grid, Normalisation, PatchShape, PreparedImage},
+    resize::resize,
+};
+use smart_resize::Sizes;
+
+/// What a checkpoint does to the pixels of an image before its tower reads them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImageProcessor {
+    sizes: Sizes,
+    shape: PatchShape,
+    normalisation: Normalisation,
+}
+
+impl ImageProcessor {
+    /// The processor that `preprocessor`, the content of preprocessor_config.json, describes for the model of `config`, the
+    /// content of config.json.
+    ///
+    /// Known are the models of the types qwen2_5_vl, qwen3_vl, qwen3_vl_moe, qwen3_5 and qwen3_5_moe, which share a
+    /// processor. Settings that are missing are those of transformers.
+    ///
+    /// # Errors
+    ///
+    /// If the model is of another type, or if a setting asks for what is not done here. The error names it.
+    pub fn of_model(config: &Value, preprocessor: &Value) -> Result<Self, UnsupportedProcessor> {
+        settings::read(config, preprocessor)
+    }
+
+    /// The patches of an image of `width` times `height` pixels (as a person sees it, after it was turned).
+    ///
+    /// # Errors
+    ///
+    /// If a side is zero, or more than 200 times the other.
+    pub fn grid(&self, width: u32, height: u32) -> Result<Grid, ImageError> {
+        let (width, height) = self.size(width, height)?;
+        let side = self.shape.side;
+        Ok(Grid { rows: height as usize / side, columns: width as usize / side })
+    }
+
+    /// The image of the pixels `decoded` for the tower. `encoded`, the bytes that it was decoded from, decide its identity
+    /// together with [`settings`](Self::settings).
+    ///
+    /// # Errors
+    ///
+    /// As [`grid`](Self::grid).
+    pub fn prepare(&self, encoded: &[u8], decoded: &DecodedImage) -> Result<PreparedImage, ImageError> {
+        let from = (decoded.width(), decoded.height());
+        let to = self.size(from.0, from.1)?;
+        let pixels = resize(decoded.pixels(), from, to);
+        let identity = ImageIdentity::of(encoded, &self.settings());
+        let grid = self.grid(from.0, from.1)?;
+        Ok(PreparedImage::new(identity, grid, self.shape, self.normalisation, Arc::from(pixels)))
+    }
+
+    /// Everything but the encoded bytes that decides the patches of an image, for [`ImageIdentity::of`].
+    pub fn settings(&self) -> Vec<u8> {
+        let Sizes { factor, fewest, most } = self.sizes;
+        let PatchShape { side, merge, frames } = self.shape;
+        let sizes = [u64::from(factor), fewest, most, side as u64, merge as u64, frames as u64];
+        let numbers = self.normalisation.mean.iter().chain(&self.normalisation.std);
+        let mut settings = b"smart_resize, bicubic, on white;".to_vec();
+        settings.extend(sizes.iter().flat_map(|size| size.to_le_bytes()));
+        settings.extend(numbers.flat_map(|number| number.to_le_bytes()));
+        settings
+    }
+
+    /// The size (width, height) that an image gets.
+    fn size(&self, width: u32, height: u32) -> Result<(u32, u32), ImageError> {
+        if width == 0 || height == 0 {
+            return Err(ImageError::NoPixels { width, height });
+        }
+        let (wide, high) = self.sizes.of(width, height)?;
+        let too_many = || ImageError::TooManyPixels { width, height, limit: self.sizes.most };
+        let side = |side: u64| u32::try_from(side).map_err(|_| too_many());
+        Ok((side(wide)?, side(high)?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

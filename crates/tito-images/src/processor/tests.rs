@@ -1,0 +1,144 @@
+use serde_json::{Value, json};
+
+use super::ImageProcessor;
+use crate::{
+    decoded::DecodedImage,
+    error::ImageError,
+    golden::{read, sha256},
+};
+
+fn qwen3(settings: Value) -> Result<ImageProcessor, String> {
+    ImageProcessor::of_model(&json!({"model_type": "qwen3_vl"}), &settings).map_err(|error| error.to_string())
+}
+
+/// The pixels that `drawn` of tests/reference/record_images.py draws.
+fn drawn(width: u32, height: u32, seed: u64) -> DecodedImage {
+    let (wide, bytes) = (u64::from(width), 3 * u64::from(width) * u64::from(height));
+    let byte = |index: u64| {
+        let noise = ((((index + seed) * 2_654_435_761) as u32).wrapping_mul(40_503)) >> 20;
+        (u64::from(noise) + index / 3 % wide * 255 / wide) as u8
+    };
+    DecodedImage::new(width, height, (0..bytes).map(byte).collect())
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().expect("a whole number")
+}
+
+#[track_caller]
+fn patches_are_those_of_transformers(family: &str) {
+    let golden = read(&format!("{family}.json"));
+    let processor = ImageProcessor::of_model(&golden["config"], &golden["preprocessor"]).unwrap();
+    for image in golden["images"].as_array().unwrap() {
+        let (width, height) = (number(&image["width"]) as u32, number(&image["height"]) as u32);
+        let prepared = processor.prepare(b"", &drawn(width, height, number(&image["seed"]))).unwrap();
+        let grid = prepared.grid();
+        assert_eq!(json!([grid.rows, grid.columns]), image["grid"], "{width}x{height}");
+        assert_eq!(grid, processor.grid(width, height).unwrap());
+        let numbers = prepared.patches().iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>();
+        assert_eq!(sha256(&numbers), image["patches"].as_str().unwrap(), "{width}x{height}");
+    }
+}
+
+#[test]
+fn qwen2_5_vl_reads_what_transformers_makes_for_it() {
+    patches_are_those_of_transformers("qwen2_5_vl");
+    patches_are_those_of_transformers("qwen2_5_vl_small");
+}
+
+#[test]
+fn qwen3_vl_reads_what_transformers_makes_for_it() {
+    patches_are_those_of_transformers("qwen3_vl");
+    patches_are_those_of_transformers("qwen3_vl_small");
+}
+
+#[test]
+fn an_image_of_no_pixels_or_too_long_a_side_has_no_grid() {
+    let processor = qwen3(json!({})).unwrap();
+    assert_eq!(processor.grid(0, 5), Err(ImageError::NoPixels { width: 0, height: 5 }));
+    assert_eq!(processor.grid(1, 100_000), Err(ImageError::AspectRatio(100_000.0)));
+    assert!(processor.grid(u32::MAX, u32::MAX).is_ok());
+}
+
+#[test]
+fn settings_as_transformers_5_saves_them_are_read() {
+    let settings = json!({
+        "do_convert_rgb": true, "do_normalize": true, "do_rescale": true, "do_resize": true, "do_pad": false,
+        "image_mean": [0.481_454_66, 0.457_827_5, 0.408_210_73], "image_processor_type": "Qwen2VLImageProcessor",
+        "image_std": [0.268_629_54, 0.261_302_58, 0.275_777_11], "merge_size": 2, "patch_size": 14, "resample": 3,
+        "rescale_factor": 0.003_921_568_627_450_98, "size": {"longest_edge": 1_003_520, "shortest_edge": 3136},
+        "temporal_patch_size": 2, "crop_size": null, "data_format": "channels_first", "return_tensors": null,
+    });
+    assert_eq!(qwen3(settings), qwen3(json!({})));
+}
+
+#[test]
+fn limits_by_themselves_take_precedence_over_the_size() {
+    let size = json!({"longest_edge": 1, "shortest_edge": 1});
+    let both = json!({"size": size, "min_pixels": 3136, "max_pixels": 1_003_520});
+    assert_eq!(qwen3(both), qwen3(json!({})));
+}
+
+#[test]
+fn settings_that_would_change_the_patches_are_refused_by_name() {
+    let refused = [
+        ("do_resize", json!(false)),
+        ("do_rescale", json!(false)),
+        ("do_normalize", json!(false)),
+        ("do_convert_rgb", json!(false)),
+        ("resample", json!(2)),
+        ("rescale_factor", json!(1.0)),
+        ("data_format", json!("channels_last")),
+        ("device", json!("cuda")),
+        ("do_center_crop", json!(true)),
+        ("image_processor_type", json!("CLIPImageProcessor")),
+        ("patch_size", json!(0)),
+        ("merge_size", json!(100_000)),
+        ("temporal_patch_size", json!("2")),
+        ("size", json!({"height": 448, "width": 448})),
+        ("size", json!(448)),
+        ("min_pixels", json!(0)),
+        ("min_pixels", json!(1_u64 << 40)),
+        ("max_pixels", json!(-1)),
+        ("image_mean", json!(0.5)),
+        ("image_mean", json!([0.5, 0.5])),
+        ("image_std", json!([0.5, 0.0, 0.5])),
+        ("image_std", json!([0.5, 1e300, 0.5])),
+    ];
+    for (setting, value) in refused {
+        let error = qwen3(json!({ setting: value })).unwrap_err();
+        assert!(error.contains(setting) && error.contains(&value.to_string()), "{error}");
+    }
+    assert!(qwen3(json!([])).is_err());
+}
+
+#[test]
+fn models_that_are_not_known_and_towers_of_another_shape_are_refused() {
+    let of_model = |config: Value| ImageProcessor::of_model(&config, &json!({})).unwrap_err().to_string();
+    assert!(of_model(json!({"model_type": "qwen2_vl"})).contains("qwen2_vl"));
+    assert!(of_model(json!({})).contains("not supported"));
+    let tower = json!({"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 16}});
+    assert_eq!(of_model(tower), "preprocessor_config.json has patch_size 14, but vision_config of config.json has 16");
+}
+
+#[test]
+fn every_setting_and_every_byte_decide_the_identity() {
+    let image = drawn(9, 9, 0);
+    let identity =
+        |settings: Value, encoded: &[u8]| qwen3(settings).unwrap().prepare(encoded, &image).unwrap().identity();
+    let plain = identity(json!({}), b"a");
+    assert_eq!(identity(json!({"merge_size": 2}), b"a"), plain);
+    assert_ne!(identity(json!({}), b"b"), plain);
+    let others = [
+        json!({"patch_size": 16}),
+        json!({"merge_size": 1}),
+        json!({"temporal_patch_size": 1}),
+        json!({"min_pixels": 3137}),
+        json!({"max_pixels": 3137}),
+        json!({"image_mean": [0.5, 0.5, 0.5]}),
+        json!({"image_std": [0.5, 0.5, 0.5]}),
+    ];
+    for settings in others {
+        assert_ne!(identity(settings.clone(), b"a"), plain, "{settings}");
+    }
+}

@@ -1,0 +1,139 @@
+"""Encoded images for record_images.py, and how vLLM decodes them."""
+
+import contextlib
+import io
+import struct
+import zlib
+
+import numpy
+from PIL import Image, ImageOps
+
+# The settings of published checkpoints, but for smaller limits in the `_small` ones, so that small images reach them.
+CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
+HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+QWEN2_5 = {"patch_size": 14, "temporal_patch_size": 2, "merge_size": 2, **CLIP, "image_processor_type": "Qwen2VLImageProcessor"}
+QWEN3 = {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2, **HALF, "image_processor_type": "Qwen2VLImageProcessorFast"}
+FAMILIES = {
+    "qwen2_5_vl": {
+        "config": {"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14, "spatial_merge_size": 2}},
+        "preprocessor": {"min_pixels": 3136, "max_pixels": 12845056, **QWEN2_5},
+    },
+    "qwen3_vl": {
+        "config": {"model_type": "qwen3_vl", "vision_config": {"patch_size": 16, "spatial_merge_size": 2}},
+        "preprocessor": {"size": {"longest_edge": 16777216, "shortest_edge": 65536}, **QWEN3},
+    },
+    "qwen2_5_vl_small": {
+        "config": {"model_type": "qwen2_5_vl"},
+        "preprocessor": {"min_pixels": 3136, "max_pixels": 28 * 28 * 12, **QWEN2_5},
+    },
+    "qwen3_vl_small": {
+        "config": {"model_type": "qwen3_vl_moe"},
+        "preprocessor": {"size": {"longest_edge": 32 * 32 * 20, "shortest_edge": 32 * 32 * 4}, **QWEN3},
+    },
+}
+
+
+def as_vllm_decodes(encoded):
+    """The pixels, as vllm/multimodal/media/image.py and vllm/multimodal/image.py of vLLM 0.33 make them."""
+    image = Image.open(io.BytesIO(encoded))
+    with contextlib.suppress(Exception):
+        image = ImageOps.exif_transpose(image)
+    image.load()
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        on_white = Image.new("RGB", image.size, (255, 255, 255))
+        on_white.paste(image, mask=image.split()[3])
+        return on_white
+    return image.convert("RGB")
+
+
+def picture(random, width, height, channels=3):
+    """Areas, edges, slopes and noise, in `channels` bytes for each pixel."""
+    rng = numpy.random.default_rng(random.randrange(2**32))
+    y, x = numpy.mgrid[0:height, 0:width]
+    pixels = numpy.empty((height, width, channels))
+    for channel in range(channels):
+        pixels[..., channel] = rng.uniform(0, 255) + rng.uniform(-2, 2) * x + rng.uniform(-2, 2) * y
+    for _ in range(random.randrange(6)):
+        left, top = random.randrange(width), random.randrange(height)
+        right, bottom = random.randint(left + 1, width), random.randint(top + 1, height)
+        pixels[top:bottom, left:right] = rng.uniform(0, 255, channels)
+    pixels += rng.normal(0, random.choice([0, 2, 20, 100]), pixels.shape)
+    return numpy.clip(pixels, 0, 255).astype(numpy.uint8)
+
+
+def saved(image, kind, **settings):
+    file = io.BytesIO()
+    image.save(file, kind, **settings)
+    return file.getvalue()
+
+
+def chunk(name, data):
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def png(width, height, bits, colour, samples, *extra):
+    """A PNG file of rows of samples, as they are, with chunks before the pixels."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))
+    line = len(samples) // height
+    rows = b"".join(b"\0" + samples[row * line : (row + 1) * line] for row in range(height))
+    chunks = [header, *extra, chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+
+
+def random_png(random, width, height, colour, bits, transparent):
+    line = (width * CHANNELS[colour] * bits + 7) // 8
+    if bits == 8 and colour != 3:
+        samples = picture(random, width, height, CHANNELS[colour]).tobytes()
+    else:
+        samples = random.randbytes(line * height)
+        if bits == 16 and colour == 0:
+            # Around 255, where Pillow cuts.
+            samples = bytes(byte & 1 if place % 2 == 0 else byte for place, byte in enumerate(samples))
+    extra = []
+    if colour == 3:
+        extra.append(chunk(b"PLTE", random.randbytes(3 * random.randint(1, 2**bits))))
+    if transparent and colour in (0, 2):
+        number = b"".join(bytes([0, samples[place * max(bits, 8) // 8]]) for place in range(CHANNELS[colour]))
+        extra.append(chunk(b"tRNS", number))
+    if transparent and colour == 3:
+        extra.append(chunk(b"tRNS", random.randbytes(random.randint(1, 2**bits))))
+    return png(width, height, bits, colour, samples, *extra)
+
+
+def with_orientation(random, orientation):
+    exif = Image.Exif()
+    exif.endian = random.choice("<>")
+    exif[0x0112] = orientation
+    return exif.tobytes()
+
+
+def random_file(random):
+    """The ending of its name, and an encoded image."""
+    kind = random.choice(["png"])
+    width, height = random.choice([(random.randint(1, 90), random.randint(1, 90)), (random.randint(50, 700), random.randint(50, 700))])
+    if max(width, height) > 200 * min(width, height):
+        width = height
+    colour = random.choice([0, 2, 2, 3, 4, 6])
+    return kind, random_png(random, width, height, colour, random.choice(BITS[colour]), random.random() < 0.5)
+
+
+def png_files():
+    from random import Random
+
+    found = {}
+    for colour, depths in BITS.items():
+        for bits in depths:
+            random = Random(f"{colour} {bits}")
+            for transparent in (False, True) if colour in (0, 2, 3) else (False,):
+                name = f"colour{colour}_{bits}bits{'_transparent' if transparent else ''}.png"
+                found[name] = random_png(random, 13, 5, colour, bits, transparent)
+    return found
+
+
+def files():
+    return png_files()

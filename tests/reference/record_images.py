@@ -1,0 +1,123 @@
+"""Writes tests/golden/images: what transformers, with Pillow below it, makes of images.
+
+    python record_images.py                            # writes all
+    python record_images.py --compare PROGRAM 1000     # writes nothing: as many random images of each family and kind
+
+PROGRAM is the example `fingerprints` of the crate tito-images. Needs torch, torchvision, transformers and Pillow (README.md).
+"""
+
+import argparse
+import hashlib
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+import numpy
+from PIL import Image
+from transformers import Qwen2VLImageProcessor
+
+from image_files import FAMILIES, as_vllm_decodes, files, random_file
+
+GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "images"
+
+# Width and height: one pixel; too few pixels, which are enlarged; sides between two multiples; multiples, which stay as
+# they are; one side that stays; far from square, up to the ratio of 200; more pixels than the limits let through.
+SIZES = [
+    (1, 1), (2, 1), (1, 3), (5, 7), (13, 200), (27, 29), (28, 28), (32, 32), (55, 57), (56, 56), (64, 64), (70, 98), (80, 48),
+    (84, 112), (96, 128), (100, 100), (101, 99), (112, 113), (113, 128), (126, 140), (128, 97), (144, 176), (200, 1), (1, 200),
+    (199, 3), (400, 2), (2, 399), (233, 87), (224, 224), (256, 255), (255, 256), (300, 200), (320, 240), (333, 777), (17, 777),
+    (640, 48), (500, 375), (1000, 20), (612, 408), (1024, 31),
+]  # fmt: skip
+
+
+def drawn(width, height, seed):
+    """Noise over a slope: bytes that only depend on the numbers, so that others can draw them too."""
+    index = numpy.arange(3 * width * height, dtype=numpy.uint64)
+    noise = ((index + seed) * 2654435761 % 2**32 * 40503 % 2**32) >> 20
+    slope = index // 3 % width * 255 // width
+    return ((noise + slope) % 256).astype(numpy.uint8).reshape(height, width, 3)
+
+
+def prepared(processor, image):
+    """The grid, and the hash of the numbers of all patches in float32, the lowest byte first."""
+    features = processor(images=[image], return_tensors="pt")
+    _, rows, columns = features["image_grid_thw"][0].tolist()
+    numbers = features["pixel_values"].numpy().astype("<f4", copy=False)
+    return [rows, columns], hashlib.sha256(numbers.tobytes()).hexdigest()
+
+
+def write_processors():
+    for name, family in FAMILIES.items():
+        processor = Qwen2VLImageProcessor(**family["preprocessor"])
+        images = []
+        for seed, (width, height) in enumerate(SIZES):
+            grid, patches = prepared(processor, Image.fromarray(drawn(width, height, seed)))
+            images.append({"width": width, "height": height, "seed": seed, "grid": grid, "patches": patches})
+        lines = ",\n".join(json.dumps(image) for image in images)
+        head = json.dumps({"config": family["config"], "preprocessor": family["preprocessor"]})
+        (GOLDEN / f"{name}.json").write_text(f'{head[:-1]}, "images": [\n{lines}\n]}}\n')
+
+
+def write_files():
+    folder = GOLDEN / "files"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    lines = []
+    for name, encoded in files().items():
+        (folder / name).write_bytes(encoded)
+        image = as_vllm_decodes(encoded)
+        pixels = hashlib.sha256(image.tobytes()).hexdigest()
+        lines.append(json.dumps({"name": name, "width": image.width, "height": image.height, "pixels": pixels}))
+    (GOLDEN / "files.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def compare(program, count):
+    """Exits with 1 if the program makes something else of a random image than Pillow and transformers."""
+    wrong = 0
+    for name, family in FAMILIES.items():
+        processor = Qwen2VLImageProcessor(**family["preprocessor"])
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            for file in "config", "preprocessor":
+                path = folder / (file if file == "config" else "preprocessor_config")
+                path.with_suffix(".json").write_text(json.dumps(family[file]))
+            expected = {}
+            for number in range(count):
+                kind, encoded = random_file(random.Random(f"{name} {number}"))
+                path = folder / f"{number:05}.{kind}"
+                path.write_bytes(encoded)
+                image = as_vllm_decodes(encoded)
+                (rows, columns), patches = prepared(processor, image)
+                pixels = hashlib.sha256(image.tobytes()).hexdigest()
+                expected[path.name] = [pixels, f"{rows}x{columns}", patches]
+            output = subprocess.run([program, folder], check=True, capture_output=True, text=True).stdout
+            found = {line.split()[0]: line.split()[1:] for line in output.splitlines()}
+            differ = [file for file in expected if found.get(file) != expected[file]]
+            for file in differ:
+                print(name, file, "expected", expected[file], "found", " ".join(found.get(file, [])))
+            for kind in sorted({file.split(".")[1] for file in expected}):
+                of_kind = [file for file in expected if file.endswith("." + kind)]
+                equal = len([file for file in of_kind if file not in differ])
+                print(f"{name}: {equal} of {len(of_kind)} {kind} images equal to the bit")
+            wrong += len(differ)
+    return 1 if wrong else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--compare", nargs=2, metavar=("PROGRAM", "COUNT"))
+    arguments = parser.parse_args()
+    if arguments.compare:
+        program, count = arguments.compare
+        sys.exit(compare(program, int(count)))
+    GOLDEN.mkdir(parents=True, exist_ok=True)
+    write_processors()
+    write_files()
+
+
+if __name__ == "__main__":
+    main()
