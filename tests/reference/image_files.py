@@ -6,7 +6,10 @@ import struct
 import zlib
 
 import numpy
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
+
+# Room for a whole progressive file: Pillow's encoder cannot go on where it lacks any.
+ImageFile.MAXBLOCK = 1 << 24
 
 # The settings of published checkpoints, but for smaller limits in the `_small` ones, so that small images reach them.
 CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
@@ -112,14 +115,70 @@ def with_orientation(random, orientation):
     return exif.tobytes()
 
 
+def random_jpeg(random, width, height):
+    mode = random.choice(["RGB"] * 6 + ["L", "CMYK"])
+    channels = {"L": 1, "RGB": 3, "CMYK": 4}[mode]
+    image = Image.fromarray(picture(random, width, height, channels).squeeze(2 if channels == 1 else ()), mode)
+    settings = {"quality": random.choice([1, 10, 40, 75, 90, 95, 100]), "progressive": random.random() < 0.4}
+    if mode == "RGB":
+        settings["subsampling"] = random.choice(["4:4:4", "4:2:2", "4:2:0", "4:2:0", "4:1:1"])
+        if random.random() < 0.1:
+            settings |= {"keep_rgb": True, "subsampling": "4:4:4"}
+    if random.random() < 0.3:
+        settings["restart_marker_blocks"] = random.randint(1, 9)
+    if random.random() < 0.3:
+        settings["exif"] = with_orientation(random, random.randint(1, 8))
+    encoded = saved(image, "JPEG", **settings)
+    return transposed_components(encoded) if random.random() < 0.2 else encoded
+
+
+def transposed_components(encoded):
+    """The same blocks as parts of an image that is as wide as this one is high: 4:4:0 out of 4:2:2."""
+    file = bytearray(encoded)
+    place = 2
+    while file[place + 1] not in (0xC0, 0xC2):
+        place += 2 + int.from_bytes(file[place + 2 : place + 4])
+    file[place + 5 : place + 9] = file[place + 7 : place + 9] + file[place + 5 : place + 7]
+    for component in range(file[place + 9]):
+        sampling = place + 11 + 3 * component
+        file[sampling] = file[sampling] >> 4 | (file[sampling] & 15) << 4
+    return bytes(file)
+
+
+def random_webp(random, width, height):
+    mode = random.choice(["RGB", "RGBA"])
+    image = Image.fromarray(picture(random, width, height, len(mode)), mode)
+    settings = {"quality": random.choice([0, 30, 75, 90, 100]), "lossless": random.random() < 0.4, "method": random.randint(0, 6)}
+    if random.random() < 0.3:
+        settings["exif"] = with_orientation(random, random.randint(1, 8))
+    return saved(image, "WEBP", **settings)
+
+
+def random_gif(random, width, height):
+    image = Image.fromarray(picture(random, width, height)).quantize(random.choice([2, 7, 64, 256]))
+    settings = {"interlace": random.randint(0, 1)}
+    if random.random() < 0.5:
+        settings["transparency"] = random.randrange(4)
+    if random.random() < 0.3:
+        other = Image.fromarray(picture(random, width, height)).quantize(8)
+        settings |= {"save_all": True, "append_images": [other], "disposal": random.randint(0, 3)}
+    return saved(image, "GIF", **settings)
+
+
+RANDOM_FILES = {"jpg": random_jpeg, "png": None, "webp": random_webp, "gif": random_gif}
+
+
 def random_file(random):
     """The ending of its name, and an encoded image."""
-    kind = random.choice(["png"])
-    width, height = random.choice([(random.randint(1, 90), random.randint(1, 90)), (random.randint(50, 700), random.randint(50, 700))])
+    kind = random.choice(["gif", "jpg", "jpg", "jpg", "png", "png", "webp"])
+    most = random.choice([20, 90, 90, 700])
+    width, height = random.randint(1, most), random.randint(1, most)
     if max(width, height) > 200 * min(width, height):
         width = height
-    colour = random.choice([0, 2, 2, 3, 4, 6])
-    return kind, random_png(random, width, height, colour, random.choice(BITS[colour]), random.random() < 0.5)
+    if kind == "png":
+        colour = random.choice([0, 2, 2, 3, 4, 6])
+        return kind, random_png(random, width, height, colour, random.choice(BITS[colour]), random.random() < 0.5)
+    return kind, RANDOM_FILES[kind](random, width, height)
 
 
 def png_files():
