@@ -4,9 +4,13 @@ import contextlib
 import io
 import struct
 import zlib
+from random import Random
 
 import numpy
 from PIL import Image, ImageFile, ImageOps
+from PIL.PngImagePlugin import PngInfo
+
+XMP = b'<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
 
 # Room for a whole progressive file: Pillow's encoder cannot go on where it lacks any.
 ImageFile.MAXBLOCK = 1 << 24
@@ -182,8 +186,6 @@ def random_file(random):
 
 
 def png_files():
-    from random import Random
-
     found = {}
     for colour, depths in BITS.items():
         for bits in depths:
@@ -191,8 +193,108 @@ def png_files():
             for transparent in (False, True) if colour in (0, 2, 3) else (False,):
                 name = f"colour{colour}_{bits}bits{'_transparent' if transparent else ''}.png"
                 found[name] = random_png(random, 13, 5, colour, bits, transparent)
+    random = Random("png")
+    image = Image.fromarray(picture(random, 9, 5))
+    exif = with_orientation(random, 8)
+    plain = saved(image, "PNG")
+    xmp = PngInfo()
+    xmp.add_itxt("XML:com.adobe.xmp", XMP.decode(), zip=True)
+    found["exif.png"] = saved(image, "PNG", exif=exif)
+    found["exif_after_the_pixels.png"] = plain[:-12] + chunk(b"eXIf", exif[6:]) + plain[-12:]
+    found["xmp.png"] = saved(image, "PNG", pnginfo=xmp)
+    found["interlaced.png"] = interlaced_png()
+    found["animated.png"] = saved(image, "PNG", save_all=True, append_images=[image.transpose(Image.Transpose.ROTATE_180)])
+    return found
+
+
+def interlaced_png():
+    """Of 3 by 3 pixels of grey: the rows of the five passes of Adam7 that have any of them."""
+    rows = bytes([0, 10, 0, 20, 0, 30, 40, 0, 50, 0, 60, 0, 70, 80, 90])
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 3, 3, 8, 0, 0, 0, 1))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def jpeg_files():
+    random = Random("jpeg")
+    small, odd = Image.fromarray(picture(random, 33, 21)), Image.fromarray(picture(random, 19, 37))
+    found = {}
+    for subsampling in "4:4:4", "4:2:2", "4:2:0", "4:1:1":
+        for progressive in False, True:
+            name = subsampling.replace(":", "") + ("_progressive" if progressive else "")
+            found[f"{name}.jpg"] = saved(small, "JPEG", subsampling=subsampling, progressive=progressive)
+    found["440.jpg"] = transposed_components(found["422.jpg"])
+    found["1x4.jpg"] = transposed_components(found["411.jpg"])
+    found["worst.jpg"] = saved(odd, "JPEG", quality=1)
+    found["best.jpg"] = saved(odd, "JPEG", quality=100, progressive=True)
+    found["restarts.jpg"] = saved(odd, "JPEG", restart_marker_blocks=1)
+    found["restarts_progressive.jpg"] = saved(odd, "JPEG", restart_marker_blocks=2, progressive=True)
+    found["rgb.jpg"] = saved(small, "JPEG", keep_rgb=True, subsampling="4:4:4")
+    found["scan_by_scan.jpg"] = scan_by_scan(random, 33, 21)
+    for width in 1, 2, 4, 5, 16, 17:
+        found[f"{width}_wide.jpg"] = saved(small.crop((0, 0, width, 3)), "JPEG")
+    grey = saved(odd.convert("L"), "JPEG")
+    place = grey.index(b"\xff\xc0") + 11
+    found["grey.jpg"] = grey
+    found["grey_progressive.jpg"] = saved(odd.convert("L"), "JPEG", progressive=True)
+    found["grey_of_2x2_blocks.jpg"] = grey[:place] + b"\x22" + grey[place + 1 :]
+    cmyk = saved(Image.fromarray(picture(random, 17, 9, 4), "CMYK"), "JPEG")
+    adobe = cmyk.index(b"\xff\xee\x00\x0eAdobe")
+    found["cmyk.jpg"] = cmyk
+    found["ycck.jpg"] = cmyk[: adobe + 15] + b"\x02" + cmyk[adobe + 16 :]
+    found["cmyk_of_unknown_origin.jpg"] = cmyk[:adobe] + cmyk[adobe + 16 :]
+    for orientation in range(1, 9):
+        image = small.crop((0, 0, 5, 3))
+        found[f"orientation_{orientation}.jpg"] = saved(image, "JPEG", exif=with_orientation(random, orientation))
+    found["xmp.jpg"] = saved(small.crop((0, 0, 5, 3)), "JPEG", xmp=XMP)
+    found["more_bytes.jpg"] = found["420.jpg"][:2] + b"\xff\xff" + found["420.jpg"][2:-2] + b"\0\1\xff\xd9\xff\xd8"
+    return found
+
+
+def scan_by_scan(random, width, height):
+    """A baseline file in 4:2:0 with a scan for each component, made of three files of grey."""
+    sizes = [(width, height)] + 2 * [((width + 1) // 2, (height + 1) // 2)]
+    files = [saved(Image.fromarray(picture(random, *size, 1).squeeze(2)), "JPEG") for size in sizes]
+    header, marker = files[0].index(b"\xff\xc0"), b"\xff\xda"
+    components = b"\x01\x22\x00\x02\x11\x00\x03\x11\x00"
+    frame = b"\xff\xc0\x00\x11" + files[0][header + 4 : header + 9] + b"\x03" + components
+    first = files[0].index(marker)
+    file = files[0][:header] + frame + files[0][header + 13 : first]
+    for component, scan in enumerate(files, 1):
+        start = scan.index(marker)
+        file += scan[start : start + 5] + bytes([component]) + scan[start + 6 : -2]
+    return file + b"\xff\xd9"
+
+
+def webp_files():
+    found = {}
+    for mode in "RGB", "RGBA":
+        for lossless in False, True:
+            random = Random(f"webp {mode} {lossless}")
+            images = [Image.fromarray(picture(random, 23, 17, len(mode)), mode) for _ in range(2)]
+            name = f"{mode.lower()}{'_lossless' if lossless else ''}"
+            found[f"{name}.webp"] = saved(images[0], "WEBP", lossless=lossless, exif=with_orientation(random, 6))
+            found[f"{name}_animated.webp"] = saved(images[0], "WEBP", lossless=lossless, save_all=True, append_images=images[1:])
+    return found
+
+
+def gif_files():
+    random = Random("gif")
+    image = Image.fromarray(picture(random, 20, 12)).quantize(16)
+    found = {
+        "plain.gif": saved(image, "GIF", interlace=0),
+        "interlaced.gif": saved(image, "GIF", interlace=1),
+        "grey.gif": saved(Image.fromarray(picture(random, 20, 12, 1).squeeze(2)), "GIF"),
+        "transparent.gif": saved(image, "GIF", transparency=3),
+    }
+    for name in "plain", "transparent":
+        file = found[f"{name}.gif"]
+        frame = file.index(b"\x2c\0\0\0\0\x14\0\x0c\0") + 1
+        for size, kind in ((30, 20), "inside"), ((10, 10), "outside"):
+            placed = file[:6] + struct.pack("<HH", *size) + file[10:frame] + struct.pack("<HH", 3, 4) + file[frame + 4 :]
+            found[f"{name}_{kind}.gif"] = placed
     return found
 
 
 def files():
-    return png_files()
+    """Small files of all that is read, by their names."""
+    return png_files() | jpeg_files() | webp_files() | gif_files()

@@ -149,8 +149,7 @@ fn transparent(info: &Info<'_>) -> Option<[u8; 3]> {
 
 /// What the chunks before and after the pixels say.
 fn orientation(mut reader: Reader<Cursor<&[u8]>>) -> Result<Orientation, ImageError> {
-    // Pillow takes no notice of what is wrong after the pixels.
-    let _ = reader.finish();
+    reader.finish().map_err(refused)?;
     let info = reader.info();
     let texts = info.compressed_latin1_text.iter().map(|text| &text.keyword);
     let mut keywords = info.uncompressed_latin1_text.iter().map(|text| &text.keyword).chain(texts);
