@@ -202,6 +202,10 @@ def png_files():
     found["exif.png"] = saved(image, "PNG", exif=exif)
     found["exif_after_the_pixels.png"] = plain[:-12] + chunk(b"eXIf", exif[6:]) + plain[-12:]
     found["xmp.png"] = saved(image, "PNG", pnginfo=xmp)
+    text = f"\nexif\n{len(exif):8}\n{exif.hex()}\n".encode()
+    for name, kind, text in ("text", b"tEXt", text), ("packed_text", b"zTXt", b"\0" + zlib.compress(text)):
+        text = chunk(kind, b"Raw profile type exif\0" + text)
+        found[f"exif_in_{name}.png"] = plain[:33] + text + plain[33:]
     found["interlaced.png"] = interlaced_png()
     found["animated.png"] = saved(image, "PNG", save_all=True, append_images=[image.transpose(Image.Transpose.ROTATE_180)])
     return found

@@ -9,7 +9,7 @@ use crate::{decoded::ImageLimits, error::ImageError};
 
 const KIND: &str = "GIF";
 
-pub(super) fn decode(encoded: &[u8], limits: &ImageLimits) -> Result<Raster, ImageError> {
+pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<Raster, ImageError> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
     // Sizes are checked here.
@@ -18,20 +18,20 @@ pub(super) fn decode(encoded: &[u8], limits: &ImageLimits) -> Result<Raster, Ima
     limits.check(decoder.width().into(), decoder.height().into())?;
     let frame =
         decoder.next_frame_info().map_err(refused)?.ok_or_else(|| ImageError::broken(KIND, "it has no frame"))?;
-    let (left, top) = (usize::from(frame.left), usize::from(frame.top));
+    let (left, top) = (u32::from(frame.left), u32::from(frame.top));
     let (wide, high) = (u32::from(frame.width), u32::from(frame.height));
     let transparent = frame.transparent;
     limits.check(wide, high)?;
     // A frame that stands out makes the image larger.
-    let width = u32::from(decoder.width()).max(left as u32 + wide);
-    let height = u32::from(decoder.height()).max(top as u32 + high);
+    let width = u32::from(decoder.width()).max(left + wide);
+    let height = u32::from(decoder.height()).max(top + high);
     let pixels = limits.check(width, height)?;
 
     let mut frame = vec![0; wide as usize * high as usize];
     decoder.read_into_buffer(&mut frame).map_err(refused)?;
     let mut indices = vec![transparent.unwrap_or(0); pixels];
     for (y, row) in frame.chunks_exact(wide as usize).enumerate() {
-        indices[(top + y) * width as usize + left..][..row.len()].copy_from_slice(row);
+        indices[(top as usize + y) * width as usize + left as usize..][..row.len()].copy_from_slice(row);
     }
     Ok(Raster { width, height, rgb: colours(&decoder, &indices, transparent)? })
 }

@@ -156,7 +156,7 @@ fn jpeg_files_that_would_not_come_out_as_in_libjpeg_are_refused() {
     // The last scan sharpens the brightness.
     let progressive = file("444_progressive.jpg");
     let scans = progressive.windows(2).enumerate().filter(|(_, bytes)| *bytes == b"\xff\xda");
-    let last = scans.map(|(place, _)| place).last().unwrap();
+    let last = scans.map(|(place, _)| place).next_back().unwrap();
     let unsharp = [&progressive[..last], b"\xff\xd9"].concat();
     assert!(reason(&unsharp).contains("scans are missing that would make it sharp"), "{}", reason(&unsharp));
 
@@ -167,7 +167,7 @@ fn jpeg_files_that_would_not_come_out_as_in_libjpeg_are_refused() {
 
     let separate = file("scan_by_scan.jpg");
     let scans = separate.windows(2).enumerate().filter(|(_, bytes)| *bytes == b"\xff\xda").map(|(place, _)| place);
-    let last = scans.last().unwrap();
+    let last = scans.max().unwrap();
     assert_eq!(reason(&[&separate[..last], b"\xff\xd9"].concat()), "broken JPEG file: a component is missing");
 }
 

@@ -13,7 +13,7 @@ use crate::{decoded::ImageLimits, error::ImageError};
 
 const KIND: &str = "WebP";
 
-pub(super) fn decode(encoded: &[u8], limits: &ImageLimits) -> Result<(Raster, Orientation), ImageError> {
+pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Orientation), ImageError> {
     let mut decoder = WebPDecoder::new(Cursor::new(encoded)).map_err(refused)?;
     let (width, height) = decoder.dimensions();
     let pixels = limits.check(width, height)?;

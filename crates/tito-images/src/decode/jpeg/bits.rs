@@ -73,15 +73,16 @@ impl<'a> Bits<'a> {
 
     /// The signed number of the next `count` bits: those that begin with a zero are negative (T.81, figure F.12).
     pub(super) fn take_signed(&mut self, count: u32) -> Result<i32, ImageError> {
-        let number = self.take(count)? as i32;
+        let number = self.take(count)?.cast_signed();
         let negative = count > 0 && number < 1 << (count - 1);
         Ok(if negative { number - (1 << count) + 1 } else { number })
     }
 
-    /// Goes on behind the restart marker of this number.
-    pub(super) fn restart(&mut self, number: u8) -> Result<(), ImageError> {
+    /// Goes on behind the restart marker that is the `count`th of the scan.
+    pub(super) fn restart(&mut self, count: usize) -> Result<(), ImageError> {
         let mut rest = self.rest;
-        if header::next_marker(&mut rest)? != header::RESTART_0 + number {
+        let number = usize::from(header::next_marker(&mut rest)?).checked_sub(header::RESTART_0.into());
+        if number != Some((count - 1) % 8) {
             return Err(broken("a restart marker is missing"));
         }
         *self = Self::new(rest);

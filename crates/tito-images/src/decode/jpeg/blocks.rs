@@ -78,7 +78,9 @@ pub(super) fn dc(bits: &mut Bits<'_>, table: &Huffman, band: Band, before: &mut 
 
 /// One more digit of the first coefficient.
 pub(super) fn refine_dc(bits: &mut Bits<'_>, band: Band, block: &mut [i16; 64]) -> Result<(), ImageError> {
-    block[0] |= (bits.take(1)? as i16) << band.lowest;
+    if bits.take(1)? == 1 {
+        block[0] |= 1 << band.lowest;
+    }
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! From components to red, green and blue.
 
+#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "means of bytes, or between 0 and 255")]
+
 /// What the components of a file mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ColourSpace {

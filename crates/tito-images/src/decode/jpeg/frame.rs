@@ -38,7 +38,7 @@ pub(super) const MOST_BLOCKS: usize = 10;
 
 impl Frame {
     /// Of the segment that begins it.
-    pub(super) fn read(content: &[u8], progressive: bool, limits: &ImageLimits) -> Result<Self, ImageError> {
+    pub(super) fn read(content: &[u8], progressive: bool, limits: ImageLimits) -> Result<Self, ImageError> {
         let short = || broken("its size is cut off");
         let (&[bits, height_1, height_0, width_1, width_0, count], list) =
             content.split_first_chunk().ok_or_else(short)?;
@@ -52,7 +52,7 @@ impl Frame {
         if list.len() != usize::from(count) || !matches!(count, 1 | 3 | 4) {
             return Err(ImageError::unsupported(KIND, format!("it has {count} components")));
         }
-        let mut components = list.iter().map(Component::read).collect::<Result<Vec<_>, _>>()?;
+        let mut components = list.iter().copied().map(Component::read).collect::<Result<Vec<_>, _>>()?;
         let most = |side: fn(&Component) -> usize| components.iter().map(side).max().unwrap_or(1);
         let (most_across, most_down) = (most(|one| one.sampling.0), most(|one| one.sampling.1));
         let (wide, high) = (width as usize, height as usize);
@@ -95,7 +95,7 @@ impl Frame {
 }
 
 impl Component {
-    fn read(&[id, sampling, quantisation]: &[u8; 3]) -> Result<Self, ImageError> {
+    fn read([id, sampling, quantisation]: [u8; 3]) -> Result<Self, ImageError> {
         let sampling = (usize::from(sampling >> 4), usize::from(sampling & 15));
         if !(1..=4).contains(&sampling.0) || !(1..=4).contains(&sampling.1) || quantisation > 3 {
             return Err(broken("a component is described wrongly"));

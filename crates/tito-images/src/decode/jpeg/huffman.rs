@@ -10,9 +10,9 @@ const SHORT: u32 = 9;
 pub(super) struct Huffman {
     /// For the next `SHORT` bits, the length of the code that they begin with, and its symbol. Zero if it is longer.
     short: Vec<(u8, u8)>,
-    /// For each length from 1 on: the first number that is no code of this length any more, and what makes a code an index
-    /// of `symbols`.
-    long: [(u32, i32); 16],
+    /// For each length from 1 on: the first number that is no code of this length any more, and what is added to a code,
+    /// modulo 2^32, to get an index of `symbols`.
+    long: [(u32, u32); 16],
     symbols: Vec<u8>,
 }
 
@@ -23,22 +23,23 @@ impl Huffman {
             return None;
         }
         let mut table = Self { short: vec![(0, 0); 1 << SHORT], long: [(0, 0); 16], symbols: symbols.to_vec() };
-        let (mut code, mut index) = (0_u32, 0_usize);
-        for (length, &count) in (1..).zip(counts) {
-            table.long[length as usize - 1].1 = index as i32 - code as i32;
-            for &symbol in &symbols[index..index + usize::from(count)] {
+        let (mut code, mut index) = (0_u32, 0_u16);
+        for (length, &count) in (1_u8..).zip(counts) {
+            let long = &mut table.long[usize::from(length) - 1];
+            long.1 = u32::from(index).wrapping_sub(code);
+            for &symbol in &symbols[usize::from(index)..usize::from(index) + usize::from(count)] {
                 // As in libjpeg, a code may be all ones.
                 if code >> length != 0 {
                     return None;
                 }
-                if length <= SHORT {
-                    let first = (code << (SHORT - length)) as usize;
-                    table.short[first..first + (1 << (SHORT - length))].fill((length as u8, symbol));
+                if let Some(rest) = SHORT.checked_sub(length.into()) {
+                    let first = (code << rest) as usize;
+                    table.short[first..first + (1 << rest)].fill((length, symbol));
                 }
                 code += 1;
                 index += 1;
             }
-            table.long[length as usize - 1].0 = code;
+            long.0 = code;
             code <<= 1;
         }
         Some(table)
@@ -62,7 +63,7 @@ impl Huffman {
             let (end, to_index) = self.long[length as usize - 1];
             if code < end {
                 bits.skip(length)?;
-                let symbol = usize::try_from(code as i32 + to_index).ok().and_then(|index| self.symbols.get(index));
+                let symbol = self.symbols.get(code.wrapping_add(to_index) as usize);
                 return symbol.copied().ok_or_else(|| broken("a Huffman code is wrong"));
             }
         }

@@ -1,6 +1,8 @@
 //! From the coefficients of a block to its samples, to the bit as libjpeg-turbo's slow integer transform in its form for x86
 //! processors: columns, then rows; factors of 13 binary digits, after Loeffler, Ligtenberg and Moschytz (1989).
 
+#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers within limits")]
+
 use super::KIND;
 use crate::error::ImageError;
 

@@ -1,5 +1,5 @@
 //! JPEG files, to the bit as libjpeg-turbo reads them with its defaults (slow integer transform, smooth upsampling), which
-//! Pillow, OpenCV and torchvision share: baseline and progressive, 8 bits, Huffman codes.
+//! Pillow, `OpenCV` and torchvision share: baseline and progressive, 8 bits, Huffman codes.
 //!
 //! libjpeg-turbo makes up the parts of a broken file that it cannot read, and smooths a progressive image that lacks scans.
 //! Both are refused here.
@@ -28,7 +28,7 @@ const KIND: &str = "JPEG";
 /// A file needs a few scans for each digit of its coefficients. Each scan may cost time for all blocks with few bytes.
 const MOST_SCANS: usize = 256;
 
-pub(super) fn decode(encoded: &[u8], limits: &ImageLimits) -> Result<(Raster, Orientation), ImageError> {
+pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Orientation), ImageError> {
     let mut file = File { tables: Tables::default(), metadata: Metadata::default(), colours: Colours::default() };
     let mut segments = Segments::after_start(encoded);
     let mut frame = None;

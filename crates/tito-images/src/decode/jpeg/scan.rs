@@ -42,14 +42,12 @@ pub(super) fn decode<'a>(
 fn read_header<'a>(header: &[u8], frame: &Frame, tables: &'a Tables) -> Result<(Vec<Part<'a>>, Band), ImageError> {
     let wrong = || broken("a scan is described wrongly");
     let (&count, header) = header.split_first().ok_or_else(wrong)?;
-    let (list, header) = header.split_at_checked(2 * usize::from(count)).ok_or_else(wrong)?;
-    let &[first, last, digits] = header.first_chunk().ok_or_else(wrong)?;
-    let band = match frame.progressive {
-        true => Band::progressive(first, last, digits).ok_or_else(wrong)?,
-        false => Band::BASELINE,
-    };
+    let (described, band) = header.split_at_checked(2 * usize::from(count)).ok_or_else(wrong)?;
+    let &[first, last, digits] = band.first_chunk().ok_or_else(wrong)?;
+    let band =
+        if frame.progressive { Band::progressive(first, last, digits).ok_or_else(wrong)? } else { Band::BASELINE };
     let mut parts = Vec::<Part<'_>>::new();
-    for &[id, table] in list.as_chunks().0 {
+    for &[id, table] in described.as_chunks().0 {
         let component = frame.components.iter().position(|component| component.id == id).ok_or_else(wrong)?;
         if parts.iter().any(|part| part.component == component) {
             return Err(wrong());
@@ -64,13 +62,12 @@ fn read_header<'a>(header: &[u8], frame: &Frame, tables: &'a Tables) -> Result<(
     let blocks =
         |part: &Part<'_>| frame.components[part.component].sampling.0 * frame.components[part.component].sampling.1;
     match parts.len() {
-        1 => Ok((parts, band)),
         2..=4 if !band.has_dc() => Err(wrong()),
         2..=4 if parts.iter().map(blocks).sum::<usize>() > MOST_BLOCKS => {
             Err(ImageError::unsupported(KIND, "its components are too different in size"))
         }
-        2..=4 => Ok((parts, band)),
-        _ => Err(wrong()),
+        1..=4 => Ok((parts, band)),
+        0 | 5.. => Err(wrong()),
     }
 }
 
@@ -107,7 +104,7 @@ impl Scan<'_, '_> {
     }
 
     fn restart(&mut self, count: usize) -> Result<(), ImageError> {
-        self.bits.restart(((count - 1) % 8) as u8)?;
+        self.bits.restart(count)?;
         self.skipped = 0;
         self.parts.iter_mut().for_each(|part| part.before = 0);
         Ok(())

@@ -1,6 +1,8 @@
 //! Components with fewer samples than the image has pixels, widened as libjpeg-turbo does by default: twice as many samples by
 //! a triangle filter, others by repeating them.
 
+#![expect(clippy::cast_possible_truncation, reason = "means of bytes")]
+
 /// The samples of a component.
 pub(super) struct Plane {
     width: usize,
@@ -71,8 +73,5 @@ fn twice_across(samples: &[u8], row: &mut [u8]) {
 
 /// The sample beside that of pixel `x`, on the pixel's side, and what is added for rounding on the left or on the right.
 fn neighbour(x: usize, width: usize, left: u32, right: u32) -> (usize, u32) {
-    match x.is_multiple_of(2) {
-        true => ((x / 2).saturating_sub(1), left),
-        false => ((x / 2 + 1).min(width - 1), right),
-    }
+    if x.is_multiple_of(2) { ((x / 2).saturating_sub(1), left) } else { ((x / 2 + 1).min(width - 1), right) }
 }
