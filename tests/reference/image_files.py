@@ -4,9 +4,16 @@ import contextlib
 import io
 import struct
 import zlib
+from random import Random
 
 import numpy
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
+from PIL.PngImagePlugin import PngInfo
+
+XMP = b'<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+
+# Room for a whole progressive file: Pillow's encoder cannot go on where it lacks any.
+ImageFile.MAXBLOCK = 1 << 24
 
 # The settings of published checkpoints, but for smaller limits in the `_small` ones, so that small images reach them.
 CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
@@ -112,19 +119,73 @@ def with_orientation(random, orientation):
     return exif.tobytes()
 
 
+def random_jpeg(random, width, height):
+    mode = random.choice(["RGB"] * 6 + ["L", "CMYK"])
+    channels = {"L": 1, "RGB": 3, "CMYK": 4}[mode]
+    image = Image.fromarray(picture(random, width, height, channels).squeeze(2 if channels == 1 else ()), mode)
+    settings = {"quality": random.choice([1, 10, 40, 75, 90, 95, 100]), "progressive": random.random() < 0.4}
+    if mode == "RGB":
+        settings["subsampling"] = random.choice(["4:4:4", "4:2:2", "4:2:0", "4:2:0", "4:1:1"])
+        if random.random() < 0.1:
+            settings |= {"keep_rgb": True, "subsampling": "4:4:4"}
+    if random.random() < 0.3:
+        settings["restart_marker_blocks"] = random.randint(1, 9)
+    if random.random() < 0.3:
+        settings["exif"] = with_orientation(random, random.randint(1, 8))
+    encoded = saved(image, "JPEG", **settings)
+    return transposed_components(encoded) if random.random() < 0.2 else encoded
+
+
+def transposed_components(encoded):
+    """The same blocks as parts of an image that is as wide as this one is high: 4:4:0 out of 4:2:2."""
+    file = bytearray(encoded)
+    place = 2
+    while file[place + 1] not in (0xC0, 0xC2):
+        place += 2 + int.from_bytes(file[place + 2 : place + 4])
+    file[place + 5 : place + 9] = file[place + 7 : place + 9] + file[place + 5 : place + 7]
+    for component in range(file[place + 9]):
+        sampling = place + 11 + 3 * component
+        file[sampling] = file[sampling] >> 4 | (file[sampling] & 15) << 4
+    return bytes(file)
+
+
+def random_webp(random, width, height):
+    mode = random.choice(["RGB", "RGBA"])
+    image = Image.fromarray(picture(random, width, height, len(mode)), mode)
+    settings = {"quality": random.choice([0, 30, 75, 90, 100]), "lossless": random.random() < 0.4, "method": random.randint(0, 6)}
+    if random.random() < 0.3:
+        settings["exif"] = with_orientation(random, random.randint(1, 8))
+    return saved(image, "WEBP", **settings)
+
+
+def random_gif(random, width, height):
+    image = Image.fromarray(picture(random, width, height)).quantize(random.choice([2, 7, 64, 256]))
+    settings = {"interlace": random.randint(0, 1)}
+    if random.random() < 0.5:
+        settings["transparency"] = random.randrange(4)
+    if random.random() < 0.3:
+        other = Image.fromarray(picture(random, width, height)).quantize(8)
+        settings |= {"save_all": True, "append_images": [other], "disposal": random.randint(0, 3)}
+    return saved(image, "GIF", **settings)
+
+
+RANDOM_FILES = {"jpg": random_jpeg, "png": None, "webp": random_webp, "gif": random_gif}
+
+
 def random_file(random):
     """The ending of its name, and an encoded image."""
-    kind = random.choice(["png"])
-    width, height = random.choice([(random.randint(1, 90), random.randint(1, 90)), (random.randint(50, 700), random.randint(50, 700))])
+    kind = random.choice(["gif", "jpg", "jpg", "jpg", "png", "png", "webp"])
+    most = random.choice([20, 90, 90, 700])
+    width, height = random.randint(1, most), random.randint(1, most)
     if max(width, height) > 200 * min(width, height):
         width = height
-    colour = random.choice([0, 2, 2, 3, 4, 6])
-    return kind, random_png(random, width, height, colour, random.choice(BITS[colour]), random.random() < 0.5)
+    if kind == "png":
+        colour = random.choice([0, 2, 2, 3, 4, 6])
+        return kind, random_png(random, width, height, colour, random.choice(BITS[colour]), random.random() < 0.5)
+    return kind, RANDOM_FILES[kind](random, width, height)
 
 
 def png_files():
-    from random import Random
-
     found = {}
     for colour, depths in BITS.items():
         for bits in depths:
@@ -132,8 +193,112 @@ def png_files():
             for transparent in (False, True) if colour in (0, 2, 3) else (False,):
                 name = f"colour{colour}_{bits}bits{'_transparent' if transparent else ''}.png"
                 found[name] = random_png(random, 13, 5, colour, bits, transparent)
+    random = Random("png")
+    image = Image.fromarray(picture(random, 9, 5))
+    exif = with_orientation(random, 8)
+    plain = saved(image, "PNG")
+    xmp = PngInfo()
+    xmp.add_itxt("XML:com.adobe.xmp", XMP.decode(), zip=True)
+    found["exif.png"] = saved(image, "PNG", exif=exif)
+    found["exif_after_the_pixels.png"] = plain[:-12] + chunk(b"eXIf", exif[6:]) + plain[-12:]
+    found["xmp.png"] = saved(image, "PNG", pnginfo=xmp)
+    text = f"\nexif\n{len(exif):8}\n{exif.hex()}\n".encode()
+    for name, kind, text in ("text", b"tEXt", text), ("packed_text", b"zTXt", b"\0" + zlib.compress(text)):
+        text = chunk(kind, b"Raw profile type exif\0" + text)
+        found[f"exif_in_{name}.png"] = plain[:33] + text + plain[33:]
+    found["interlaced.png"] = interlaced_png()
+    found["animated.png"] = saved(image, "PNG", save_all=True, append_images=[image.transpose(Image.Transpose.ROTATE_180)])
+    return found
+
+
+def interlaced_png():
+    """Of 3 by 3 pixels of grey: the rows of the five passes of Adam7 that have any of them."""
+    rows = bytes([0, 10, 0, 20, 0, 30, 40, 0, 50, 0, 60, 0, 70, 80, 90])
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 3, 3, 8, 0, 0, 0, 1))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def jpeg_files():
+    random = Random("jpeg")
+    small, odd = Image.fromarray(picture(random, 33, 21)), Image.fromarray(picture(random, 19, 37))
+    found = {}
+    for subsampling in "4:4:4", "4:2:2", "4:2:0", "4:1:1":
+        for progressive in False, True:
+            name = subsampling.replace(":", "") + ("_progressive" if progressive else "")
+            found[f"{name}.jpg"] = saved(small, "JPEG", subsampling=subsampling, progressive=progressive)
+    found["440.jpg"] = transposed_components(found["422.jpg"])
+    found["1x4.jpg"] = transposed_components(found["411.jpg"])
+    found["worst.jpg"] = saved(odd, "JPEG", quality=1)
+    found["best.jpg"] = saved(odd, "JPEG", quality=100, progressive=True)
+    found["restarts.jpg"] = saved(odd, "JPEG", restart_marker_blocks=1)
+    found["restarts_progressive.jpg"] = saved(odd, "JPEG", restart_marker_blocks=2, progressive=True)
+    found["rgb.jpg"] = saved(small, "JPEG", keep_rgb=True, subsampling="4:4:4")
+    found["scan_by_scan.jpg"] = scan_by_scan(random, 33, 21)
+    for width in 1, 2, 4, 5, 16, 17:
+        found[f"{width}_wide.jpg"] = saved(small.crop((0, 0, width, 3)), "JPEG")
+    grey = saved(odd.convert("L"), "JPEG")
+    place = grey.index(b"\xff\xc0") + 11
+    found["grey.jpg"] = grey
+    found["grey_progressive.jpg"] = saved(odd.convert("L"), "JPEG", progressive=True)
+    found["grey_of_2x2_blocks.jpg"] = grey[:place] + b"\x22" + grey[place + 1 :]
+    cmyk = saved(Image.fromarray(picture(random, 17, 9, 4), "CMYK"), "JPEG")
+    adobe = cmyk.index(b"\xff\xee\x00\x0eAdobe")
+    found["cmyk.jpg"] = cmyk
+    found["ycck.jpg"] = cmyk[: adobe + 15] + b"\x02" + cmyk[adobe + 16 :]
+    found["cmyk_of_unknown_origin.jpg"] = cmyk[:adobe] + cmyk[adobe + 16 :]
+    for orientation in range(1, 9):
+        image = small.crop((0, 0, 5, 3))
+        found[f"orientation_{orientation}.jpg"] = saved(image, "JPEG", exif=with_orientation(random, orientation))
+    found["xmp.jpg"] = saved(small.crop((0, 0, 5, 3)), "JPEG", xmp=XMP)
+    found["more_bytes.jpg"] = found["420.jpg"][:2] + b"\xff\xff" + found["420.jpg"][2:-2] + b"\0\1\xff\xd9\xff\xd8"
+    return found
+
+
+def scan_by_scan(random, width, height):
+    """A baseline file in 4:2:0 with a scan for each component, made of three files of grey."""
+    sizes = [(width, height)] + 2 * [((width + 1) // 2, (height + 1) // 2)]
+    files = [saved(Image.fromarray(picture(random, *size, 1).squeeze(2)), "JPEG") for size in sizes]
+    header, marker = files[0].index(b"\xff\xc0"), b"\xff\xda"
+    components = b"\x01\x22\x00\x02\x11\x00\x03\x11\x00"
+    frame = b"\xff\xc0\x00\x11" + files[0][header + 4 : header + 9] + b"\x03" + components
+    first = files[0].index(marker)
+    file = files[0][:header] + frame + files[0][header + 13 : first]
+    for component, scan in enumerate(files, 1):
+        start = scan.index(marker)
+        file += scan[start : start + 5] + bytes([component]) + scan[start + 6 : -2]
+    return file + b"\xff\xd9"
+
+
+def webp_files():
+    found = {}
+    for mode in "RGB", "RGBA":
+        for lossless in False, True:
+            random = Random(f"webp {mode} {lossless}")
+            images = [Image.fromarray(picture(random, 23, 17, len(mode)), mode) for _ in range(2)]
+            name = f"{mode.lower()}{'_lossless' if lossless else ''}"
+            found[f"{name}.webp"] = saved(images[0], "WEBP", lossless=lossless, exif=with_orientation(random, 6))
+            found[f"{name}_animated.webp"] = saved(images[0], "WEBP", lossless=lossless, save_all=True, append_images=images[1:])
+    return found
+
+
+def gif_files():
+    random = Random("gif")
+    image = Image.fromarray(picture(random, 20, 12)).quantize(16)
+    found = {
+        "plain.gif": saved(image, "GIF", interlace=0),
+        "interlaced.gif": saved(image, "GIF", interlace=1),
+        "grey.gif": saved(Image.fromarray(picture(random, 20, 12, 1).squeeze(2)), "GIF"),
+        "transparent.gif": saved(image, "GIF", transparency=3),
+    }
+    for name in "plain", "transparent":
+        file = found[f"{name}.gif"]
+        frame = file.index(b"\x2c\0\0\0\0\x14\0\x0c\0") + 1
+        for size, kind in ((30, 20), "inside"), ((10, 10), "outside"):
+            placed = file[:6] + struct.pack("<HH", *size) + file[10:frame] + struct.pack("<HH", 3, 4) + file[frame + 4 :]
+            found[f"{name}_{kind}.gif"] = placed
     return found
 
 
 def files():
-    return png_files()
+    """Small files of all that is read, by their names."""
+    return png_files() | jpeg_files() | webp_files() | gif_files()

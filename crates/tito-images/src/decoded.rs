@@ -19,7 +19,7 @@ impl Default for ImageLimits {
 
 impl ImageLimits {
     /// How many pixels `width` times `height` are, unless they are none or too many.
-    pub(crate) fn check(&self, width: u32, height: u32) -> Result<usize, ImageError> {
+    pub(crate) fn check(self, width: u32, height: u32) -> Result<usize, ImageError> {
         let pixels = u64::from(width) * u64::from(height);
         if pixels == 0 {
             return Err(ImageError::NoPixels { width, height });

@@ -1,4 +1,4 @@
-//! What tests/reference/record_images.py has recorded.
+//! What `tests/reference/record_images.py` has recorded.
 
 use std::{fs, path::PathBuf};
 
@@ -16,5 +16,5 @@ pub(crate) fn read(name: &str) -> serde_json::Value {
 
 /// In hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:x}", Sha256::digest(bytes))
 }

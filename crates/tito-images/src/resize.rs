@@ -21,11 +21,11 @@ pub(crate) fn resize(pixels: &[u8], from: (u32, u32), to: (u32, u32)) -> Vec<u8>
 
 fn one_direction(resizer: &mut Resizer, pixels: &[u8], from: (u32, u32), to: (u32, u32)) -> Vec<u8> {
     let source = ImageRef::new(from.0, from.1, pixels, PixelType::U8x3).expect("three bytes a pixel");
-    let mut resized = Image::new(to.0, to.1, PixelType::U8x3);
+    let mut image = Image::new(to.0, to.1, PixelType::U8x3);
     let filter = ResizeAlg::Convolution(FilterType::CatmullRom);
     let options = ResizeOptions::new().resize_alg(filter).use_alpha(false);
-    resizer.resize(&source, &mut resized, &options).expect("two images of the same type, of which all is used");
-    resized.into_vec()
+    resizer.resize(&source, &mut image, &options).expect("two images of the same type, of which all is used");
+    image.into_vec()
 }
 
 #[cfg(test)]
@@ -33,7 +33,7 @@ mod tests {
     use super::resize;
 
     fn noise(bytes: usize) -> Vec<u8> {
-        (0..bytes as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+        (0..bytes).map(|index| (index * index % 251).to_le_bytes()[0]).collect()
     }
 
     #[test]

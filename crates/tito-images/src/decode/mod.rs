@@ -31,24 +31,25 @@ struct Raster {
 /// something that would not come out as in vLLM.
 pub fn decode(encoded: &[u8], limits: &ImageLimits) -> Result<DecodedImage, ImageError> {
     if encoded.starts_with(b"\x89PNG\r\n\x1a\n") {
-        let (raster, orientation) = png::decode(encoded, limits)?;
+        let (raster, orientation) = png::decode(encoded, *limits)?;
         return Ok(orientation.turn(raster));
     }
     if encoded.starts_with(b"\xff\xd8\xff") {
-        let (raster, orientation) = jpeg::decode(encoded, limits)?;
+        let (raster, orientation) = jpeg::decode(encoded, *limits)?;
         return Ok(orientation.turn(raster));
     }
     if encoded.starts_with(b"RIFF") && encoded.get(8..12) == Some(b"WEBP") {
-        let (raster, orientation) = webp::decode(encoded, limits)?;
+        let (raster, orientation) = webp::decode(encoded, *limits)?;
         return Ok(orientation.turn(raster));
     }
     if encoded.starts_with(b"GIF87a") || encoded.starts_with(b"GIF89a") {
-        return Ok(Orientation::AsIs.turn(gif::decode(encoded, limits)?));
+        return Ok(Orientation::AsIs.turn(gif::decode(encoded, *limits)?));
     }
     Err(ImageError::NotAnImage)
 }
 
 /// A colour with as much of it as `alpha` says, on white, as Pillow's `paste` rounds it.
+#[expect(clippy::cast_possible_truncation, reason = "a mean of two bytes")]
 fn on_white(colour: u8, alpha: u8) -> u8 {
     let (colour, alpha) = (u32::from(colour), u32::from(alpha));
     let sum = colour * alpha + 255 * (255 - alpha) + 128;

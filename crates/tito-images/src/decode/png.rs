@@ -6,7 +6,10 @@
 
 use std::io::{Cursor, ErrorKind};
 
-use png::{BitDepth, ColorType, DecodeOptions, Decoder, DecodingError, Info, Limits, Reader, Transformations};
+use png::{
+    BitDepth, ColorType, DecodeOptions, Decoder, DecodingError, Info, Limits, Reader, Transformations,
+    text_metadata::{ITXtChunk, ZTXtChunk},
+};
 
 use super::{
     Raster,
@@ -17,7 +20,7 @@ use crate::{decoded::ImageLimits, error::ImageError};
 
 const KIND: &str = "PNG";
 
-pub(super) fn decode(encoded: &[u8], limits: &ImageLimits) -> Result<(Raster, Orientation), ImageError> {
+pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Orientation), ImageError> {
     let mut options = DecodeOptions::default();
     // Pillow refuses these files.
     options.set_skip_ancillary_crc_failures(false);
@@ -149,16 +152,34 @@ fn transparent(info: &Info<'_>) -> Option<[u8; 3]> {
 
 /// What the chunks before and after the pixels say.
 fn orientation(mut reader: Reader<Cursor<&[u8]>>) -> Result<Orientation, ImageError> {
-    // Pillow takes no notice of what is wrong after the pixels.
-    let _ = reader.finish();
+    reader.finish().map_err(refused)?;
     let info = reader.info();
-    let texts = info.compressed_latin1_text.iter().map(|text| &text.keyword);
-    let mut keywords = info.uncompressed_latin1_text.iter().map(|text| &text.keyword).chain(texts);
-    let exif = info.exif_metadata.as_deref().map(<[u8]>::to_vec);
-    if exif.is_none() && keywords.any(|keyword| keyword == "Raw profile type exif") {
-        return Err(ImageError::unsupported(KIND, "its EXIF data are a text, and not a chunk of their own"));
-    }
+    let exif = match info.exif_metadata.as_deref() {
+        Some(exif) => Some(exif.to_vec()),
+        None => exif_in_text(info)?,
+    };
     let xmp = info.utf8_text.iter().rev().find(|text| text.keyword == "XML:com.adobe.xmp");
-    let xmp = xmp.map(|text| text.get_text()).transpose().map_err(refused)?;
+    let xmp = xmp.map(ITXtChunk::get_text).transpose().map_err(refused)?;
     Ok(Metadata { exif, xmp: xmp.map(String::into_bytes) }.orientation())
+}
+
+/// The EXIF data of files that `ImageMagick` wrote before there was a chunk for them: in hexadecimal digits, after three lines.
+fn exif_in_text(info: &Info<'_>) -> Result<Option<Vec<u8>>, ImageError> {
+    const KEYWORD: &str = "Raw profile type exif";
+    let plain =
+        info.uncompressed_latin1_text.iter().filter(|text| text.keyword == KEYWORD).map(|text| Ok(text.text.clone()));
+    let packed = info.compressed_latin1_text.iter().filter(|text| text.keyword == KEYWORD).map(ZTXtChunk::get_text);
+    let mut texts = plain.chain(packed);
+    let Some(text) = texts.next().transpose().map_err(refused)? else { return Ok(None) };
+    if texts.next().is_some() {
+        return Err(ImageError::unsupported(KIND, "it has EXIF data more than once"));
+    }
+    let digits = text.split('\n').skip(3).flat_map(str::chars).filter(|digit| !digit.is_ascii_whitespace());
+    let digits = digits.map(|digit| digit.to_digit(16)).collect::<Option<Vec<_>>>();
+    let Some(digits) = digits.filter(|digits| digits.len().is_multiple_of(2)) else {
+        // With that, Pillow's reading ends, as with other EXIF data that cannot be read.
+        return Ok(Some(b"no digits".to_vec()));
+    };
+    let bytes = digits.as_chunks::<2>().0.iter().map(|&[high, low]| (high << 4 | low).to_le_bytes()[0]);
+    Ok(Some(bytes.collect()))
 }

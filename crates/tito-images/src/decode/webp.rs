@@ -1,7 +1,89 @@
-//! WebP files.
-use super::{Raster, orientation::Orientation};
+//! WebP files, lossy and lossless; of an animation the first frame.
+
+use std::io::{Cursor, ErrorKind};
+
+use image_webp::{DecodingError, WebPDecoder};
+
+use super::{
+    Raster,
+    orientation::{Metadata, Orientation},
+    rgba_on_white,
+};
 use crate::{decoded::ImageLimits, error::ImageError};
 
-pub(super) fn decode(_: &[u8], _: &ImageLimits) -> Result<(Raster, Orientation), ImageError> {
-    Err(ImageError::NotAnImage)
+const KIND: &str = "WebP";
+
+pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Orientation), ImageError> {
+    let mut decoder = WebPDecoder::new(Cursor::new(encoded)).map_err(refused)?;
+    let (width, height) = decoder.dimensions();
+    let pixels = limits.check(width, height)?;
+    // EXIF and XMP data.
+    decoder.set_memory_limit(encoded.len());
+    check_frames(encoded, width, height)?;
+    let channels = if decoder.has_alpha() { 4 } else { 3 };
+    let mut samples = vec![0; channels * pixels];
+    decoder.read_image(&mut samples).map_err(refused)?;
+    let rgb = match channels {
+        3 => samples,
+        _ => samples.as_chunks().0.iter().flat_map(|&colour| rgba_on_white(colour)).collect(),
+    };
+    let exif = decoder.exif_metadata().map_err(refused)?;
+    let xmp = decoder.xmp_metadata().map_err(refused)?;
+    Ok((Raster { width, height, rgb }, Metadata { exif, xmp }.orientation()))
+}
+
+fn refused(error: DecodingError) -> ImageError {
+    match error {
+        DecodingError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => ImageError::Truncated,
+        error => ImageError::broken(KIND, error.to_string()),
+    }
+}
+
+/// Refuses what the decoder would allocate more for than the image has pixels, and first frames that are only a part of it,
+/// as decoders do not agree on what is around them.
+fn check_frames(encoded: &[u8], width: u32, height: u32) -> Result<(), ImageError> {
+    let top = chunks(encoded.get(12..).unwrap_or_default());
+    for (name, content) in top {
+        if name == b"ANMF" && !covers(content, width, height) {
+            return Err(ImageError::unsupported(KIND, "its first frame is smaller than the image"));
+        }
+        let frame = content.get(16..).filter(|_| name == b"ANMF").unwrap_or_default();
+        for (name, content) in chunks(frame).chain([(name, content)]) {
+            if name == b"VP8 " && lossy_size(content) != Some((width, height)) {
+                return Err(ImageError::broken(KIND, "a frame has another size than the image"));
+            }
+        }
+        if name == b"ANMF" {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The width and the height of a lossy frame (RFC 6386, section 9.1), without the digits that say how to scale it.
+fn lossy_size(frame: &[u8]) -> Option<(u32, u32)> {
+    let &[width_0, width_1, height_0, height_1] = frame.get(6..)?.first_chunk()?;
+    let side = |low, high| u32::from(u16::from_le_bytes([low, high]) & 0x3fff);
+    Some((side(width_0, width_1), side(height_0, height_1)))
+}
+
+/// The names and contents of chunks.
+fn chunks(mut rest: &[u8]) -> impl Iterator<Item = (&[u8; 4], &[u8])> {
+    std::iter::from_fn(move || {
+        let (name, after) = rest.split_first_chunk::<4>()?;
+        let (length, after) = after.split_first_chunk::<4>()?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let content = &after[..length.min(after.len())];
+        rest = after.get(length.saturating_add(length % 2)..).unwrap_or_default();
+        Some((name, content))
+    })
+}
+
+/// Whether a frame is the whole image.
+fn covers(frame: &[u8], width: u32, height: u32) -> bool {
+    let number = |place: usize| {
+        let bytes = frame.get(place..)?.first_chunk::<3>()?;
+        Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]))
+    };
+    [0, 3, 6, 9].map(number) == [0, 0, width.wrapping_sub(1), height.wrapping_sub(1)].map(Some)
 }

@@ -26,11 +26,11 @@ pub struct ImageProcessor {
 }
 
 impl ImageProcessor {
-    /// The processor that `preprocessor`, the content of preprocessor_config.json, describes for the model of `config`, the
+    /// The processor that `preprocessor`, the content of `preprocessor_config.json`, describes for the model of `config`, the
     /// content of config.json.
     ///
-    /// Known are the models of the types qwen2_5_vl, qwen3_vl, qwen3_vl_moe, qwen3_5 and qwen3_5_moe, which share a
-    /// processor. Settings that are missing are those of transformers.
+    /// Known are the models of the types `qwen2_5_vl`, `qwen3_vl`, `qwen3_vl_moe`, `qwen3_5` and `qwen3_5_moe`,
+    /// which share a processor. Settings that are missing are those of transformers.
     ///
     /// # Errors
     ///

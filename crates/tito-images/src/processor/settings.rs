@@ -1,4 +1,4 @@
-//! What preprocessor_config.json says, read as `Qwen2VLImageProcessor` reads it. Every setting is followed, or known to change
+//! What `preprocessor_config.json` says, read as `Qwen2VLImageProcessor` reads it. Every setting is followed, or known to change
 //! nothing, or refused.
 
 use serde_json::{Map, Value};
@@ -49,7 +49,7 @@ const READ: [&str; 9] = [
 ];
 
 /// No tower has patches this large, blocks this large, or frames this many.
-const MAX_SIDE: usize = 256;
+const MAX_SIDE: u32 = 256;
 
 /// The most pixels that a small image may be enlarged to: what a checkpoint asks for is allocated.
 const MOST_ENLARGED: u64 = 1 << 26;
@@ -83,10 +83,12 @@ pub(super) fn read(config: &Value, preprocessor: &Value) -> Result<ImageProcesso
     settings.refuse_unknown()?;
     let side = settings.side("patch_size", 14)?;
     let merge = settings.side("merge_size", 2)?;
-    let shape = PatchShape { side, merge, frames: settings.side("temporal_patch_size", 2)? };
-    compare_with_tower(config, shape)?;
+    let frames = settings.side("temporal_patch_size", 2)?;
     let (fewest, most) = settings.limits()?;
-    let sizes = Sizes { factor: (side * merge) as u32, fewest, most };
+    let sizes = Sizes { factor: side * merge, fewest, most };
+    let (side, merge, frames) = (side as usize, merge as usize, frames as usize);
+    let shape = PatchShape { side, merge, frames };
+    compare_with_tower(config, shape)?;
     Ok(ImageProcessor { sizes, shape, normalisation: settings.normalisation()? })
 }
 
@@ -137,9 +139,9 @@ impl Settings<'_> {
     }
 
     /// A length that is small and not zero.
-    fn side(&self, name: &str, default: usize) -> Result<usize, UnsupportedProcessor> {
+    fn side(&self, name: &str, default: u32) -> Result<u32, UnsupportedProcessor> {
         let Some(value) = self.get(name) else { return Ok(default) };
-        let side = value.as_u64().and_then(|side| usize::try_from(side).ok());
+        let side = value.as_u64().and_then(|side| u32::try_from(side).ok());
         side.filter(|side| (1..=MAX_SIDE).contains(side)).ok_or_else(|| refused(name, value, "1 to 256 can be done"))
     }
 
@@ -165,12 +167,13 @@ impl Settings<'_> {
     fn normalisation(&self) -> Result<Normalisation, UnsupportedProcessor> {
         let mean = self.channels("image_mean", [0.481_454_66, 0.457_827_5, 0.408_210_73])?;
         let std = self.channels("image_std", [0.268_629_54, 0.261_302_6, 0.275_777_1])?;
-        match std.iter().all(|&std| std > 0.0) {
-            true => Ok(Normalisation { mean, std }),
-            false => Err(refused("image_std", &self.0["image_std"], "it must be greater than zero")),
+        if std.iter().all(|&std| std > 0.0) {
+            return Ok(Normalisation { mean, std });
         }
+        Err(refused("image_std", &self.0["image_std"], "it must be greater than zero"))
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "torch rounds them so")]
     fn channels(&self, name: &str, default: [f32; 3]) -> Result<[f32; 3], UnsupportedProcessor> {
         let Some(value) = self.get(name) else { return Ok(default) };
         let numbers = value.as_array().map(|numbers| numbers.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());

@@ -18,6 +18,12 @@ const MAX_ASPECT_RATIO: f64 = 200.0;
 
 impl Sizes {
     /// The size (width, height) for an image of `width` times `height` pixels, neither of them zero.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "as Python computes it, of numbers that are not negative"
+    )]
     pub(super) fn of(self, width: u32, height: u32) -> Result<(u64, u64), ImageError> {
         let ratio = f64::from(width.max(height)) / f64::from(width.min(height));
         if ratio > MAX_ASPECT_RATIO {

@@ -7,11 +7,13 @@ use crate::{
     golden::{read, sha256},
 };
 
+#[expect(clippy::needless_pass_by_value, reason = "callers write it down there")]
 fn qwen3(settings: Value) -> Result<ImageProcessor, String> {
     ImageProcessor::of_model(&json!({"model_type": "qwen3_vl"}), &settings).map_err(|error| error.to_string())
 }
 
-/// The pixels that `drawn` of tests/reference/record_images.py draws.
+/// The pixels that `drawn` of `tests/reference/record_images.py` draws.
+#[expect(clippy::cast_possible_truncation, reason = "remainders are what is asked for")]
 fn drawn(width: u32, height: u32, seed: u64) -> DecodedImage {
     let (wide, bytes) = (u64::from(width), 3 * u64::from(width) * u64::from(height));
     let byte = |index: u64| {
@@ -21,8 +23,8 @@ fn drawn(width: u32, height: u32, seed: u64) -> DecodedImage {
     DecodedImage::new(width, height, (0..bytes).map(byte).collect())
 }
 
-fn number(value: &Value) -> u64 {
-    value.as_u64().expect("a whole number")
+fn number(value: &Value) -> u32 {
+    u32::try_from(value.as_u64().unwrap()).unwrap()
 }
 
 #[track_caller]
@@ -30,8 +32,8 @@ fn patches_are_those_of_transformers(family: &str) {
     let golden = read(&format!("{family}.json"));
     let processor = ImageProcessor::of_model(&golden["config"], &golden["preprocessor"]).unwrap();
     for image in golden["images"].as_array().unwrap() {
-        let (width, height) = (number(&image["width"]) as u32, number(&image["height"]) as u32);
-        let prepared = processor.prepare(b"", &drawn(width, height, number(&image["seed"]))).unwrap();
+        let (width, height) = (number(&image["width"]), number(&image["height"]));
+        let prepared = processor.prepare(b"", &drawn(width, height, number(&image["seed"]).into())).unwrap();
         let grid = prepared.grid();
         assert_eq!(json!([grid.rows, grid.columns]), image["grid"], "{width}x{height}");
         assert_eq!(grid, processor.grid(width, height).unwrap());
