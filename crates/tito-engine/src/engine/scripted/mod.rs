@@ -20,8 +20,8 @@ use self::{
     logits::LogitSource,
 };
 use super::{
-    Engine, EngineError, EngineInfo, EngineLoad, Party, Reservation, RouteShape, SequenceRequest, Ticket, TokenStream,
-    WeightsInUse, admission::Admission, meters::SamplingMeters,
+    Engine, EngineError, EngineInfo, EngineLoad, ImageReading, Party, PromptImage, Reservation, RouteShape,
+    SequenceRequest, Ticket, TokenStream, WeightsInUse, admission::Admission, meters::SamplingMeters,
 };
 use crate::TokenId;
 
@@ -55,7 +55,9 @@ pub struct ScriptedEngine {
     scores_candidates: bool,
     weights: Vec<(usize, WeightsInUse)>,
     mixtures: Option<RouteShape>,
+    images: Option<ImageReading>,
     cache_salt: Mutex<Option<Arc<str>>>,
+    seen_images: Mutex<Arc<[PromptImage]>>,
     meters: SamplingMeters,
 }
 
@@ -85,7 +87,9 @@ impl ScriptedEngine {
             scores_candidates: true,
             weights: Vec::new(),
             mixtures: None,
+            images: None,
             cache_salt: Mutex::default(),
+            seen_images: Mutex::default(),
             meters: SamplingMeters::new(),
         }
     }
@@ -156,6 +160,20 @@ impl ScriptedEngine {
         self
     }
 
+    /// Takes images, for which this id stands in prompts. What is in them changes no token.
+    #[cfg(any(test, feature = "internals"))]
+    #[must_use]
+    pub fn reading_images(mut self, placeholder: TokenId) -> Self {
+        self.images = Some(ImageReading { placeholder });
+        self
+    }
+
+    /// The images that the latest request came with.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn latest_images(&self) -> Arc<[PromptImage]> {
+        Arc::clone(&self.seen_images.lock())
+    }
+
     /// The salt that the latest request came with.
     #[cfg(any(test, feature = "internals"))]
     pub fn latest_cache_salt(&self) -> Option<Arc<str>> {
@@ -171,6 +189,7 @@ impl ScriptedEngine {
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Generation, EngineError> {
         self.info.check(&request, self)?;
         self.cache_salt.lock().clone_from(&request.cache_salt);
+        self.seen_images.lock().clone_from(&request.images);
         let (number, arrived) = (ticket.number, ticket.arrived);
         let place = self.admission.enter(ticket)?;
         let source = self.source.start(number);
@@ -215,6 +234,10 @@ impl Engine for ScriptedEngine {
         self.scores_candidates
     }
 
+    fn images(&self) -> Option<ImageReading> {
+        self.images
+    }
+
     fn route_shape(&self) -> Option<&RouteShape> {
         self.mixtures.as_ref()
     }
@@ -231,7 +254,9 @@ impl Engine for ScriptedEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{EngineOutput, FinishReason, PromptOutput, Routing, SampledToken, SamplingParams};
+    use crate::engine::{
+        EngineOutput, FinishReason, PromptOutput, Routing, SampledToken, SamplingParams, images::tests::image,
+    };
 
     const EOS: TokenId = 2;
 
@@ -253,6 +278,23 @@ mod tests {
             adapter: None,
             routing: Routing::default(),
             images: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn images_are_taken_by_an_engine_that_reads_some_and_can_be_looked_at() {
+        let images = [PromptImage { offset: 1, image: image(1, 1, 2) }];
+        let asked = || SequenceRequest { images: images.clone().into(), ..request(&[5, 9, 9], params(2)) };
+        let engine = ScriptedEngine::hashed(info(), vec![EOS]).reading_images(9);
+        assert_eq!(engine.images(), Some(ImageReading { placeholder: 9 }));
+        assert!(finished(engine.generate(asked())).await.0.len() <= 2);
+        assert_eq!(engine.latest_images()[0].image.identity(), images[0].image.identity());
+        for (engine, reason) in [
+            (ScriptedEngine::hashed(info(), vec![EOS]), "the scripted engine reads no images here"),
+            (engine.reading_images(8), "token 1 is 9 rather than its placeholder 8"),
+        ] {
+            let error = outputs(engine.generate(asked())).await.remove(0).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
         }
     }
 
