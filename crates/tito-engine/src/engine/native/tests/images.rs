@@ -40,7 +40,7 @@ fn requests(golden: &Golden) -> Vec<SequenceRequest> {
             let mut ids = prompt.token_ids.clone();
             ids.extend((0..turn).map(|place| (place * 7 + 1) % 90));
             let sampling = SamplingParams { temperature: [0.0, 0.8][number % 2], ..params(6) };
-            let prompt_logprobs = (number % 3 == 0).then_some(2);
+            let prompt_logprobs = (turn == 1).then_some(2);
             requests.push(SequenceRequest { images: images.into(), prompt_logprobs, ..request(&ids, sampling) });
         }
     }
