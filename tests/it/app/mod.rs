@@ -228,7 +228,7 @@ impl TestApp {
 
     /// The images of the last request, by position and identity.
     pub(crate) fn prompt_images(&self) -> Vec<(std::ops::Range<usize>, String)> {
-        let images = self.engine.prompt_images();
+        let images = self.engine.latest_images();
         images.iter().map(|image| (image.placeholders(), image.image.identity().to_string())).collect()
     }
 

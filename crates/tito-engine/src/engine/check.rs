@@ -1,6 +1,6 @@
 //! Which requests an engine can serve at all: the same answer for every engine.
 
-use super::{Engine, EngineError, EngineInfo, SequenceRequest};
+use super::{Engine, EngineError, EngineInfo, ImageReading, SequenceRequest, images};
 
 impl EngineInfo {
     /// Refuses what no load or luck could make servable by `engine`, which this is the description of.
@@ -23,6 +23,11 @@ impl EngineInfo {
         }
         if request.adapter.is_some() && engine.adapters().is_none() {
             return unsupported(format!("the {} engine serves no adapters here", self.engine));
+        }
+        match engine.images() {
+            _ if request.images.is_empty() => {}
+            None => return unsupported(format!("the {} engine reads no images here", self.engine)),
+            Some(ImageReading { placeholder }) => images::check(&request.images, prompt, placeholder)?,
         }
         let routing = &request.routing;
         if !routing.is_default() && routes.is_none() {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use tito_images::PreparedImage;
 
+use super::EngineError;
 use crate::TokenId;
 
 /// An image of a prompt, whose placeholders are ids of the prompt.
@@ -27,4 +28,76 @@ impl PromptImage {
 pub struct ImageReading {
     /// The id that stands for a part of an image.
     pub placeholder: TokenId,
+}
+
+/// Refuses images that are not where the prompt says.
+pub(super) fn check(images: &[PromptImage], prompt: &[TokenId], placeholder: TokenId) -> Result<(), EngineError> {
+    let unsupported = |reason: String| Err(EngineError::Unsupported(reason));
+    let mut end = 0;
+    for (number, PromptImage { offset, image }) in images.iter().enumerate() {
+        let count = image.placeholders();
+        if count == 0 {
+            return unsupported(format!("image {number} of the prompt has no patches"));
+        }
+        if *offset < end {
+            return unsupported(format!(
+                "image {number} of the prompt begins at token {offset}, before the end of the one before it at {end}"
+            ));
+        }
+        end = offset.saturating_add(count);
+        let Some(tokens) = prompt.get(*offset..end) else {
+            return unsupported(format!(
+                "image {number} of the prompt is at tokens {offset} to {end}, and the prompt has {}",
+                prompt.len()
+            ));
+        };
+        if let Some(place) = tokens.iter().position(|id| *id != placeholder) {
+            return unsupported(format!(
+                "image {number} of the prompt is at tokens {offset} to {end}, and token {} is {} rather than its placeholder \
+                 {placeholder}",
+                offset + place,
+                tokens[place]
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use tito_images::{Grid, ImageIdentity, Normalisation, PatchShape};
+
+    use super::*;
+
+    /// An image of `rows` by `columns` placeholders, as `record_image_models.py` makes it.
+    pub(in crate::engine) fn made(seed: u8, rows: usize, columns: usize, shape: PatchShape) -> PreparedImage {
+        let normalisation = Normalisation { mean: [0.5; 3], std: [0.5; 3] };
+        let grid = Grid { rows: shape.merge * rows, columns: shape.merge * columns };
+        let pixel = |place: usize| u8::try_from((place * 37 + place / 5 * 11 + usize::from(seed) * 71) % 256).unwrap();
+        let pixels: Vec<u8> = (0..3 * grid.patches() * shape.side * shape.side).map(pixel).collect();
+        PreparedImage::new(ImageIdentity::of(&[seed], &[]), grid, shape, normalisation, pixels.into())
+    }
+
+    /// An image of four patches of one pixel for each placeholder.
+    pub(in crate::engine) fn image(seed: u8, rows: usize, columns: usize) -> PreparedImage {
+        made(seed, rows, columns, PatchShape { side: 1, merge: 2, frames: 2 })
+    }
+
+    pub(in crate::engine) fn at(offset: usize, rows: usize, columns: usize) -> PromptImage {
+        PromptImage { offset, image: image(1, rows, columns) }
+    }
+
+    #[test]
+    fn images_that_are_not_where_the_prompt_says_are_refused() {
+        let prompt = [1, 9, 9, 2, 9, 9, 3];
+        let error = |images: &[PromptImage]| check(images, &prompt, 9).unwrap_err().to_string();
+        assert_eq!(check(&[at(1, 1, 2), at(4, 2, 1)], &prompt, 9), Ok(()));
+        // A placeholder that belongs to no image is an ordinary token.
+        assert_eq!(check(&[at(4, 1, 1)], &prompt, 9), Ok(()));
+        assert!(error(&[at(4, 1, 2), at(1, 1, 2)]).contains("before the end of the one before it at 6"));
+        assert!(error(&[at(1, 1, 2), at(2, 1, 1)]).contains("before the end"));
+        assert!(error(&[at(5, 1, 2)]).contains("token 6 is 3 rather than its placeholder 9"));
+        assert!(error(&[at(6, 1, 2)]).contains("at tokens 6 to 8, and the prompt has 7"));
+        assert!(error(&[at(usize::MAX, 1, 2)]).contains("the prompt has 7"));
+    }
 }

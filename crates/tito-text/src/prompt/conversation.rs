@@ -8,8 +8,9 @@ use time::OffsetDateTime;
 
 use super::{
     ChatPrompt, PromptError,
+    developer_role::fold_developer_role,
     marks::{any_text_in, ends_alike, with_all},
-    messages::{ArgumentsForm, fold_developer_role, template_messages, template_tool},
+    messages::{ArgumentsForm, template_messages, template_tool},
     template::{ChatTemplate, Patience, TemplateError, Variable, strip_spaces, strip_spaces_at_end},
 };
 use crate::json::{Object, Value};

@@ -5,6 +5,7 @@
 
 mod anchor;
 mod conversation;
+mod developer_role;
 mod edits;
 mod eos_count;
 mod error;

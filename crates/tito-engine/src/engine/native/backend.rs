@@ -3,10 +3,11 @@
 //! Owns the shape of a batch and the list of operations. Refuses to say how a device lays anything out: matrices,
 //! activations and caches are the backend's own types.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 pub(crate) use super::gates::{Gate, Xielu};
 use super::{
+    images::SequenceImages,
     recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
     routing::{ExpertShape, Experts, Leaning, Routing},
     weights::{Rows, WeightsError},
@@ -44,6 +45,8 @@ pub(crate) struct Batch {
     pub(crate) spans: Vec<Span>,
     /// The rows of which logits are wanted, ascending.
     pub(crate) logit_rows: Vec<usize>,
+    /// The images of sequences that have some, by the number of the span, ascending.
+    pub(crate) images: Vec<(usize, Arc<SequenceImages>)>,
 }
 
 /// The shape of the keys and values of a layer.
@@ -137,6 +140,17 @@ pub(crate) struct Rotation {
     pub(crate) neighbours: bool,
     /// Which of the step's angles.
     pub(crate) angles: usize,
+}
+
+/// Heads that attend within segments of rows, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct SegmentHeads {
+    /// How many there are, of queries, of keys and of values.
+    pub(crate) heads: usize,
+    /// Numbers of a head.
+    pub(crate) head_dim: usize,
+    /// The factor of the scores.
+    pub(crate) scale: f32,
 }
 
 /// What becomes of logits.
@@ -433,6 +447,37 @@ pub(crate) trait Backend: Send + 'static {
         _sum: &mut Self::States,
     ) {
         unreachable!("this backend takes no mixture")
+    }
+    /// Makes rows of so many numbers of the host's.
+    fn put(&mut self, _numbers: &[f32], _columns: usize, _out: &mut Self::States) {
+        unreachable!("this backend reads no images")
+    }
+    /// Overwrites rows, from `first` on, with numbers of the host's.
+    fn put_rows(&mut self, _numbers: &[f32], _first: usize, _to: &mut Self::States) {
+        unreachable!("this backend reads no images")
+    }
+    /// Adds numbers of the host's to rows, from `first` on.
+    fn add_rows(&mut self, _numbers: &[f32], _first: usize, _to: &mut Self::States) {
+        unreachable!("this backend reads no images")
+    }
+    /// Adds a vector to every row.
+    fn add_vector(&mut self, _vector: &Self::Vector, _to: &mut Self::States) {
+        unreachable!("this backend reads no images")
+    }
+    /// Makes one row of every `count` rows.
+    fn join(&mut self, _from: &Self::States, _count: usize, _to: &mut Self::States) {
+        unreachable!("this backend reads no images")
+    }
+    /// Has every row attend to all rows of its segment, also to later ones. A row holds the queries of all heads, then their
+    /// keys, then their values.
+    fn attend_within(
+        &mut self,
+        _states: &Self::States,
+        _shape: SegmentHeads,
+        _segments: &[Range<usize>],
+        _out: &mut Self::Operand,
+    ) {
+        unreachable!("this backend reads no images")
     }
     /// The first `columns` numbers of all rows, on the host, row by row.
     fn read(&mut self, states: &Self::States, columns: usize) -> Vec<f32>;

@@ -17,6 +17,10 @@ pub(crate) enum Gate {
     },
     /// The square of a number that is over 0, and 0 for others, of a row that holds nothing else.
     SquaredRelu,
+    /// `gelu(x)` of each number of a row that holds nothing else, where gelu is approximated by tanh.
+    GeluTanhAlone,
+    /// `gelu(x)` likewise, where gelu is `x * (1 + erf(x / sqrt(2))) / 2`.
+    GeluAlone,
     /// [`Xielu`] of each number of a row that holds nothing else.
     Xielu(Xielu),
 }
@@ -24,7 +28,7 @@ pub(crate) enum Gate {
 impl Gate {
     /// Whether a row holds as many ups besides.
     pub(crate) fn has_ups(self) -> bool {
-        !matches!(self, Self::SquaredRelu | Self::Xielu(_))
+        !matches!(self, Self::SquaredRelu | Self::GeluTanhAlone | Self::GeluAlone | Self::Xielu(_))
     }
 
     /// How many numbers it reads for so many results.

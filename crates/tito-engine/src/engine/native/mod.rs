@@ -11,6 +11,7 @@ mod cuda;
 mod drafts;
 mod executor;
 mod gates;
+mod images;
 mod jobs;
 mod kv_cache;
 mod load_error;
@@ -43,6 +44,7 @@ use std::{
 
 use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
 use serde_json::{Map, Value};
+use tito_images::PatchShape;
 
 pub use self::drafts::Speculation;
 pub use self::load_error::LoadError;
@@ -62,8 +64,8 @@ use self::{
     weights::Weights,
 };
 use super::{
-    AdapterLimits, Engine, EngineAdapters, EngineControl, EngineError, EngineInfo, EngineLoad, EngineOutput, Party,
-    Reservation, RouteShape, SequenceRequest, TensorInfo, Ticket, TokenStream,
+    AdapterLimits, Engine, EngineAdapters, EngineControl, EngineError, EngineInfo, EngineLoad, EngineOutput,
+    ImageReading, Party, Reservation, RouteShape, SequenceRequest, TensorInfo, Ticket, TokenStream,
     backlog::{Backlog, Bounds as BacklogBounds, Receiver},
     meters::EngineMeters,
 };
@@ -127,6 +129,8 @@ pub struct NativeEngine {
     keeps_routes: bool,
     /// The matrices that adapters can change, and the bounds of adapters, where they are served.
     adapters: Option<(Arc<AdapterSites>, AdapterLimits)>,
+    /// How images are read, and the shape of their patches, where the model reads them.
+    images: Option<(ImageReading, PatchShape)>,
 }
 
 impl NativeEngine {
@@ -206,6 +210,8 @@ impl NativeEngine {
         };
         let tensors = model.tensors().into();
         let routes = model.shape().routes();
+        let images = model.shape().images.as_ref();
+        let images = images.map(|images| (ImageReading { placeholder: images.placeholder }, images.tower.patch));
         let adapters = settings.adapters.map(|limits| (Arc::clone(model.adapter_sites()), limits));
         let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
         let scheduler =
@@ -233,6 +239,7 @@ impl NativeEngine {
             keeps_routes: settings.return_routed_experts,
             routes,
             adapters,
+            images,
         })
     }
 
@@ -248,6 +255,18 @@ impl NativeEngine {
         StepGate::new(self.commands.clone())
     }
 
+    /// Refuses images whose patches are not those that the tower reads.
+    fn check_images(&self, SequenceRequest { images, .. }: &SequenceRequest) -> Result<(), EngineError> {
+        let Some((_, read)) = self.images else { return Ok(()) };
+        match images.iter().position(|image| image.image.shape() != read) {
+            Some(number) => Err(EngineError::Unsupported(format!(
+                "image {number} of the prompt was prepared as {:?}, and the model reads {read:?}",
+                images[number].image.shape()
+            ))),
+            None => Ok(()),
+        }
+    }
+
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Outputs, EngineError> {
         self.status.health()?;
         match self.status.lacking() {
@@ -258,6 +277,7 @@ impl NativeEngine {
         if request.routing.shown_from.is_some() && !self.keeps_routes {
             return Err(EngineError::Unsupported("the server was not started to report routed experts".to_owned()));
         }
+        self.check_images(&request)?;
         let length = request.prompt_token_ids.len().saturating_add(request.sampling.max_tokens);
         // The last token is sampled, not computed.
         if length > self.longest_sequence + 1 {
@@ -345,6 +365,10 @@ impl Engine for NativeEngine {
 
     fn route_shape(&self) -> Option<&RouteShape> {
         self.routes.as_ref()
+    }
+
+    fn images(&self) -> Option<ImageReading> {
+        self.images.map(|(reading, _)| reading)
     }
 
     fn control(&self) -> Option<&dyn EngineControl> {

@@ -100,19 +100,6 @@ impl ScriptedEngine {
         self.with_seats(max_num_seqs, MAX_WAITING)
     }
 
-    /// Reads images whose parts this id stands for; they change nothing that is sampled.
-    #[cfg(any(test, feature = "internals"))]
-    #[must_use]
-    pub fn reading_images(self, placeholder: TokenId) -> Self {
-        Self { images: Some(ImageReading { placeholder }), ..self }
-    }
-
-    /// The images of the last request.
-    #[cfg(any(test, feature = "internals"))]
-    pub fn prompt_images(&self) -> Arc<[PromptImage]> {
-        Arc::clone(&self.prompt_images.lock())
-    }
-
     /// Makes every token wait for `gate`.
     #[cfg(any(test, feature = "internals"))]
     #[must_use]
@@ -171,6 +158,20 @@ impl ScriptedEngine {
     pub fn with_weights(mut self, weights: Vec<(usize, WeightsInUse)>) -> Self {
         self.weights = weights;
         self
+    }
+
+    /// Takes images, for which this id stands in prompts. What is in them changes no token.
+    #[cfg(any(test, feature = "internals"))]
+    #[must_use]
+    pub fn reading_images(mut self, placeholder: TokenId) -> Self {
+        self.images = Some(ImageReading { placeholder });
+        self
+    }
+
+    /// The images that the latest request came with.
+    #[cfg(any(test, feature = "internals"))]
+    pub fn latest_images(&self) -> Arc<[PromptImage]> {
+        Arc::clone(&self.prompt_images.lock())
     }
 
     /// The salt that the latest request came with.
@@ -253,7 +254,9 @@ impl Engine for ScriptedEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{EngineOutput, FinishReason, PromptOutput, Routing, SampledToken, SamplingParams};
+    use crate::engine::{
+        EngineOutput, FinishReason, PromptOutput, Routing, SampledToken, SamplingParams, images::tests::image,
+    };
 
     const EOS: TokenId = 2;
 
@@ -275,6 +278,23 @@ mod tests {
             adapter: None,
             routing: Routing::default(),
             images: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn images_are_taken_by_an_engine_that_reads_some_and_can_be_looked_at() {
+        let images = [PromptImage { offset: 1, image: image(1, 1, 2) }];
+        let asked = || SequenceRequest { images: images.clone().into(), ..request(&[5, 9, 9], params(2)) };
+        let engine = ScriptedEngine::hashed(info(), vec![EOS]).reading_images(9);
+        assert_eq!(engine.images(), Some(ImageReading { placeholder: 9 }));
+        assert!(finished(engine.generate(asked())).await.0.len() <= 2);
+        assert_eq!(engine.latest_images()[0].image.identity(), images[0].image.identity());
+        for (engine, reason) in [
+            (ScriptedEngine::hashed(info(), vec![EOS]), "the scripted engine reads no images here"),
+            (engine.reading_images(8), "token 1 is 9 rather than its placeholder 8"),
+        ] {
+            let error = outputs(engine.generate(asked())).await.remove(0).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
         }
     }
 

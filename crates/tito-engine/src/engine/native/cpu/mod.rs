@@ -12,14 +12,15 @@ pub(crate) use kernels::{
 use std::{convert::Infallible, ops::Range};
 
 use kernels::{
-    Attention, CacheWrites, Coded, KvLayout, KvStore, Operand, Packed, Quantized, add, add_scaled, attend, gate,
-    gated_norm, head_norm, multiply, multiply_columns, norm, open, rotate, round, scale, shape_logits,
+    Attention, CacheWrites, Coded, KvLayout, KvStore, Operand, Packed, Quantized, add, add_scaled, attend,
+    attend_within, gate, gated_norm, head_norm, multiply, multiply_columns, norm, open, rotate, round, scale,
+    shape_logits,
 };
 
 use super::{
     backend::{
         Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, Consumer, Gate, HeadRange, Learnt,
-        LogitShape, NoRoom, NormShape, Rotation, Span,
+        LogitShape, NoRoom, NormShape, Rotation, SegmentHeads, Span,
     },
     recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
     weights::{Rows, WeightsError},
@@ -424,6 +425,39 @@ impl Backend for CpuBackend {
 
     fn add_scaled(&mut self, from: &States, picks: &[(usize, f32)], to: &mut States) {
         add_scaled(self.processor.set, from, picks, to);
+    }
+
+    fn put(&mut self, numbers: &[f32], columns: usize, out: &mut States) {
+        out.reshape(numbers.len() / columns, columns);
+        self.put_rows(numbers, 0, out);
+    }
+
+    fn put_rows(&mut self, numbers: &[f32], first: usize, to: &mut States) {
+        for (row, numbers) in (first..).zip(numbers.chunks_exact(to.columns())) {
+            to.row_mut(row).copy_from_slice(numbers);
+        }
+    }
+
+    fn add_rows(&mut self, numbers: &[f32], first: usize, to: &mut States) {
+        for (row, numbers) in (first..).zip(numbers.chunks_exact(to.columns())) {
+            to.row_mut(row).iter_mut().zip(numbers).for_each(|(to, number)| *to += number);
+        }
+    }
+
+    fn add_vector(&mut self, vector: &Vec<f32>, to: &mut States) {
+        put_bias(vector, to, true);
+    }
+
+    fn join(&mut self, from: &States, count: usize, to: &mut States) {
+        let columns = from.columns();
+        to.reshape(from.rows() / count, count * columns);
+        for row in 0..to.rows() * count {
+            to.row_mut(row / count)[row % count * columns..][..columns].copy_from_slice(from.row(row));
+        }
+    }
+
+    fn attend_within(&mut self, states: &States, shape: SegmentHeads, segments: &[Range<usize>], out: &mut Operand) {
+        attend_within(&mut self.processor, states, shape, segments, out);
     }
 
     fn read(&mut self, states: &States, columns: usize) -> Vec<f32> {

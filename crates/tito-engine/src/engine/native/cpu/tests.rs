@@ -48,6 +48,7 @@ fn logits(model: &mut Model<CpuBackend>, tokens: Range<TokenId>) -> Vec<f32> {
             snapshots: Vec::new(),
         }],
         logit_rows: (0..count).collect(),
+        images: Vec::new(),
     };
     let rows = Mutex::new(vec![Vec::new(); count]);
     model.forward(&batch, &|row: usize, logits: &mut [f32]| rows.lock()[row] = logits.to_vec());

@@ -60,7 +60,7 @@ pub(super) fn rotate(states: &Tensor, rotation: Rotation, (cosines, sines): &(Te
 /// Makes `width` numbers of every row, which holds as many gates and ups.
 pub(super) fn gate(states: &Tensor, gate: Gate, width: usize, out: &Tensor) -> Result<()> {
     #[cfg(feature = "cuda")]
-    if states.device().is_cuda() && !matches!(gate, Gate::Xielu(_)) {
+    if states.device().is_cuda() && !matches!(gate, Gate::GeluTanhAlone | Gate::GeluAlone | Gate::Xielu(_)) {
         return super::kernels::gate(states, gate, width, out);
     }
     let halves = || Ok((states.narrow(1, 0, width)?, states.narrow(1, width, width)?));
@@ -70,6 +70,8 @@ pub(super) fn gate(states: &Tensor, gate: Gate, width: usize, out: &Tensor) -> R
         Gate::Gelu => halves().and_then(|(gates, ups)| gates.gelu_erf()? * ups),
         Gate::Clamped { limit } => clamped(states, width, f64::from(limit)),
         Gate::SquaredRelu => states.narrow(1, 0, width).and_then(|numbers| numbers.relu()?.sqr()),
+        Gate::GeluTanhAlone => states.narrow(1, 0, width).and_then(|numbers| numbers.gelu()),
+        Gate::GeluAlone => states.narrow(1, 0, width).and_then(|numbers| numbers.gelu_erf()),
         Gate::Xielu(shape) => states.narrow(1, 0, width).and_then(|numbers| xielu(&numbers, shape)),
     };
     out.slice_set(&gated?.to_dtype(out.dtype())?, 0, 0)
@@ -122,12 +124,14 @@ mod tests {
     use super::{super::tests::test_device, *};
 
     const NORM: NormShape = NormShape { epsilon: 1e-5, offset: 0.0, centred: false };
-    const GATES: [Gate; 6] = [
+    const GATES: [Gate; 8] = [
         Gate::Silu,
         Gate::GeluTanh,
         Gate::Gelu,
         Gate::Clamped { limit: 1.5 },
         Gate::SquaredRelu,
+        Gate::GeluTanhAlone,
+        Gate::GeluAlone,
         Gate::Xielu(Xielu { rising: 0.8, falling: 1.3, slope: 0.5, most: -1e-6 }),
     ];
     const ONE_MORE: NormShape = NormShape { offset: 1.0, ..NORM };
@@ -242,6 +246,8 @@ mod tests {
                 0.5 * gate * (1.0 + inner.tanh()) * up
             }
             Gate::Gelu => 0.5 * gate * (1.0 + candle_core::cpu::erf::erf_f64(gate / std::f64::consts::SQRT_2)) * up,
+            Gate::GeluTanhAlone => gated_exactly(Gate::GeluTanh, &[gate, 1.0], 0),
+            Gate::GeluAlone => gated_exactly(Gate::Gelu, &[gate, 1.0], 0),
             Gate::SquaredRelu => row[place].max(0.0).powi(2),
             Gate::Xielu(shape) => {
                 let [rising, falling, slope, most] =

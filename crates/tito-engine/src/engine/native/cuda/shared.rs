@@ -375,7 +375,8 @@ mod tests {
 
     #[test]
     fn where_every_key_counts_there_is_no_mask() {
-        let batch = Batch { token_ids: vec![0], spans: vec![span(0, 1, 0, &[0])], logit_rows: Vec::new() };
+        let batch =
+            Batch { token_ids: vec![0], spans: vec![span(0, 1, 0, &[0])], logit_rows: Vec::new(), images: Vec::new() };
         let shared = StepShared::new(&test_device(), &batch, Vec::new()).unwrap();
         let is_masked = |keys, reach| shared.mask(shape(keys, reach)).unwrap().is_some();
         assert!(!is_masked(0..5, Reach::All));

@@ -265,6 +265,7 @@ fn in_company(name: &str, dtype: DType, deterministic: bool) -> (Vec<Vec<f32>>, 
                 snapshots: Vec::new(),
             }],
             logit_rows: (0..sequence.tokens.len()).collect(),
+            images: Vec::new(),
         };
         step(&mut of(4), &batch).0
     };
@@ -324,6 +325,7 @@ fn a_copied_block_serves_another_sequence() {
             snapshots: Vec::new(),
         }],
         logit_rows: (0..8).collect(),
+        images: Vec::new(),
     };
     assert_close(&step(&mut model, &batch).0, &whole[32..], 1e-5, "the copy");
 }
@@ -369,6 +371,7 @@ fn a_span_that_is_not_finite_is_named_and_spoils_no_other() {
             token_ids: (0..40).collect(),
             spans: vec![span(0, &[1]), span(20, &[2])],
             logit_rows: vec![19, 39],
+            images: Vec::new(),
         };
         let (healthy, finite) = step(&mut model, &batch);
         assert_eq!(finite, [true, true]);

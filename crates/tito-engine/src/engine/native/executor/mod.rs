@@ -30,6 +30,7 @@ use self::{
 use super::{
     aside::Aside,
     backend::{Backend, Batch},
+    images::SequenceImages,
     jobs::{Chain, Job, Jobs, Made},
     model::Model,
     scheduler::{NewSequence, Plan, Scheduler, SequenceId, Work},
@@ -261,7 +262,7 @@ impl<B: Backend> Executor<B> {
             cache_salt,
             adapter,
             routing,
-            images: _,
+            images,
         } = request;
         let scoring = Scoring::new(prompt.len(), prompt_logprobs, candidates);
         self.scheduler.add(NewSequence {
@@ -275,6 +276,7 @@ impl<B: Backend> Executor<B> {
                 None => cache_salt,
             },
             adapter: adapter.clone(),
+            images: SequenceImages::of(&images),
             scores_from: scoring.as_ref().map(Scoring::first),
         });
         self.active.insert(

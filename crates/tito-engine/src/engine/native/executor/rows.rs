@@ -1,5 +1,7 @@
 //! A plan as a batch, and what each of its rows of logits is for.
 
+use std::sync::Arc;
+
 use crate::{
     TokenId,
     engine::native::{
@@ -36,6 +38,9 @@ pub(super) fn batch(plan: &Plan) -> (Batch, Vec<LogitsRow>) {
                 batch.logit_rows.push(batch.token_ids.len() - 1 - work.drafts + draft);
                 places.push((index, RowUse::Sample { draft }));
             }
+        }
+        if let Some(images) = &work.images {
+            batch.images.push((index, Arc::clone(images)));
         }
         batch.spans.push(Span {
             first_row,

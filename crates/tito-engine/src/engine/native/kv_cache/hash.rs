@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use crate::TokenId;
+use tito_images::Grid;
 
-/// Identifies the content of a block: the weights, the adapter, the salt, and every token from the start of the sequence to the
-/// block's last one. Blocks with equal hashes were computed from the same, as far as 256 bits can tell.
+use crate::{TokenId, engine::native::images::ImagePart};
+
+/// Identifies the content of a block: the weights, the adapter, the salt, and every token and image from the start of the
+/// sequence to the block's last one. Blocks with equal hashes were computed from the same, as far as 256 bits can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct BlockHash([u8; 32]);
 
@@ -35,6 +37,24 @@ impl BlockHash {
         }
         Self(hasher.finalize().into())
     }
+
+    /// The same where these parts of images are at the tokens.
+    pub(crate) fn showing<'a>(self, images: impl Iterator<Item = ImagePart<'a>>) -> Self {
+        let mut images = images.peekable();
+        if images.peek().is_none() {
+            return self;
+        }
+        let mut hasher = blake3::Hasher::new_derive_key("tito 2026-11-26 images at blocks, version 1");
+        hasher.update(&self.0);
+        for ImagePart { image, first_token, rows } in images {
+            hasher.update(image.identity().as_bytes());
+            let Grid { rows: height, columns } = image.grid();
+            for number in [height, columns, first_token, rows.start, rows.end] {
+                hasher.update(&(number as u64).to_le_bytes());
+            }
+        }
+        Self(hasher.finalize().into())
+    }
 }
 
 impl fmt::Debug for BlockHash {
@@ -46,9 +66,10 @@ impl fmt::Debug for BlockHash {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{PromptImage, images::tests::image, native::images::SequenceImages};
 
     #[test]
-    fn weights_adapter_salt_tokens_and_their_places_all_count() {
+    fn weights_adapter_salt_tokens_images_and_their_places_all_count() {
         let root = BlockHash::root(0, None, None);
         let hashes = [
             root,
@@ -67,6 +88,19 @@ mod tests {
         for (index, hash) in hashes.iter().enumerate() {
             assert!(!hashes[..index].contains(hash), "{index}");
         }
+        let images = |name, rows, columns, offset| {
+            let image = image(name, rows, columns);
+            SequenceImages::of(&[PromptImage { offset, image }]).unwrap()
+        };
+        let block = root.then(&[9; 8]);
+        let seen = [images(1, 2, 3, 0), images(2, 2, 3, 0), images(1, 3, 2, 0), images(1, 2, 3, 1), images(1, 2, 9, 0)];
+        let mut shown: Vec<BlockHash> = seen.iter().map(|images| block.showing(images.within(0..8))).collect();
+        shown.push(block.showing(seen[0].within(1..8)));
+        shown.push(block);
+        for (index, hash) in shown.iter().enumerate() {
+            assert!(!shown[..index].contains(hash), "{index}");
+        }
+        assert_eq!(block.showing(seen[0].within(6..8)), block);
         assert_eq!(root.then(&[1]).then(&[2]), BlockHash::root(0, None, None).then(&[1]).then(&[2]));
     }
 }

@@ -21,7 +21,7 @@ use crate::{
 /// Whether adapters can change what is here.
 fn is_adapted(place: Destination) -> bool {
     let Destination::Layer(_, place) = place else {
-        return !matches!(place, Destination::InputNorm | Destination::Norm);
+        return !matches!(place, Destination::InputNorm | Destination::Norm | Destination::Tower(_));
     };
     match place {
         InLayer::Qkv(_)
@@ -160,6 +160,11 @@ impl AdapterSites {
             }
             (None, _) => return Err(format!("the adapter changes {name}, which the model does not have")),
         };
+        if let Some(Destination::Tower(_)) = tensor.place() {
+            return Err(format!(
+                "the adapter changes {name}; adapters are served of what reads text, not of what reads images"
+            ));
+        }
         let [rows, columns] = tensor.shape[..] else { return Err(not_served(name)) };
         let is_table = parts.iter().any(|part| form(part) == Form::Table);
         let of_kind = if is_table { PeftKind::Embedding } else { PeftKind::Linear };

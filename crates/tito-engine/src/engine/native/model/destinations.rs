@@ -11,6 +11,47 @@ pub(super) enum Destination {
     Norm,
     Head,
     Layer(usize, InLayer),
+    Tower(InTower),
+}
+
+/// Where a tensor of the tower for images goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum InTower {
+    Patch,
+    PatchBias,
+    /// Positions that are learnt.
+    Positions,
+    Layer(usize, InTowerLayer),
+    /// What makes embeddings: of the last layer, and of those of the deepstack after it.
+    Merger(usize, InMerger),
+}
+
+/// Where a tensor of a tower's layer goes. A number says from which row or number on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum InTowerLayer {
+    AttentionNorm,
+    AttentionNormBias,
+    Qkv,
+    QkvBias,
+    Output,
+    OutputBias,
+    MlpNorm,
+    MlpNormBias,
+    Up(usize),
+    UpBias(usize),
+    Down,
+    DownBias,
+}
+
+/// Where a tensor of what makes embeddings goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum InMerger {
+    Norm,
+    NormBias,
+    Up,
+    UpBias,
+    Down,
+    DownBias,
 }
 
 /// Where a tensor of a layer goes. Where several share a matrix or vector, the number says from which row or number on.
@@ -103,6 +144,7 @@ impl Destination {
     pub(super) fn whole(self) -> Self {
         match self {
             Self::Layer(layer, place) => Self::Layer(layer, place.whole()),
+            Self::Tower(place) => Self::Tower(place.whole()),
             whole => whole,
         }
     }
@@ -111,6 +153,7 @@ impl Destination {
     pub(super) fn first(self) -> usize {
         match self {
             Self::Layer(_, place) => place.first(),
+            Self::Tower(InTower::Layer(_, InTowerLayer::Up(first) | InTowerLayer::UpBias(first))) => first,
             _ => 0,
         }
     }
@@ -121,6 +164,28 @@ impl Destination {
             Self::Norm | Self::InputNorm => true,
             Self::Embedding | Self::InputEmbedding | Self::InputProjection | Self::Head => false,
             Self::Layer(_, place) => place.is_vector(),
+            Self::Tower(place) => place.is_vector(),
+        }
+    }
+}
+
+impl InTower {
+    fn whole(self) -> Self {
+        match self {
+            Self::Layer(layer, InTowerLayer::Up(_)) => Self::Layer(layer, InTowerLayer::Up(0)),
+            Self::Layer(layer, InTowerLayer::UpBias(_)) => Self::Layer(layer, InTowerLayer::UpBias(0)),
+            whole => whole,
+        }
+    }
+
+    fn is_vector(self) -> bool {
+        match self {
+            Self::Patch | Self::Positions => false,
+            Self::PatchBias => true,
+            Self::Layer(_, place) => {
+                !matches!(place, InTowerLayer::Qkv | InTowerLayer::Output | InTowerLayer::Up(_) | InTowerLayer::Down)
+            }
+            Self::Merger(_, place) => !matches!(place, InMerger::Up | InMerger::Down),
         }
     }
 }

@@ -13,6 +13,7 @@ mod dense;
 mod destinations;
 mod expected;
 mod families;
+mod images;
 mod inputs;
 mod latent;
 mod layer;
@@ -27,6 +28,7 @@ mod stacks;
 mod tensor;
 mod tensors;
 mod tied;
+mod tower;
 mod update;
 mod warm_up;
 mod workspace;
@@ -50,11 +52,13 @@ use super::{
 use crate::engine::WeightDtype;
 use angles::KnownAngles;
 use destinations::Destination;
+use images::{angles_of, parts_of};
 use inputs::Inputs;
 use layer::{Layer, Past};
 use shape::LayerShape;
 use tensor::Tensor;
 use tensors::Tensors;
+use tower::{Embeddings, Tower};
 use workspace::Workspace;
 
 /// How many rows have their logits in memory at a time.
@@ -78,6 +82,8 @@ pub(crate) struct Model<B: Backend> {
     workspace: Workspace<B>,
     /// For each way of rotating, the angles of positions so far.
     angles: Vec<KnownAngles>,
+    /// What the tower made of images, with the present weights.
+    embeddings: Embeddings,
 }
 
 /// How much of the past there is room for.
@@ -97,6 +103,8 @@ struct Parameters<B: Backend> {
     norm: B::Vector,
     /// The head; `None` where the embeddings are the head too.
     head: Option<B::Matrix>,
+    /// What reads images, where the model does.
+    tower: Option<Tower<B>>,
 }
 
 impl<B: Backend> Model<B> {
@@ -129,6 +137,7 @@ impl<B: Backend> Model<B> {
             room: Room::default(),
             workspace: Workspace::new(&backend),
             angles: shape.ropes.iter().map(|_| KnownAngles::default()).collect(),
+            embeddings: Embeddings::default(),
             backend,
             shape,
         };
@@ -222,17 +231,17 @@ impl<B: Backend> Model<B> {
         consumer: &dyn Consumer,
         mut after_layer: impl FnMut(&mut B, &B::States),
     ) -> Vec<bool> {
-        let Self { shape, backend, parameters, caches, recurrents, workspace, angles, .. } = self;
+        let Self { shape, backend, parameters, caches, recurrents, workspace, angles, embeddings, .. } = self;
         let parameters = parameters.as_ref().expect("nothing is computed without weights");
-        let Parameters { embedding, inputs, layers, norm, head } = parameters;
-        let positions: Vec<usize> =
-            batch.spans.iter().flat_map(|span| span.first_position..span.first_position + span.tokens).collect();
-        let angles = angles.iter_mut().zip(&shape.ropes).map(|(angles, rope)| angles.of(rope, &positions)).collect();
+        let Parameters { embedding, inputs, layers, norm, head, tower } = parameters;
+        let angles = angles_of(angles, shape, batch);
+        let images = parts_of(backend, tower.as_ref(), embeddings, batch);
         let mut shared = backend.begin_step(batch, angles);
         workspace.adapters.begin(&batch.spans);
         let Workspace { hidden, adapters, .. } = &mut *workspace;
         backend.embed(embedding, &batch.token_ids, shape.embedding_factor, hidden);
         adapters.add_embeddings(backend, Destination::Embedding, (&batch.token_ids, shape.embedding_factor), hidden);
+        images.iter().for_each(|part| part.embed(backend, hidden));
         if let Some(inputs) = inputs {
             inputs.make(backend, &batch.token_ids, workspace);
         }
@@ -242,6 +251,7 @@ impl<B: Backend> Model<B> {
             layer.mix(backend, workspace, Past { cache, state: state.as_mut() }, &mut shared);
             layer.feed_forward(backend, workspace);
             layer.finish(backend, number, workspace);
+            images.iter().for_each(|part| part.add(backend, number, &mut workspace.hidden));
             after_layer(backend, &workspace.hidden);
         }
         if batch.logit_rows.is_empty() {
@@ -270,6 +280,7 @@ impl<B: Backend> Parameters<B> {
             layers: shape.layers.iter().map(layer).collect::<Result<_, _>>()?,
             norm: backend.vector(shape.hidden)?,
             head: (!shape.tied).then(matrix).transpose()?,
+            tower: shape.images.as_ref().map(|images| Tower::zeros(backend, images)).transpose()?,
         })
     }
 }

@@ -59,6 +59,11 @@ impl Settings<'_> {
         self.get(key)?.ok_or_else(|| ConfigError::setting(key, "is missing"))
     }
 
+    /// A number over 0, or this one where it is left out.
+    pub(super) fn size_or(&self, key: &str, default: usize, most: usize) -> Result<usize, ConfigError> {
+        if self.get::<usize>(key)?.is_none() { Ok(default) } else { self.size(key, most) }
+    }
+
     /// A number over 0. Before anything is made of it that large: what no model has would take all memory, or no number
     /// would hold it, long before the weights could be compared with it.
     pub(super) fn size(&self, key: &str, most: usize) -> Result<usize, ConfigError> {

@@ -327,6 +327,7 @@ impl<B: Backend> Parameters<B> {
             Destination::Norm => Some(Target::Numbers(&mut self.norm, 0)),
             Destination::Head => self.head.as_mut().map(|head| Target::Rows(head, 0)),
             Destination::Layer(layer, place) => self.layers.get_mut(layer)?.target(place),
+            Destination::Tower(place) => self.tower.as_mut()?.target(place),
         }
     }
 }
@@ -481,6 +482,6 @@ impl<B: Backend> Dense<B> {
 }
 
 /// A vector that not every model has.
-fn numbers<B: Backend>(vector: &mut Option<B::Vector>, first: usize) -> Option<Target<'_, B>> {
+pub(super) fn numbers<B: Backend>(vector: &mut Option<B::Vector>, first: usize) -> Option<Target<'_, B>> {
     vector.as_mut().map(|vector| Target::Numbers(vector, first))
 }

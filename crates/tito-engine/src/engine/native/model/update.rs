@@ -79,6 +79,7 @@ impl<B: Backend> Model<B> {
     /// Overwrites weights; `undo` keeps what they were, unless there is none. After an error nobody knows what the
     /// weights are.
     pub(crate) fn replace(&mut self, checked: &Checked<'_>, undo: Option<&mut Undo<B>>) -> Result<u64, WeightsError> {
+        self.embeddings.clear();
         if let Some(undo) = undo {
             let mut wholes: BTreeMap<Destination, usize> = BTreeMap::new();
             for tensor in checked.tensors() {
@@ -162,6 +163,7 @@ impl<B: Backend> Model<B> {
         all: Vec<TensorChanges>,
         mut undo: Option<&mut Undo<B>>,
     ) -> Result<u64, WeightsError> {
+        self.embeddings.clear();
         let mut written = 0;
         for changes in all {
             written += changes.numbers.len() as u64;
@@ -211,6 +213,7 @@ impl<B: Backend> Model<B> {
 
     /// Puts back what an update overwrote.
     pub(crate) fn undo(&mut self, undo: Undo<B>) -> Result<(), NoRoom> {
+        self.embeddings.clear();
         let Some(parameters) = &mut self.parameters else { return Ok(()) };
         for (whole, saved) in undo.saved {
             match (parameters.target(whole), saved) {
@@ -233,6 +236,7 @@ impl<B: Backend> Model<B> {
 
     /// Takes note that nobody knows what the weights are.
     pub(crate) fn lose_weights(&mut self) {
+        self.embeddings.clear();
         self.lacking = self.tensors.all().iter().map(|tensor| tensor.name.clone()).collect();
     }
 

@@ -62,11 +62,11 @@ fn span((first_row, tokens): (usize, usize), blocks: usize, slot: SlotId) -> Spa
 /// One sequence of so many tokens.
 fn prompt(tokens: usize, blocks: usize) -> Batch {
     let logit_rows = if tokens == 1 { vec![0] } else { vec![0, tokens - 1] };
-    Batch { token_ids: vec![0; tokens], spans: vec![span((0, tokens), blocks, 0)], logit_rows }
+    Batch { token_ids: vec![0; tokens], spans: vec![span((0, tokens), blocks, 0)], logit_rows, images: Vec::new() }
 }
 
 /// So many sequences of one token. That all of them write the same place of a block is of no matter.
 fn next_tokens(sequences: usize) -> Batch {
     let spans = (0..).zip(0..sequences).map(|(slot, row)| span((row, 1), 1, slot)).collect();
-    Batch { token_ids: vec![0; sequences], spans, logit_rows: (0..sequences).collect() }
+    Batch { token_ids: vec![0; sequences], spans, logit_rows: (0..sequences).collect(), images: Vec::new() }
 }

@@ -216,11 +216,11 @@ impl Scheduler {
     fn find_running(&self, sequence: &Sequence, block: usize, wanted: &[crate::TokenId]) -> Option<(BlockId, usize)> {
         let start = block * BLOCK_TOKENS;
         let agreeing = self.running.iter().filter_map(|running| {
-            let computed = running.token_ids.get(start..running.computed)?;
+            let computed = start..running.computed.min(start + wanted.len());
             if running.hashes.get(block)? != &sequence.hashes[block] {
                 return None;
             }
-            let agree = computed.iter().zip(wanted).take_while(|(left, right)| left == right).count();
+            let agree = computed.take_while(|index| running.agrees(sequence, *index)).count();
             (agree > 0).then(|| (running.blocks[block], agree))
         });
         agreeing.max_by_key(|(_, agree)| *agree)

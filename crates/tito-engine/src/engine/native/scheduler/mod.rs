@@ -30,7 +30,10 @@ pub(crate) use sequence::{NewSequence, SequenceId};
 use std::sync::Arc;
 
 use self::{adapters::AdapterSlots, running::Running, sequence::Sequence, states::Cache};
-use super::{backend::BLOCK_TOKENS, drafts::Speculation, kv_cache::BlockId, model::AdapterSlot, recurrence::SlotId};
+use super::{
+    backend::BLOCK_TOKENS, drafts::Speculation, images::SequenceImages, kv_cache::BlockId, model::AdapterSlot,
+    recurrence::SlotId,
+};
 use crate::{
     TokenId,
     engine::{Adapter, OnWeightsChange, seat_queue::SeatQueue},
@@ -66,6 +69,8 @@ pub(crate) struct Work {
     pub(crate) scores: Vec<(usize, TokenId)>,
     /// Whether the last token's logits give the next token.
     pub(crate) samples: bool,
+    /// The images of the sequence, where it has some.
+    pub(crate) images: Option<Arc<SequenceImages>>,
     /// How many of the last tokens are drafts: the logits of the one before them and of each of them are wanted.
     pub(crate) drafts: usize,
 }
@@ -301,6 +306,7 @@ fn work(sequence: &Sequence, tokens: usize) -> Work {
         slot: sequence.slot.unwrap_or(0),
         adapter: sequence.adapter_slot,
         snapshots: Vec::new(),
+        images: sequence.images.clone(),
         scores,
         samples: end == sequence.token_ids.len(),
         drafts: 0,

@@ -1,6 +1,6 @@
 //! One sequence: its tokens, and how much of it is computed.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use crate::{
     TokenId,
@@ -9,6 +9,7 @@ use crate::{
         native::{
             backend::BLOCK_TOKENS,
             drafts::Confidence,
+            images::SequenceImages,
             kv_cache::{BlockHash, BlockId},
             model::AdapterSlot,
             recurrence::SlotId,
@@ -35,6 +36,8 @@ pub(crate) struct NewSequence {
     pub(crate) salt: Option<Arc<str>>,
     /// The adapter that it goes through; `None` for the base. Sequences share blocks only with those of the same one.
     pub(crate) adapter: Option<Arc<Adapter>>,
+    /// The images of its prompt, where it has some.
+    pub(crate) images: Option<Arc<SequenceImages>>,
     /// The position from which on logits of the prompt are wanted, so that what is cached after it is of no use.
     pub(crate) scores_from: Option<usize>,
 }
@@ -55,6 +58,7 @@ pub(super) struct Sequence {
     pub(super) confidence: Confidence,
     pub(super) salt: Option<Arc<str>>,
     pub(super) adapter: Option<Arc<Adapter>>,
+    pub(super) images: Option<Arc<SequenceImages>>,
     /// Where its adapter was when it began to run last.
     pub(super) adapter_slot: Option<AdapterSlot>,
     pub(super) scores_from: Option<usize>,
@@ -91,6 +95,7 @@ impl Sequence {
             token_ids: new.prompt_token_ids,
             salt: new.salt,
             adapter: new.adapter,
+            images: new.images,
             adapter_slot: None,
             scores_from: new.scores_from,
             computed: 0,
@@ -141,15 +146,29 @@ impl Sequence {
         }
         while self.hashes.len() * BLOCK_TOKENS <= self.token_ids.len() {
             let block = self.hashes.len() - 1;
-            let tokens = &self.token_ids[block * BLOCK_TOKENS..][..BLOCK_TOKENS];
-            self.hashes.push(self.hashes[block].then(tokens));
+            self.hashes.push(self.hash_after(block, block * BLOCK_TOKENS..(block + 1) * BLOCK_TOKENS));
         }
     }
 
     /// The hash of the tokens after the last whole block; `None` where there are none.
     pub(super) fn tail_hash(&self) -> Option<BlockHash> {
         let whole = self.token_ids.len() / BLOCK_TOKENS;
-        let tail = &self.token_ids[whole * BLOCK_TOKENS..];
-        (!tail.is_empty()).then(|| self.hashes[whole].then(tail))
+        let tail = whole * BLOCK_TOKENS..self.token_ids.len();
+        (!tail.is_empty()).then(|| self.hash_after(whole, tail))
+    }
+
+    /// The hash of these tokens after so many whole blocks.
+    fn hash_after(&self, whole: usize, tokens: Range<usize>) -> BlockHash {
+        let hash = self.hashes[whole].then(&self.token_ids[tokens.clone()]);
+        match &self.images {
+            Some(images) => hash.showing(images.within(tokens)),
+            None => hash,
+        }
+    }
+
+    /// Whether another sequence has the same token here, and the same part of an image if it stands for one.
+    pub(super) fn agrees(&self, other: &Self, index: usize) -> bool {
+        let mark = |sequence: &Self| sequence.images.as_ref().and_then(|images| images.mark(index));
+        self.token_ids.get(index) == other.token_ids.get(index) && mark(self) == mark(other)
     }
 }

@@ -1,6 +1,7 @@
 //! The engine as its users see it, over the tiny models of `tests/golden/native`.
 
 mod adapters;
+mod images;
 mod recurrent;
 mod routes;
 mod soak;

@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use super::{recurrent, routes::routed, *};
 use crate::engine::native::{model::tests::families::Golden, plan::check_speculation};
 
-const NGRAM: Speculation = Speculation { num_speculative_tokens: 5, prompt_lookup_max: 3, prompt_lookup_min: 1 };
+pub(super) const NGRAM: Speculation =
+    Speculation { num_speculative_tokens: 5, prompt_lookup_max: 3, prompt_lookup_min: 1 };
 
 /// Requests whose prompts and outputs repeat themselves often enough for drafts, with what makes a draw depend on the
 /// tokens before it.
@@ -41,14 +42,19 @@ fn repetitive(count: u32) -> Vec<SequenceRequest> {
 
 /// An engine, and what it counts.
 fn counted(settings: &NativeSettings) -> (NativeEngine, Counts) {
+    counted_by(|| engine(settings))
+}
+
+/// An engine that is loaded like this, and what it counts.
+pub(super) fn counted_by(load: impl FnOnce() -> NativeEngine) -> (NativeEngine, Counts) {
     let counts = Counts::default();
-    let engine = metrics::with_local_recorder(&counts, || engine(settings));
+    let engine = metrics::with_local_recorder(&counts, load);
     (engine, counts)
 }
 
 /// Counters, by their names.
 #[derive(Default)]
-struct Counts(Mutex<HashMap<String, Arc<AtomicU64>>>);
+pub(super) struct Counts(Mutex<HashMap<String, Arc<AtomicU64>>>);
 
 impl Recorder for Counts {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -65,7 +71,7 @@ impl Recorder for Counts {
     }
 }
 
-fn count(counts: &Counts, name: &str) -> u64 {
+pub(super) fn count(counts: &Counts, name: &str) -> u64 {
     counts.0.lock()[&format!("vllm:spec_decode_{name}_total")].load(Ordering::Relaxed)
 }
 

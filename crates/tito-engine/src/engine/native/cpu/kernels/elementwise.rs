@@ -40,7 +40,7 @@ pub(super) fn sum_of_squares(values: &[f32]) -> f32 {
 
 /// The sum of the values themselves.
 #[inline(always)]
-fn sum(values: &[f32]) -> f32 {
+pub(super) fn sum(values: &[f32]) -> f32 {
     sum_of(values, |value| value)
 }
 

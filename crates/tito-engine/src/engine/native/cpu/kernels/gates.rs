@@ -29,13 +29,17 @@ impl Vectorized for Gated<'_> {
         let alone = out.iter_mut().zip(row);
         match kind {
             Gate::SquaredRelu => return alone.for_each(|(out, number)| *out = squared_relu(*number)),
+            Gate::GeluTanhAlone => return alone.for_each(|(out, number)| *out = gelu_tanh(*number)),
+            Gate::GeluAlone => return alone.for_each(|(out, number)| *out = gelu(*number)),
             Gate::Xielu(shape) => return alone.for_each(|(out, number)| *out = xielu(*number, shape)),
             _ => {}
         }
         let (gates, ups) = row.split_at(out.len());
         let apart = out.iter_mut().zip(gates.iter().zip(ups));
         match kind {
-            Gate::SquaredRelu | Gate::Xielu(_) => unreachable!("it has no ups"),
+            Gate::SquaredRelu | Gate::GeluTanhAlone | Gate::GeluAlone | Gate::Xielu(_) => {
+                unreachable!("it has no ups")
+            }
             Gate::Silu => apart.for_each(|(out, (gate, up))| *out = silu(*gate) * up),
             Gate::GeluTanh => apart.for_each(|(out, (gate, up))| *out = gelu_tanh(*gate) * up),
             Gate::Gelu => apart.for_each(|(out, (gate, up))| *out = gelu(*gate) * up),

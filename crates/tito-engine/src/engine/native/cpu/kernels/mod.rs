@@ -33,6 +33,7 @@ mod raw;
 mod recurrent;
 mod rows;
 mod scratch;
+mod segments;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,7 @@ pub(crate) use pool::Pool;
 pub(crate) use precision::Precision;
 pub(crate) use quantized::Quantized;
 pub(crate) use recurrent::{RecurrentStore, Taps, convolve, gated_norm, multiply_columns, open, recur};
+pub(crate) use segments::attend_within;
 pub(crate) use states::{Processor, States};
 pub use trial::Mismatch;
 pub(crate) use trial::compare_with_portable;

@@ -293,6 +293,8 @@ fn gated(kind: Gate, row: &[f64], width: usize, index: usize) -> f64 {
             let erf = super::exp::tests::erf(row[index] / std::f64::consts::SQRT_2);
             0.5 * row[index] * (1.0 + erf) * row[width + index]
         }
+        Gate::GeluTanhAlone => gated(Gate::GeluTanh, &[&row[index..=index], &[1.0]].concat(), 1, 0),
+        Gate::GeluAlone => gated(Gate::Gelu, &[&row[index..=index], &[1.0]].concat(), 1, 0),
         Gate::SquaredRelu => row[index].max(0.0).powi(2),
         Gate::Xielu(shape) => {
             let [rising, falling, slope, most] = [shape.rising, shape.falling, shape.slope, shape.most].map(f64::from);
@@ -312,7 +314,8 @@ fn gates_and_shaped_logits_agree_with_f64() {
     for set in KernelSet::tested() {
         let input = states(11, 37, 4);
         let xielu = Gate::Xielu(Xielu { rising: 0.8, falling: 1.3, slope: 0.5, most: -1e-6 });
-        for kind in [Gate::Silu, Gate::GeluTanh, Gate::Gelu, Gate::Clamped { limit: 0.7 }, Gate::SquaredRelu, xielu] {
+        let alone = [Gate::GeluTanhAlone, Gate::GeluAlone, Gate::SquaredRelu, xielu];
+        for kind in [Gate::Silu, Gate::GeluTanh, Gate::Gelu, Gate::Clamped { limit: 0.7 }].into_iter().chain(alone) {
             let mut out = Operand::new(Precision::F32);
             gate(&mut processor(set, 2), &input, kind, 18, &mut out);
             for row in 0..11 {

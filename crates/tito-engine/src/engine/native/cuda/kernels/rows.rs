@@ -130,7 +130,7 @@ pub(in super::super) fn gate(states: &Tensor, gate: Gate, width: usize, out: &Te
         Gate::Clamped { limit } => (2, limit),
         Gate::SquaredRelu => (3, 0.0),
         Gate::Gelu => (4, 0.0),
-        Gate::Xielu(_) => bail!("{gate:?} has no kernel"),
+        Gate::GeluTanhAlone | Gate::GeluAlone | Gate::Xielu(_) => bail!("{gate:?} has no kernel"),
     };
     let (from, to) = (Argument::Address(from), Argument::Address(to));
     let (columns, kind) = (Argument::count(columns)?, Argument::count(kind)?);

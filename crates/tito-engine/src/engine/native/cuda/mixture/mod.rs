@@ -37,7 +37,11 @@ pub(super) fn is_served(dtype: DType, routing: Routing, shape: ExpertShape) -> b
     });
     let is_aligned = dtype == DType::F32 || (width.is_multiple_of(TOGETHER) && intermediate.is_multiple_of(TOGETHER));
     let is_small = experts <= MOST_EXPERTS && per_token <= MOST_CHOSEN && per_token <= experts;
-    is_small && is_aligned && groups_serve && !router.on_inputs && !matches!(gate, Gate::Xielu(_))
+    is_small
+        && is_aligned
+        && groups_serve
+        && !router.on_inputs
+        && !matches!(gate, Gate::GeluTanhAlone | Gate::GeluAlone | Gate::Xielu(_))
 }
 
 /// The experts that the rows of a step go through, and the rows of each expert, on the device.

@@ -2,6 +2,7 @@
 
 mod inputs;
 mod recurrent;
+mod tower;
 
 use super::{
     destinations::{Destination, InDense, InLatent, InLayer},
@@ -29,6 +30,7 @@ pub(super) fn expected(shape: &ModelShape) -> Vec<Tensor> {
     if !shape.tied {
         all.table(names.head, shape.vocab_size, shape.hidden, Destination::Head);
     }
+    all.tensors.extend(shape.images.iter().flat_map(|images| tower::of_tower(&images.tower)));
     all.tensors
 }
 

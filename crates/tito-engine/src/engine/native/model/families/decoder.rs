@@ -137,6 +137,7 @@ pub(super) fn decoder_with(
         logits: LogitShape { factor: 1.0, cap: None },
         ropes,
         inputs: None,
+        images: None,
         longest: None,
         layers: vec![layer; count],
         names: Names::default(),

@@ -37,6 +37,7 @@ mod parts;
 mod phi;
 mod qwen;
 mod qwen_hybrid;
+mod qwen_images;
 mod smollm;
 mod windows;
 
@@ -101,9 +102,11 @@ const FAMILIES: &[(&str, Read)] = &[
     ("Phi3ForCausalLM", phi::phi3),
     ("Qwen2ForCausalLM", qwen::qwen2),
     ("Qwen2MoeForCausalLM", qwen::qwen2_moe),
+    ("Qwen2_5_VLForConditionalGeneration", qwen_images::qwen2_5),
     ("Qwen3ForCausalLM", qwen::qwen3),
     ("Qwen3MoeForCausalLM", qwen::qwen3_moe),
     ("Qwen3NextForCausalLM", qwen_hybrid::qwen3_next),
+    ("Qwen3VLForConditionalGeneration", qwen_images::qwen3),
     ("Qwen3_5ForCausalLM", qwen_hybrid::qwen3_5),
     ("Qwen3_5ForConditionalGeneration", parts::qwen3_5),
     ("Qwen3_5MoeForCausalLM", qwen_hybrid::qwen3_5_moe),

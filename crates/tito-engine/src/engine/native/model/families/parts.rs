@@ -35,7 +35,7 @@ const WITH_HEAD: Names = Names {
 };
 
 /// Where it is since: a model without its head, which is beside all parts.
-const WITHOUT_HEAD: Names = Names {
+pub(super) const WITHOUT_HEAD: Names = Names {
     embedding: "model.language_model.embed_tokens",
     layers: "model.language_model.layers.",
     norm: "model.language_model.norm",
@@ -115,17 +115,27 @@ fn of_parts(
     read: Read,
     names: &Names,
 ) -> Result<ModelShape, ConfigError> {
-    const TIED: &str = "tie_word_embeddings";
     let mut text: Map<String, Value> = settings.require("text_config")?;
+    for (key, size) in defaults {
+        text.entry(*key).or_insert_with(|| json!(size));
+    }
+    of_text(settings, text, read, names)
+}
+
+/// Reads the text of a model of several parts, of which this is the config.
+pub(super) fn of_text(
+    settings: &Settings<'_>,
+    mut text: Map<String, Value>,
+    read: Read,
+    names: &Names,
+) -> Result<ModelShape, ConfigError> {
+    const TIED: &str = "tie_word_embeddings";
     match (settings.get::<bool>(TIED)?, Settings(&text).get::<bool>(TIED)?) {
         (Some(all), Some(text)) if all != text => {
             return Err(ConfigError::setting(TIED, format!("is {all}, and {text} in `text_config`")));
         }
         (Some(all), None) => _ = text.insert(TIED.to_owned(), json!(all)),
         _ => {}
-    }
-    for (key, size) in defaults {
-        text.entry(*key).or_insert_with(|| json!(size));
     }
     let mut shape = read(&Settings(&text))?;
     let Names { embedding, inputs, layers, norm, head, other_parts, aliases, .. } = names.clone();

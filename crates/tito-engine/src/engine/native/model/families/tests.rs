@@ -3,7 +3,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::engine::native::{backend::Reach, model::shape::LayerShape};
+use crate::engine::native::{
+    backend::Reach,
+    model::shape::{Axis, ImagesShape, LayerShape},
+};
 
 fn read(architecture: &str, settings: &Value) -> Result<ModelShape, ConfigError> {
     let mut config = json!({
@@ -232,5 +235,99 @@ fn sequences_that_attention_would_have_to_choose_from_are_refused() {
         let refused = "`index_topk` is how many tokens of a longer sequence are attended to, and these are not chosen here: \
              --max-model-len 16 is the longest that is computed, and 17 is asked for";
         assert_eq!(error, format!("config.json: {refused}"));
+    }
+}
+
+/// As Qwen2.5-VL 7B is published: the text beside the tower.
+fn qwen2_5_vl() -> Value {
+    json!({
+        "architectures": ["Qwen2_5_VLForConditionalGeneration"], "attention_dropout": 0.0, "bos_token_id": 151_643,
+        "eos_token_id": 151_645, "vision_start_token_id": 151_652, "vision_end_token_id": 151_653,
+        "vision_token_id": 151_654, "image_token_id": 151_655, "video_token_id": 151_656, "hidden_act": "silu",
+        "hidden_size": 3584, "initializer_range": 0.02, "intermediate_size": 18_944, "max_position_embeddings": 128_000,
+        "max_window_layers": 28, "model_type": "qwen2_5_vl", "num_attention_heads": 28, "num_hidden_layers": 28,
+        "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "rope_theta": 1_000_000.0, "sliding_window": 32_768,
+        "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true, "use_sliding_window": false,
+        "vision_config": {
+            "depth": 32, "hidden_act": "silu", "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16,
+            "in_chans": 3, "out_hidden_size": 3584, "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14,
+            "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31], "tokens_per_second": 2,
+            "temporal_patch_size": 2,
+        },
+        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "vocab_size": 152_064,
+    })
+}
+
+/// As Qwen3-VL 4B is published.
+fn qwen3_vl() -> Value {
+    json!({
+        "architectures": ["Qwen3VLForConditionalGeneration"], "image_token_id": 151_655, "model_type": "qwen3_vl",
+        "text_config": {
+            "attention_bias": false, "attention_dropout": 0.0, "dtype": "bfloat16", "head_dim": 128, "hidden_act": "silu",
+            "hidden_size": 2560, "intermediate_size": 9728, "max_position_embeddings": 262_144,
+            "model_type": "qwen3_vl_text", "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8,
+            "rms_norm_eps": 1e-6, "rope_theta": 5_000_000, "tie_word_embeddings": true, "use_cache": true,
+            "rope_scaling": {"mrope_interleaved": true, "mrope_section": [24, 20, 20], "rope_type": "default"},
+            "vocab_size": 151_936,
+        },
+        "tie_word_embeddings": true, "video_token_id": 151_656, "vision_end_token_id": 151_653,
+        "vision_start_token_id": 151_652,
+        "vision_config": {
+            "deepstack_visual_indexes": [5, 11, 17], "depth": 24, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 1024,
+            "in_channels": 3, "initializer_range": 0.02, "intermediate_size": 4096, "model_type": "qwen3_vl",
+            "num_heads": 16, "num_position_embeddings": 2304, "out_hidden_size": 2560, "patch_size": 16,
+            "spatial_merge_size": 2, "temporal_patch_size": 2,
+        },
+    })
+}
+
+#[test]
+fn published_models_that_read_images_are_read() {
+    let images = |config: &Value| ModelShape::read(config.as_object().unwrap()).unwrap().images.unwrap();
+    let (older, newer) = (images(&qwen2_5_vl()), images(&qwen3_vl()));
+    assert_eq!((older.placeholder, newer.placeholder), (151_655, 151_655));
+    assert_eq!((older.tower.window, older.tower.layers.iter().filter(|whole| **whole).count()), (4, 4));
+    let count = |images: &ImagesShape, axis| images.axes.iter().filter(|own| **own == axis).count();
+    for (images, counts) in [(&older, [16, 24, 24]), (&newer, [24, 20, 20])] {
+        assert_eq!([Axis::Time, Axis::Row, Axis::Column].map(|axis| count(images, axis)), counts);
+    }
+    assert_eq!(older.axes[15..17], [Axis::Time, Axis::Row]);
+    assert_eq!(newer.axes[..4], [Axis::Time, Axis::Row, Axis::Column, Axis::Time]);
+    assert_eq!(newer.axes[58..62], [Axis::Row, Axis::Column, Axis::Time, Axis::Time]);
+    assert_eq!((newer.tower.deepstack, newer.tower.positions), (vec![5, 11, 17], Some(2304)));
+}
+
+#[test]
+fn what_is_not_computed_of_models_that_read_images_is_refused_by_name() {
+    let (older, newer) = (qwen2_5_vl(), qwen3_vl());
+    for (config, place, value, named) in [
+        (&older, "/rope_scaling/type", json!("yarn"), "`type` is \"yarn\""),
+        (&older, "/rope_scaling/mrope_section", json!([16, 24, 25]), "`mrope_section` is about 65 pairs"),
+        (&older, "/rope_scaling/mrope_section", json!([-1, 24, 25]), "`mrope_section` cannot be read"),
+        (&older, "/rope_scaling/mrope_section", json!([usize::MAX, 24, 25]), "`mrope_section` is about more"),
+        (&older, "/use_sliding_window", json!(true), "`use_sliding_window`"),
+        (&older, "/image_token_id", json!(152_064), "`image_token_id` is out of vocabulary"),
+        (&older, "/vision_config", Value::Null, "`vision_config` is missing"),
+        (&older, "/vision_config/hidden_act", json!("gelu"), "`hidden_act`"),
+        (&older, "/vision_config/in_chans", json!(1), "`in_chans` is 1"),
+        (&older, "/vision_config/window_size", json!(27), "`window_size`"),
+        (&older, "/vision_config/out_hidden_size", json!(2048), "`out_hidden_size` of `vision_config` is 2048"),
+        (&older, "/vision_config/num_heads", json!(7), "`num_heads`"),
+        (&older, "/vision_config/depth", json!(1_u64 << 60), "`depth`"),
+        (&older, "/vision_config/patch_size", json!([14, 14]), "`patch_size` cannot be read"),
+        (&newer, "/text_config/rope_scaling/mrope_interleaved", json!(false), "`mrope_interleaved`"),
+        (&newer, "/text_config", Value::Null, "`text_config` is missing"),
+        (&newer, "/vision_config/hidden_act", json!("silu"), "`hidden_act`"),
+        (&newer, "/vision_config/deepstack_visual_indexes", json!([5, 24]), "`deepstack_visual_indexes`"),
+        (&newer, "/vision_config/deepstack_visual_indexes", json!([5, 5]), "`deepstack_visual_indexes`"),
+        (&newer, "/vision_config/num_position_embeddings", json!(0), "`num_position_embeddings` is 0"),
+        (&newer, "/vision_config/num_position_embeddings", json!(1_u64 << 40), "`num_position_embeddings`"),
+        (&newer, "/architectures", json!(["Qwen3VLMoeForConditionalGeneration"]), "Qwen3VLMoeForConditionalGeneration"),
+        (&newer, "/architectures", json!(["Qwen2VLForConditionalGeneration"]), "Qwen2VLForConditionalGeneration"),
+    ] {
+        let mut config = config.clone();
+        *config.pointer_mut(place).unwrap() = value;
+        let error = ModelShape::read(config.as_object().unwrap()).unwrap_err().to_string();
+        assert!(error.contains(named), "{place}: {error}");
     }
 }

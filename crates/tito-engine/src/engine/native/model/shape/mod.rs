@@ -2,8 +2,10 @@
 //!
 //! Owns the vocabulary in which families are described. Refuses config.json, which each family reads for itself.
 
+mod images;
 mod mlp;
 
+pub(crate) use images::{Axis, ImagesShape, TowerNames, TowerShape};
 pub(crate) use mlp::{DenseShape, LatentExperts, MlpShape, SharedShape, SparseShape};
 
 pub(crate) use crate::engine::native::routing::{Groups, RouterShape, Scores};
@@ -33,6 +35,8 @@ pub(crate) struct ModelShape {
     pub(crate) ropes: Vec<RopeConfig>,
     /// What each layer reads of a token besides its state; `None` where they read nothing else.
     pub(crate) inputs: Option<InputShape>,
+    /// How it reads images; `None` where it reads text alone.
+    pub(crate) images: Option<ImagesShape>,
     /// The longest sequence that is computed as the model's own code does; `None` for any.
     pub(crate) longest: Option<Longest>,
     /// All layers.
@@ -371,6 +375,14 @@ impl AttentionLayer {
 }
 
 impl ModelShape {
+    /// The same without what reads images, whose tensors are left out.
+    pub(crate) fn of_text_alone(mut self) -> Self {
+        if let Some(images) = self.images.take() {
+            self.names.other_parts = images.tower.names.parts;
+        }
+        self
+    }
+
     /// Numbers of the widest rows between two layers.
     pub(crate) fn widest_row(&self) -> usize {
         let widest = |layer: &LayerShape| {

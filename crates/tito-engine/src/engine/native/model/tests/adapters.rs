@@ -203,6 +203,7 @@ pub(in crate::engine::native) fn together<B: Backend>(
         token_ids: tokens.repeat(adapters.len()),
         spans: adapters.iter().enumerate().map(span).collect(),
         logit_rows: (0..rows).collect(),
+        images: Vec::new(),
     };
     let found = Mutex::new(vec![Vec::new(); rows]);
     model.forward(&batch, &|row: usize, logits: &mut [f32]| found.lock()[row] = logits.to_vec());

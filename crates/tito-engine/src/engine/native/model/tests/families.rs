@@ -93,6 +93,11 @@ impl Golden {
         Self::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(format!("{name}.json")))
     }
 
+    /// The whole file.
+    pub(super) fn content(&self) -> &Map<String, Value> {
+        &self.content
+    }
+
     pub(super) fn architecture(&self) -> String {
         self.config()["architectures"][0].as_str().unwrap().to_owned()
     }

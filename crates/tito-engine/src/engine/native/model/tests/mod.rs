@@ -5,6 +5,7 @@ mod agreement;
 mod drawn;
 pub(in crate::engine::native) mod families;
 mod gguf;
+pub(in crate::engine::native) mod images;
 mod page;
 mod routes;
 mod states;
@@ -25,6 +26,7 @@ use crate::{
         native::{
             backend::{BLOCK_TOKENS, Span},
             cpu::{CpuBackend, KernelSet, Pool, Precision, Processor},
+            images::SequenceImages,
             weights::{GivenTensors, SafetensorsFiles},
         },
     },
@@ -103,7 +105,22 @@ pub(in crate::engine::native) fn logits<B: Backend>(
 }
 
 fn rows_of<B: Backend>(model: &mut Model<B>, span: Span, token_ids: &[TokenId]) -> Vec<Vec<f32>> {
-    let batch = Batch { token_ids: token_ids.to_vec(), spans: vec![span], logit_rows: (0..token_ids.len()).collect() };
+    rows_seeing(model, span, token_ids, None)
+}
+
+/// The same of a sequence with images.
+fn rows_seeing<B: Backend>(
+    model: &mut Model<B>,
+    span: Span,
+    token_ids: &[TokenId],
+    images: Option<&Arc<SequenceImages>>,
+) -> Vec<Vec<f32>> {
+    let batch = Batch {
+        token_ids: token_ids.to_vec(),
+        spans: vec![span],
+        logit_rows: (0..token_ids.len()).collect(),
+        images: images.map(|images| (0, Arc::clone(images))).into_iter().collect(),
+    };
     let rows = Mutex::new(vec![Vec::new(); token_ids.len()]);
     model.forward(&batch, &|row: usize, logits: &mut [f32]| rows.lock()[row] = logits.to_vec());
     rows.into_inner()

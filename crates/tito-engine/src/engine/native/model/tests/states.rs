@@ -70,7 +70,7 @@ impl States {
         let span =
             Span { first_row: 0, tokens, first_position: 0, blocks, slot: 0, adapter: None, snapshots: Vec::new() };
         let token_ids = self.golden.token_ids()[..tokens].to_vec();
-        let batch = Batch { token_ids, spans: vec![span], logit_rows: Vec::new() };
+        let batch = Batch { token_ids, spans: vec![span], logit_rows: Vec::new(), images: Vec::new() };
         let mut layers = Vec::new();
         let nobody = |_: usize, _: &mut [f32]| ();
         model.forward_watched(&batch, &nobody, |backend, states| {

@@ -30,6 +30,7 @@ pub(super) fn new(id: SequenceId, prompt: &[TokenId], max_tokens: usize) -> NewS
         max_tokens,
         salt: None,
         adapter: None,
+        images: None,
         scores_from: None,
     }
 }

@@ -2,13 +2,15 @@
 
 use super::{
     super::{
-        Attention, KvLayout, KvStore, Operand, Packed, Precision, Processor, States, add, add_scaled, attend, gate,
-        head_norm, kv::BLOCK_TOKENS, multiply, norm, rotate, shape_logits,
+        Attention, KvLayout, KvStore, Operand, Packed, Precision, Processor, States, add, add_scaled, attend,
+        attend_within, gate, head_norm, kv::BLOCK_TOKENS, multiply, norm, rotate, shape_logits,
     },
     Example, Tolerance,
 };
 use crate::engine::native::{
-    backend::{Angles, AttentionShape, Gate, HeadRange, LogitShape, NormShape, Reach, Rotation, Span, Xielu},
+    backend::{
+        Angles, AttentionShape, Gate, HeadRange, LogitShape, NormShape, Reach, Rotation, SegmentHeads, Span, Xielu,
+    },
     weights::{Rows, WeightsError},
 };
 
@@ -32,12 +34,14 @@ const HEADS: [(usize, usize, usize); 3] = [(4, 1, 64), (2, 2, 128), (3, 3, 40)];
 /// Tokens that are there, tokens that are new, and the window.
 const SPANS: [(usize, usize, Option<usize>); 3] = [(150, 1, None), (0, 40, None), (130, 3, Some(33))];
 
-const GATES: [Gate; 6] = [
+const GATES: [Gate; 8] = [
     Gate::Silu,
     Gate::GeluTanh,
     Gate::Gelu,
     Gate::Clamped { limit: 0.5 },
     Gate::SquaredRelu,
+    Gate::GeluTanhAlone,
+    Gate::GeluAlone,
     Gate::Xielu(Xielu { rising: 0.8, falling: 1.3, slope: 0.5, most: -1e-6 }),
 ];
 
@@ -52,6 +56,7 @@ pub(super) fn all() -> Vec<Example> {
             let layout = KvLayout { heads: kv_heads, head_dim, precision };
             examples.extend(SPANS.map(|(before, tokens, window)| attention(layout, heads, before, tokens, window)));
         }
+        examples.push(attention_in_both_directions(precision));
         examples.extend([false, true].map(|centred| norm_of_rows(precision, centred)));
         examples.extend(GATES.map(|kind| gated(precision, kind)));
     }
@@ -176,6 +181,21 @@ fn attention(layout: KvLayout, heads: usize, before: usize, tokens: usize, windo
             "attention of {tokens} tokens after {before}, {heads} heads on {kv_heads} of {head_dim} numbers in \
              {precision:?}"
         ),
+        tolerance: Tolerance::Within(most),
+        compute: Box::new(compute),
+    }
+}
+
+fn attention_in_both_directions(precision: Precision) -> Example {
+    let compute = move |processor: &mut Processor| {
+        let mut out = Operand::new(precision);
+        let shape = SegmentHeads { heads: 2, head_dim: 72, scale: 1.0 };
+        attend_within(processor, &states(70, 3 * 2 * 72, 21), shape, &[0..66, 66..70], &mut out);
+        numbers_of_operand(&out)
+    };
+    let most = if precision == Precision::Bf16 { ERROR_OF_BF16_ATTENTION } else { ERROR_OF_F32_ATTENTION };
+    Example {
+        operation: format!("attention in both directions within 66 and 4 rows, 2 heads of 72 numbers in {precision:?}"),
         tolerance: Tolerance::Within(most),
         compute: Box::new(compute),
     }

@@ -1,0 +1,141 @@
+//! The images of one sequence: where each is among its tokens, and what positions tokens have for that.
+//!
+//! Owns which tokens an image stands at, and what tells two sequences of the same ids apart. Refuses pixels, which are the
+//! tower's.
+
+use std::{ops::Range, sync::Arc};
+
+use tito_images::{Grid, PreparedImage};
+
+use crate::engine::PromptImage;
+
+/// The images of a sequence, in its order.
+#[derive(Debug)]
+pub(crate) struct SequenceImages {
+    images: Vec<PlacedImage>,
+}
+
+/// An image at its place.
+#[derive(Debug)]
+struct PlacedImage {
+    /// Its placeholders.
+    tokens: Range<usize>,
+    /// The place in time of all of them, which is the row and the column of the first one too.
+    position: usize,
+    image: PreparedImage,
+}
+
+/// A part of an image.
+#[derive(Debug)]
+pub(crate) struct ImagePart<'a> {
+    /// The whole image.
+    pub(crate) image: &'a PreparedImage,
+    /// The position of the first token in the sequence.
+    pub(crate) first_token: usize,
+    /// Which of its rows.
+    pub(crate) rows: Range<usize>,
+}
+
+impl SequenceImages {
+    /// The images of a prompt, which were checked; `None` if there are none.
+    pub(crate) fn of(images: &[PromptImage]) -> Option<Arc<Self>> {
+        // How many tokens more there are before an image than positions.
+        let mut surplus = 0;
+        let placed = images.iter().map(|PromptImage { offset, image }| {
+            let Grid { rows, columns } = image.joined();
+            let position = offset - surplus;
+            surplus += rows * columns - rows.max(columns);
+            PlacedImage { tokens: *offset..offset + rows * columns, position, image: image.clone() }
+        });
+        let images: Vec<PlacedImage> = placed.collect();
+        (!images.is_empty()).then(|| Arc::new(Self { images }))
+    }
+
+    /// The place in time, the row and the column of the token at this index, as `get_rope_index` of transformers has them: the
+    /// same number outside of images, and what follows an image goes on after its greatest one.
+    pub(crate) fn place(&self, index: usize) -> [usize; 3] {
+        let before = self.images.partition_point(|placed| placed.tokens.start <= index);
+        let Some(placed) = before.checked_sub(1).map(|number| &self.images[number]) else { return [index; 3] };
+        let Grid { rows, columns } = placed.image.joined();
+        if placed.tokens.contains(&index) {
+            let within = index - placed.tokens.start;
+            return [placed.position, placed.position + within / columns, placed.position + within % columns];
+        }
+        [placed.position + rows.max(columns) + index - placed.tokens.end; 3]
+    }
+
+    /// The parts of images that are at these tokens.
+    pub(crate) fn within(&self, tokens: Range<usize>) -> impl Iterator<Item = ImagePart<'_>> {
+        let first = self.images.partition_point(|placed| placed.tokens.end <= tokens.start);
+        let overlapping = self.images[first..].iter().take_while(move |placed| placed.tokens.start < tokens.end);
+        overlapping.map(move |placed| {
+            let first_token = tokens.start.max(placed.tokens.start);
+            let end = tokens.end.min(placed.tokens.end);
+            let rows = first_token - placed.tokens.start..end - placed.tokens.start;
+            ImagePart { image: &placed.image, first_token, rows }
+        })
+    }
+
+    /// What a token stands for besides its id: the image and the place in it; `None` outside of images.
+    pub(crate) fn mark(&self, index: usize) -> Option<([u8; 32], Grid, usize)> {
+        let part = self.within(index..index + 1).next()?;
+        Some((*part.image.identity().as_bytes(), part.image.grid(), part.rows.start))
+    }
+}
+
+/// Two sequences have the same images if what is computed of them is the same.
+impl PartialEq for SequenceImages {
+    fn eq(&self, other: &Self) -> bool {
+        let of = |images: &Self| -> Vec<_> {
+            let key = |placed: &PlacedImage| (placed.tokens.clone(), placed.image.identity(), placed.image.grid());
+            images.images.iter().map(key).collect()
+        };
+        of(self) == of(other)
+    }
+}
+
+impl Eq for SequenceImages {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::images::tests::at;
+
+    #[test]
+    fn tokens_of_images_have_their_rows_and_columns_and_text_goes_on_after_them() {
+        assert!(SequenceImages::of(&[]).is_none());
+        let images = SequenceImages::of(&[at(2, 2, 3), at(8, 2, 1), at(12, 1, 1)]).unwrap();
+        let places: Vec<[usize; 3]> = (0..15).map(|index| images.place(index)).collect();
+        let expected = [
+            [0, 0, 0],
+            [1, 1, 1],
+            [2, 2, 2],
+            [2, 2, 3],
+            [2, 2, 4],
+            [2, 3, 2],
+            [2, 3, 3],
+            [2, 3, 4],
+            [5, 5, 5],
+            [5, 6, 5],
+            [7, 7, 7],
+            [8, 8, 8],
+            [9, 9, 9],
+            [10, 10, 10],
+            [11, 11, 11],
+        ];
+        assert_eq!(places, expected);
+    }
+
+    #[test]
+    fn parts_are_those_of_images_at_these_tokens() {
+        let images = SequenceImages::of(&[at(2, 2, 3), at(8, 2, 1)]).unwrap();
+        let parts = |range: Range<usize>| -> Vec<(usize, Range<usize>)> {
+            images.within(range).map(|part| (part.first_token, part.rows)).collect()
+        };
+        assert_eq!(parts(0..2), []);
+        assert_eq!(parts(0..100), [(2, 0..6), (8, 0..2)]);
+        assert_eq!(parts(4..9), [(4, 2..6), (8, 0..1)]);
+        assert_eq!(parts(5..6), [(5, 3..4)]);
+        assert_eq!(parts(10..11), []);
+    }
+}

@@ -1,0 +1,235 @@
+//! Qwen 2.5 VL and Qwen 3 VL: text of Qwen 2 and 3, and a tower for images.
+//!
+//! As `modeling_qwen2_5_vl.py` and `modeling_qwen3_vl.py` of transformers define them. Videos are not read: their
+//! placeholders are ordinary tokens.
+
+use serde_json::{Map, Value, json};
+use tito_images::PatchShape;
+
+use super::{
+    super::{
+        names::Names,
+        settings::{ConfigError, Settings},
+        shape::{Axis, ImagesShape, ModelShape, TowerNames, TowerShape},
+    },
+    decoder::{MOST, MOST_HEADS, only},
+    parts::{WITHOUT_HEAD, of_text},
+    qwen,
+};
+use crate::{
+    TokenId,
+    engine::native::backend::{Gate, NormShape},
+};
+
+/// No tower is deeper.
+const MOST_LAYERS: usize = 1 << 12;
+/// No patch is larger.
+const MOST_PIXELS: usize = 1 << 10;
+/// What both releases call it.
+const PLACEHOLDER: TokenId = 151_655;
+/// The epsilon of all norms of both towers.
+const EPSILON: f32 = 1e-6;
+/// How the names of a tower's tensors begin, in checkpoints and in memory.
+const PARTS: &[&str] = &["visual.", "model.visual."];
+
+/// Where the text of Qwen 2.5 VL is: as a model of text alone, and as transformers has it in memory.
+const BESIDE_TOWER: Names =
+    Names { aliases: &[("model.language_model.", "model."), ("model.visual.", "visual.")], ..Names::LLAMA };
+
+/// Where that of Qwen 3 VL is, which has its tower beside it.
+const WITH_TOWER: Names = Names { other_parts: &[], aliases: &[("visual.", "model.visual.")], ..WITHOUT_HEAD };
+
+/// Qwen 2.5 VL, whose published config has the settings of the text beside that of the tower.
+pub(super) fn qwen2_5(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let mut text = settings.get("text_config")?.unwrap_or_else(|| settings.0.clone());
+    text.entry("rms_norm_eps").or_insert_with(|| json!(1e-5));
+    let sections = sections(&mut text, [16, 24, 24])?;
+    only(&Settings(&text), "use_sliding_window", &json!(false))?;
+    let mut shape = of_text(settings, text, qwen::qwen2, &BESIDE_TOWER)?;
+    let axes = [Axis::Time, Axis::Row, Axis::Column];
+    let axes = axes.into_iter().zip(sections).flat_map(|(axis, count)| std::iter::repeat_n(axis, count)).collect();
+    let vision: Map<String, Value> = settings.require("vision_config")?;
+    let vision = Settings(&vision);
+    let common = tower(&vision, [14, 2, 2])?;
+    let window = vision.size_or("window_size", 112, MOST)? / common.patch.merge / common.patch.side;
+    if window == 0 {
+        return Err(ConfigError::setting("window_size", "of `vision_config` is less than what is joined"));
+    }
+    let whole: Vec<usize> = vision.get("fullatt_block_indexes")?.unwrap_or_else(|| vec![7, 15, 23, 31]);
+    only(&vision, "hidden_act", &json!("silu"))?;
+    let tower = TowerShape {
+        gate: Gate::Silu,
+        layers: (0..common.layers.len()).map(|layer| whole.contains(&layer)).collect(),
+        window,
+        names: TowerNames {
+            prefix: "visual.",
+            parts: PARTS,
+            ups: &["mlp.gate_proj", "mlp.up_proj"],
+            down: "mlp.down_proj",
+            merger: ["ln_q", "mlp.0", "mlp.2"],
+        },
+        ..common
+    };
+    shape.images = Some(images(settings, &shape, axes, tower)?);
+    Ok(shape)
+}
+
+/// Qwen 3 VL.
+pub(super) fn qwen3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let mut text: Map<String, Value> = settings.require("text_config")?;
+    text.entry("head_dim").or_insert_with(|| json!(128));
+    if !interleaved(&text)? {
+        return Err(ConfigError::setting("mrope_interleaved", "other than true is not supported"));
+    }
+    let sections = sections(&mut text, [24, 20, 20])?;
+    // Its text has no windows, whatever a config says.
+    only(&Settings(&text), "use_sliding_window", &json!(false))?;
+    let mut shape = of_text(settings, text, qwen::qwen3, &WITH_TOWER)?;
+    let axes = (0..sections.iter().sum()).map(|pair| match pair % 3 {
+        1 if pair < 3 * sections[1] => Axis::Row,
+        2 if pair < 3 * sections[2] => Axis::Column,
+        _ => Axis::Time,
+    });
+    let axes = axes.collect();
+    let vision: Map<String, Value> = settings.require("vision_config")?;
+    let vision = Settings(&vision);
+    let common = tower(&vision, [16, 2, 2])?;
+    only(&vision, "hidden_act", &json!("gelu_pytorch_tanh"))?;
+    let deepstack: Vec<usize> = vision.get("deepstack_visual_indexes")?.unwrap_or_else(|| vec![8, 16, 24]);
+    let ascends = deepstack.is_sorted_by(|one, next| one < next);
+    if !ascends || deepstack.last().is_some_and(|last| *last >= common.layers.len()) {
+        return Err(ConfigError::setting("deepstack_visual_indexes", "are not layers of the tower in their order"));
+    }
+    if deepstack.len() > shape.layers.len() {
+        return Err(ConfigError::setting("deepstack_visual_indexes", "are more than the text has layers"));
+    }
+    let tower = TowerShape {
+        gate: Gate::GeluTanhAlone,
+        norm: NormShape { centred: true, ..common.norm },
+        norm_bias: true,
+        patch_bias: true,
+        positions: Some(vision.size_or("num_position_embeddings", 2304, MOST)?),
+        deepstack,
+        names: TowerNames {
+            prefix: "model.visual.",
+            parts: PARTS,
+            ups: &["mlp.linear_fc1"],
+            down: "mlp.linear_fc2",
+            merger: ["norm", "linear_fc1", "linear_fc2"],
+        },
+        ..common
+    };
+    shape.images = Some(images(settings, &shape, axes, tower)?);
+    Ok(shape)
+}
+
+/// What both towers read in the same words; layers attend to all patches, and nothing is learnt besides matrices.
+fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<TowerShape, ConfigError> {
+    for key in ["in_channels", "in_chans"] {
+        only(vision, key, &json!(3))?;
+    }
+    let hidden = vision.size("hidden_size", MOST)?;
+    let heads = vision.size("num_heads", MOST_HEADS)?;
+    // A quarter of a head's pairs is turned by rows, and a quarter by columns.
+    if !hidden.is_multiple_of(heads) || !(hidden / heads).is_multiple_of(4) {
+        return Err(ConfigError::setting("num_heads", "of `vision_config` makes heads that are no multiple of 4 wide"));
+    }
+    let patch = PatchShape {
+        side: vision.size_or("patch_size", side, MOST_PIXELS)?,
+        merge: vision.size_or("spatial_merge_size", merge, MOST_PIXELS)?,
+        frames: vision.size_or("temporal_patch_size", frames, MOST_PIXELS)?,
+    };
+    let names = TowerNames { prefix: "", parts: PARTS, ups: &[], down: "", merger: [""; 3] };
+    Ok(TowerShape {
+        hidden,
+        heads,
+        intermediate: vision.size("intermediate_size", MOST)?,
+        gate: Gate::Silu,
+        norm: NormShape { epsilon: EPSILON, offset: 0.0, centred: false },
+        norm_bias: false,
+        patch,
+        patch_bias: false,
+        positions: None,
+        theta: theta(vision)?,
+        layers: vec![true; vision.size("depth", MOST_LAYERS)?],
+        window: 1,
+        output: vision.size("out_hidden_size", MOST)?,
+        deepstack: Vec::new(),
+        names,
+    })
+}
+
+/// The base of frequencies, which only transformers 5 writes down.
+fn theta(vision: &Settings<'_>) -> Result<f64, ConfigError> {
+    let parameters: Map<String, Value> = vision.get("rope_parameters")?.unwrap_or_default();
+    let parameters = Settings(&parameters);
+    only(&parameters, "rope_type", &json!("axial"))?;
+    match parameters.get("rope_theta")?.unwrap_or(10_000.0) {
+        theta if theta > 1.0 && f64::is_finite(theta) => Ok(theta),
+        _ => Err(ConfigError::setting("rope_theta", "of `vision_config` is not over 1")),
+    }
+}
+
+/// Puts the tower and the text together.
+fn images(
+    settings: &Settings<'_>,
+    text: &ModelShape,
+    axes: Vec<Axis>,
+    tower: TowerShape,
+) -> Result<ImagesShape, ConfigError> {
+    let placeholder: TokenId = settings.get("image_token_id")?.unwrap_or(PLACEHOLDER);
+    if placeholder as usize >= text.vocab_size {
+        return Err(ConfigError::setting("image_token_id", "is out of vocabulary"));
+    }
+    if tower.output != text.hidden {
+        let (output, hidden) = (tower.output, text.hidden);
+        let reason = format!("of `vision_config` is {output}, and states of the text have {hidden} numbers");
+        return Err(ConfigError::setting("out_hidden_size", reason));
+    }
+    let pairs = text.ropes.first().map_or(0, |rope| rope.frequencies.len());
+    if axes.len() != pairs {
+        let reason = format!("is about {} pairs of numbers, and a head has {pairs}", axes.len());
+        return Err(ConfigError::setting("mrope_section", reason));
+    }
+    Ok(ImagesShape { placeholder, axes, tower })
+}
+
+/// Keys under which the parameters of the text's rotary embeddings are.
+const PARAMETERS: [&str; 2] = ["rope_parameters", "rope_scaling"];
+
+/// Takes out which pairs of numbers are rotated by which coordinates. What is left is read as for text alone.
+fn sections(text: &mut Map<String, Value>, default: [usize; 3]) -> Result<[usize; 3], ConfigError> {
+    let mut found: Option<[usize; 3]> = None;
+    for key in PARAMETERS {
+        let Some(Value::Object(parameters)) = text.get_mut(key) else { continue };
+        let given: Option<[usize; 3]> = Settings(parameters).get("mrope_section")?;
+        if given.is_some() && found.is_some() && given != found {
+            return Err(ConfigError::setting("mrope_section", "of `rope_scaling` is another one"));
+        }
+        found = given.or(found);
+        for key in ["type", "rope_type"] {
+            // As transformers 4 called what all models of these families do.
+            if parameters.get(key).and_then(Value::as_str) == Some("mrope") {
+                parameters.insert(key.to_owned(), json!("default"));
+            }
+            only(&Settings(parameters), key, &json!("default"))?;
+        }
+    }
+    let sections = found.unwrap_or(default);
+    match sections.into_iter().try_fold(0, usize::checked_add) {
+        Some(pairs) if pairs <= MOST_HEADS => Ok(sections),
+        _ => Err(ConfigError::setting("mrope_section", "is about more numbers than a head has")),
+    }
+}
+
+/// Whether coordinates take turns among pairs; they do so unless it is denied.
+fn interleaved(text: &Map<String, Value>) -> Result<bool, ConfigError> {
+    for key in PARAMETERS {
+        if let Some(Value::Object(parameters)) = text.get(key)
+            && Settings(parameters).get("mrope_interleaved")? == Some(false)
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,206 @@
+//! Models that read images, and what transformers makes of prompts with images: those of `tests/golden/images`.
+
+use tito_images::PatchShape;
+
+use super::{
+    families::{Golden, off, span},
+    *,
+};
+use crate::engine::{PromptImage, images::tests::made};
+
+/// How far a log-prob may be from that of transformers, both in f32.
+const FAR: f64 = 2e-5;
+/// All of them.
+const MODELS: [&str; 8] = [
+    "qwen2_5_vl_full",
+    "qwen2_5_vl_plain",
+    "qwen2_5_vl_tied",
+    "qwen2_5_vl_whole",
+    "qwen3_vl_full",
+    "qwen3_vl_no_deepstack",
+    "qwen3_vl_plain",
+    "qwen3_vl_tied",
+];
+
+/// A prompt of a model that reads images, and what transformers makes of it.
+pub(in crate::engine::native) struct ImagePrompt {
+    name: String,
+    pub(in crate::engine::native) token_ids: Vec<TokenId>,
+    pub(in crate::engine::native) images: Vec<PromptImage>,
+    next_log_probs: Vec<f64>,
+    greedy: Vec<(TokenId, f64)>,
+}
+
+/// The model of this name.
+pub(in crate::engine::native) fn golden(name: &str) -> Golden {
+    Golden::named(&format!("images/{name}"))
+}
+
+/// The prompts of a model.
+pub(in crate::engine::native) fn prompts(golden: &Golden) -> Vec<ImagePrompt> {
+    let shape = ModelShape::read(golden.config()).unwrap().images.unwrap().tower.patch;
+    let of = |(name, prompt): (&String, &Value)| ImagePrompt {
+        name: name.clone(),
+        token_ids: ids(&prompt["token_ids"]),
+        images: prompt["images"].as_array().unwrap().iter().map(|image| placed(image, shape)).collect(),
+        next_log_probs: floats(&prompt["next_log_probs"]),
+        greedy: ids(&prompt["greedy"]).into_iter().zip(floats(&prompt["log_probs"])).collect(),
+    };
+    golden.content()["prompts"].as_object().unwrap().iter().map(of).collect()
+}
+
+fn placed(image: &Value, shape: PatchShape) -> PromptImage {
+    let number = |key: &str| usize::try_from(image[key].as_u64().unwrap()).unwrap();
+    let seed = u8::try_from(number("seed")).unwrap();
+    PromptImage { offset: number("offset"), image: made(seed, number("rows"), number("columns"), shape) }
+}
+
+fn load(golden: &Golden, set: KernelSet, threads: usize, precision: Precision) -> Model<CpuBackend> {
+    let shape = ModelShape::read(golden.config()).unwrap();
+    let mut model = Model::load(cpu(set, threads, precision), shape, &golden.weights(), &mut |_, _| ()).unwrap();
+    model.allocate_cache(Room { blocks: BLOCKS, slots: 0 }).unwrap();
+    model
+}
+
+impl ImagePrompt {
+    /// The greatest difference of a log-prob; all greedy tokens are the same.
+    fn compare(&self, model: &mut Model<CpuBackend>) -> f64 {
+        let images = SequenceImages::of(&self.images);
+        let mut rows = |ids: &[TokenId], first| rows_seeing(model, span(ids.len(), first), ids, images.as_ref());
+        let whole = rows(&self.token_ids, 0);
+        let scored = whole.iter().zip(&self.token_ids[1..]).zip(&self.next_log_probs);
+        let mut worst = scored.map(|((row, next), expected)| off(row, *next, *expected)).fold(0.0, f64::max);
+        let mut row = whole.last().unwrap().clone();
+        for (position, (token, expected)) in (self.token_ids.len()..).zip(&self.greedy) {
+            let best = score_token(&row, 0, 3).unwrap().top_logprobs;
+            let best = best.iter().find(|best| ![90, 91].contains(&best.id)).unwrap();
+            assert_eq!(best.id, *token, "the token at {position} of {}", self.name);
+            worst = worst.max(off(&row, *token, *expected));
+            row = rows(&[*token], position).remove(0);
+        }
+        worst
+    }
+
+    fn bits(&self, model: &mut Model<CpuBackend>, lengths: &[usize]) -> Vec<Vec<u32>> {
+        let images = SequenceImages::of(&self.images);
+        let (mut first, mut all) = (0, Vec::new());
+        for length in lengths.iter().copied().chain([self.token_ids.len()]) {
+            let end = self.token_ids.len().min(first + length);
+            if first < end {
+                let ids = &self.token_ids[first..end];
+                all.extend(rows_seeing(model, span(ids.len(), first), ids, images.as_ref()));
+            }
+            first = end;
+        }
+        all.into_iter().map(|row| row.into_iter().map(f32::to_bits).collect()).collect()
+    }
+}
+
+#[test]
+fn log_probs_of_prompts_with_images_are_those_of_transformers() {
+    for (name, set) in MODELS.into_iter().zip(KernelSet::tested().into_iter().cycle()) {
+        let golden = golden(name);
+        let mut model = load(&golden, set, 2, Precision::F32);
+        for prompt in prompts(&golden) {
+            let worst = prompt.compare(&mut model);
+            assert!(worst < FAR, "{name}, {set}: {} is off by {worst:.1e}", prompt.name);
+        }
+    }
+}
+
+#[test]
+fn a_prompt_with_images_in_pieces_gives_the_same_bits() {
+    for (name, set) in ["qwen2_5_vl_plain", "qwen3_vl_plain"].into_iter().zip(KernelSet::tested().into_iter().cycle()) {
+        for precision in [Precision::F32, Precision::Bf16] {
+            let golden = golden(name);
+            let mut whole = load(&golden, set, 1, precision);
+            let mut pieces = load(&golden, set, 3, precision);
+            for prompt in prompts(&golden) {
+                let expected = prompt.bits(&mut whole, &[]);
+                assert!(prompt.bits(&mut pieces, &[1, 4, 2, 3, 21]) == expected, "{name}, {set}: {}", prompt.name);
+                // With the images known or not.
+                pieces.embeddings.clear();
+                assert!(prompt.bits(&mut pieces, &[5, 5]) == expected, "{name}, {set}: {}", prompt.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn without_images_a_model_computes_the_bits_of_its_text_alone() {
+    for name in ["qwen2_5_vl_plain", "qwen3_vl_tied"] {
+        let golden = golden(name);
+        let set = KernelSet::available()[0];
+        let shape = ModelShape::read(golden.config()).unwrap().of_text_alone();
+        let mut alone = Model::load(cpu(set, 1, Precision::Bf16), shape, &golden.weights(), &mut |_, _| ()).unwrap();
+        alone.allocate_cache(Room { blocks: BLOCKS, slots: 0 }).unwrap();
+        let mut model = load(&golden, set, 1, Precision::Bf16);
+        // Placeholders too are ordinary tokens then.
+        let ids: Vec<TokenId> = (0..90).map(|index| (index * 37 + 11) % 96).collect();
+        assert!(ids.contains(&90));
+        assert!(logits(&mut model, &ids, 0) == logits(&mut alone, &ids, 0), "{name}");
+    }
+}
+
+#[test]
+fn numbers_of_towers_that_are_changed_are_those_of_whole_tensors() {
+    for name in ["qwen2_5_vl_plain", "qwen3_vl_plain"] {
+        for precision in [Precision::F32, Precision::Bf16] {
+            compare_changes(&mut load(&golden(name), KernelSet::PORTABLE, 2, precision));
+        }
+    }
+}
+
+#[test]
+fn embeddings_of_images_are_forgotten_when_weights_change() {
+    for name in ["qwen2_5_vl_plain", "qwen3_vl_plain"] {
+        let golden = golden(name);
+        let mut model = load(&golden, KernelSet::PORTABLE, 1, Precision::F32);
+        let prompt = prompts(&golden).into_iter().find(|prompt| prompt.name == "one_image").unwrap();
+        let before = prompt.bits(&mut model, &[]);
+        // A bias of what makes embeddings, alone.
+        let mut held = held_tensors(&mut model);
+        held.retain(|tensor| tensor.name.contains("visual.merger") && tensor.name.ends_with("bias"));
+        held.truncate(1);
+        let (changes, changed) = changed(&held[0], 1);
+        let given =
+            GivenTensors::new(vec![WeightTensor { bytes: vec![0; changed.bytes.len()].into(), ..changed }]).unwrap();
+        let mut undo = Undo::default();
+        let checked = model.check(&given).unwrap();
+        model.replace(&checked, Some(&mut undo)).unwrap();
+        let replaced = prompt.bits(&mut model, &[]);
+        assert!(replaced != before, "{name}");
+        model.undo(undo).unwrap();
+        assert!(prompt.bits(&mut model, &[]) == before, "{name}");
+        model.change(vec![changes], None).unwrap();
+        assert!(prompt.bits(&mut model, &[]) != before, "{name}");
+    }
+}
+
+#[test]
+fn names_that_transformers_has_in_memory_are_those_of_checkpoints() {
+    for (name, prefixes) in [
+        ("qwen2_5_vl_plain", [("model.", "model.language_model."), ("visual.", "model.visual.")]),
+        ("qwen3_vl_plain", [("model.visual.", "visual."), ("model.visual.", "visual.")]),
+    ] {
+        let golden = golden(name);
+        let mut model = load(&golden, KernelSet::PORTABLE, 1, Precision::F32);
+        let mut renamed = 0;
+        for tensor in held_tensors(&mut model) {
+            let begins = |(from, to): &(&str, &str)| tensor.name.strip_prefix(from).map(|rest| format!("{to}{rest}"));
+            let Some(name) = prefixes.iter().find_map(begins) else { continue };
+            renamed += 1;
+            let given = GivenTensors::new(vec![WeightTensor { name, ..tensor }]).unwrap();
+            assert_eq!(model.check(&given).unwrap().len(), 1);
+        }
+        assert!(renamed > 20);
+    }
+    // A tensor of no tower that there is.
+    let model = load(&golden("qwen3_vl_plain"), KernelSet::PORTABLE, 1, Precision::F32);
+    for name in ["model.visual.blocks.4.norm1.weight", "model.visual.merger.norm2.weight"] {
+        let bytes = vec![0; 96].into();
+        let tensor = WeightTensor { name: name.to_owned(), dtype: WeightDtype::F32, shape: vec![24], bytes };
+        let given = GivenTensors::new(vec![tensor]).unwrap();
+        assert!(matches!(model.check(&given), Err(WeightsError::Unknown(_))), "{name}");
+    }
+}

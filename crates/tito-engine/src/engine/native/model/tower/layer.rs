@@ -1,0 +1,123 @@
+//! One layer of a tower.
+
+use super::{
+    super::{
+        destinations::InTowerLayer,
+        shape::TowerShape,
+        tensors::{Target, numbers},
+    },
+    buffers::Buffers,
+    patches::Patches,
+};
+use crate::engine::native::backend::{Backend, Gate, HeadRange, NoRoom, NormShape, Rotation, SegmentHeads};
+
+/// A norm, with or without a bias.
+pub(super) struct Norm<B: Backend> {
+    shape: NormShape,
+    width: usize,
+    pub(super) weight: B::Vector,
+    pub(super) bias: Option<B::Vector>,
+}
+
+/// What a layer has learnt.
+pub(super) struct TowerLayer<B: Backend> {
+    heads: SegmentHeads,
+    intermediate: usize,
+    gate: Gate,
+    /// Whether patches attend to all others.
+    whole: bool,
+    attention_norm: Norm<B>,
+    qkv: B::Matrix,
+    qkv_bias: B::Vector,
+    output: B::Matrix,
+    output_bias: B::Vector,
+    mlp_norm: Norm<B>,
+    up: B::Matrix,
+    up_bias: B::Vector,
+    down: B::Matrix,
+    down_bias: B::Vector,
+}
+
+impl<B: Backend> Norm<B> {
+    pub(super) fn zeros(backend: &B, tower: &TowerShape, width: usize) -> Result<Self, NoRoom> {
+        let bias = tower.norm_bias.then(|| backend.vector(width)).transpose()?;
+        Ok(Self { shape: tower.norm, width, weight: backend.vector(width)?, bias })
+    }
+
+    /// Normalises states into `out`; `scratch` is overwritten.
+    pub(super) fn apply(&self, backend: &mut B, states: &B::States, scratch: &mut B::States, out: &mut B::Operand) {
+        if self.bias.is_none() {
+            return backend.norm(states, &self.weight, self.shape, out);
+        }
+        backend.zeros(states, self.width, scratch);
+        backend.place(states, 0..self.width, scratch, 0);
+        self.apply_in_place(backend, scratch);
+        backend.round(scratch, 0..self.width, out);
+    }
+
+    /// Normalises states in place.
+    pub(super) fn apply_in_place(&self, backend: &mut B, states: &mut B::States) {
+        backend.head_norm(states, HeadRange::whole(self.width), &self.weight, self.shape);
+        if let Some(bias) = &self.bias {
+            backend.add_vector(bias, states);
+        }
+    }
+}
+
+impl<B: Backend> TowerLayer<B> {
+    pub(super) fn zeros(backend: &B, tower: &TowerShape, whole: bool) -> Result<Self, NoRoom> {
+        let (hidden, inner) = (tower.hidden, tower.gate.inputs(tower.intermediate));
+        #[expect(clippy::cast_precision_loss, reason = "heads are small")]
+        let scale = 1.0 / (tower.head_dim() as f32).sqrt();
+        Ok(Self {
+            heads: SegmentHeads { heads: tower.heads, head_dim: tower.head_dim(), scale },
+            intermediate: tower.intermediate,
+            gate: tower.gate,
+            whole,
+            attention_norm: Norm::zeros(backend, tower, hidden)?,
+            qkv: backend.matrix(3 * hidden, hidden)?,
+            qkv_bias: backend.vector(3 * hidden)?,
+            output: backend.matrix(hidden, hidden)?,
+            output_bias: backend.vector(hidden)?,
+            mlp_norm: Norm::zeros(backend, tower, hidden)?,
+            up: backend.matrix(inner, hidden)?,
+            up_bias: backend.vector(inner)?,
+            down: backend.matrix(hidden, tower.intermediate)?,
+            down_bias: backend.vector(hidden)?,
+        })
+    }
+
+    pub(super) fn target(&mut self, place: InTowerLayer) -> Option<Target<'_, B>> {
+        match place {
+            InTowerLayer::AttentionNorm => Some(Target::Numbers(&mut self.attention_norm.weight, 0)),
+            InTowerLayer::AttentionNormBias => numbers(&mut self.attention_norm.bias, 0),
+            InTowerLayer::Qkv => Some(Target::Rows(&mut self.qkv, 0)),
+            InTowerLayer::QkvBias => Some(Target::Numbers(&mut self.qkv_bias, 0)),
+            InTowerLayer::Output => Some(Target::Rows(&mut self.output, 0)),
+            InTowerLayer::OutputBias => Some(Target::Numbers(&mut self.output_bias, 0)),
+            InTowerLayer::MlpNorm => Some(Target::Numbers(&mut self.mlp_norm.weight, 0)),
+            InTowerLayer::MlpNormBias => numbers(&mut self.mlp_norm.bias, 0),
+            InTowerLayer::Up(first) => Some(Target::Rows(&mut self.up, first)),
+            InTowerLayer::UpBias(first) => Some(Target::Numbers(&mut self.up_bias, first)),
+            InTowerLayer::Down => Some(Target::Rows(&mut self.down, 0)),
+            InTowerLayer::DownBias => Some(Target::Numbers(&mut self.down_bias, 0)),
+        }
+    }
+
+    /// Adds what attention and the feed-forward part give to the states of all patches.
+    pub(super) fn compute(&self, backend: &mut B, patches: &Patches, buffers: &mut Buffers<B>, shared: &B::StepShared) {
+        let Buffers { hidden, wide, out, input, gated } = buffers;
+        self.attention_norm.apply(backend, hidden, out, input);
+        backend.linear(input, &self.qkv, Some(&self.qkv_bias), wide);
+        let SegmentHeads { heads, head_dim, .. } = self.heads;
+        backend.rotate(wide, Rotation { first: 0, heads: 2 * heads, head_dim, neighbours: false, angles: 0 }, shared);
+        let all = [patches.all()];
+        let segments = if self.whole { &all[..] } else { &patches.windows };
+        backend.attend_within(wide, self.heads, segments, gated);
+        backend.add_linear(gated, &self.output, Some(&self.output_bias), hidden);
+        self.mlp_norm.apply(backend, hidden, out, input);
+        backend.linear(input, &self.up, Some(&self.up_bias), wide);
+        backend.gate(wide, self.gate, self.intermediate, gated);
+        backend.add_linear(gated, &self.down, Some(&self.down_bias), hidden);
+    }
+}

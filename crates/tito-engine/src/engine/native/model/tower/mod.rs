@@ -1,0 +1,94 @@
+//! The tower that makes embeddings of an image: its parameters, and the order of its parts.
+//!
+//! An image is computed alone, so that its embeddings do not depend on company.
+
+mod buffers;
+mod embeddings;
+mod layer;
+mod merger;
+mod patches;
+
+use tito_images::PreparedImage;
+
+use self::{buffers::Buffers, layer::TowerLayer, merger::Merger, patches::Patches};
+use super::{
+    destinations::InTower,
+    shape::{ImagesShape, TowerShape},
+    tensors::{Target, numbers},
+};
+use crate::engine::native::backend::{Backend, Batch, NoRoom};
+
+pub(super) use embeddings::{Embeddings, ImageRows};
+
+/// What a tower has learnt.
+pub(super) struct Tower<B: Backend> {
+    shape: TowerShape,
+    patch: B::Matrix,
+    patch_bias: Option<B::Vector>,
+    positions: Option<B::Matrix>,
+    layers: Vec<TowerLayer<B>>,
+    /// That of the last layer, and those of the deepstack.
+    mergers: Vec<Merger<B>>,
+}
+
+impl<B: Backend> Tower<B> {
+    pub(super) fn zeros(backend: &B, ImagesShape { tower: shape, .. }: &ImagesShape) -> Result<Self, NoRoom> {
+        let layer = |whole: &bool| TowerLayer::zeros(backend, shape, *whole);
+        Ok(Self {
+            shape: shape.clone(),
+            patch: backend.matrix(shape.hidden, shape.patch.numbers())?,
+            patch_bias: shape.patch_bias.then(|| backend.vector(shape.hidden)).transpose()?,
+            positions: shape.positions.map(|positions| backend.matrix(positions, shape.hidden)).transpose()?,
+            layers: shape.layers.iter().map(layer).collect::<Result<_, _>>()?,
+            mergers: (0..=shape.deepstack.len())
+                .map(|number| Merger::zeros(backend, shape, number > 0))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    pub(super) fn target(&mut self, place: InTower) -> Option<Target<'_, B>> {
+        match place {
+            InTower::Patch => Some(Target::Rows(&mut self.patch, 0)),
+            InTower::PatchBias => numbers(&mut self.patch_bias, 0),
+            InTower::Positions => self.positions.as_mut().map(|table| Target::Rows(table, 0)),
+            InTower::Layer(layer, place) => self.layers.get_mut(layer)?.target(place),
+            InTower::Merger(merger, place) => self.mergers.get_mut(merger)?.target(place),
+        }
+    }
+
+    /// Makes the embeddings of an image.
+    pub(super) fn read(&self, backend: &mut B, image: &PreparedImage) -> ImageRows {
+        let patches = Patches::of(image.grid(), &self.shape);
+        let mut buffers = Buffers::new(backend);
+        self.begin(backend, image, &patches, &mut buffers);
+        // A step without sequences, for its angles.
+        let shared = backend.begin_step(&Batch::default(), vec![patches.angles(&self.shape)]);
+        let mut deepstack = Vec::new();
+        for (number, layer) in self.layers.iter().enumerate() {
+            layer.compute(backend, &patches, &mut buffers, &shared);
+            if let Some(place) = self.shape.deepstack.iter().position(|layer| *layer == number) {
+                deepstack.push(patches.in_order(&self.mergers[1 + place].merge(backend, &mut buffers)));
+            }
+        }
+        let rows = patches.in_order(&self.mergers[0].merge(backend, &mut buffers));
+        ImageRows { width: self.shape.output, rows, deepstack }
+    }
+
+    /// Makes the first states of all patches.
+    fn begin(&self, backend: &mut B, image: &PreparedImage, patches: &Patches, buffers: &mut Buffers<B>) {
+        let Buffers { hidden, wide, input, .. } = buffers;
+        let columns = self.shape.patch.numbers();
+        backend.put(&patches.gathered(&image.patches(), columns), columns, wide);
+        backend.round(wide, 0..columns, input);
+        backend.linear(input, &self.patch, self.patch_bias.as_ref(), hidden);
+        let (Some(table), Some(count)) = (&self.positions, self.shape.positions) else { return };
+        let taps = patches.taps(count);
+        let ids: Vec<u32> = taps.iter().map(|tap| tap.id).collect();
+        backend.embed(table, &ids, 1.0, wide);
+        let weights: Vec<(usize, f32)> = taps.iter().map(|tap| (tap.row, tap.weight)).collect();
+        let mut sums = B::States::default();
+        backend.zeros(hidden, self.shape.hidden, &mut sums);
+        backend.add_scaled(wide, &weights, &mut sums);
+        backend.add(&sums, 1.0, hidden);
+    }
+}

@@ -1,0 +1,142 @@
+//! Where the patches of an image are: their order, which of them attend to each other, and their positions.
+//!
+//! As `vision_utils.py` of transformers has it, in f32 where it does.
+
+use std::ops::Range;
+
+use tito_images::Grid;
+
+use super::super::{
+    rope::{RopeConfig, frequencies},
+    shape::TowerShape,
+};
+use crate::engine::native::backend::Angles;
+
+/// The patches of an image in the order in which they are computed: window by window, joined ones side by side.
+pub(super) struct Patches {
+    grid: Grid,
+    merge: usize,
+    /// The joined patches, by their number in the image.
+    order: Vec<usize>,
+    /// The patches of each window.
+    pub(super) windows: Vec<Range<usize>>,
+}
+
+/// A part of the position of a patch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Tap {
+    /// The row of the patch.
+    pub(super) row: usize,
+    /// The place in the table of positions.
+    pub(super) id: u32,
+    /// How much it counts.
+    pub(super) weight: f32,
+}
+
+impl Patches {
+    pub(super) fn of(grid: Grid, shape: &TowerShape) -> Self {
+        let merge = shape.patch.merge;
+        let (rows, columns) = (grid.rows / merge, grid.columns / merge);
+        let is_whole = shape.layers.iter().all(|whole| *whole);
+        let side = if is_whole { rows.max(columns).max(1) } else { shape.window };
+        let (mut order, mut windows) = (Vec::with_capacity(rows * columns), Vec::new());
+        for top in (0..rows).step_by(side) {
+            for left in (0..columns).step_by(side) {
+                let first = order.len();
+                for row in top..rows.min(top + side) {
+                    order.extend((left..columns.min(left + side)).map(|column| row * columns + column));
+                }
+                windows.push(first * merge * merge..order.len() * merge * merge);
+            }
+        }
+        Self { grid, merge, order, windows }
+    }
+
+    /// All patches.
+    pub(super) fn all(&self) -> Range<usize> {
+        0..self.grid.patches()
+    }
+
+    /// Rows of an image, each of so many numbers and in the order of the image, in this order.
+    pub(super) fn gathered(&self, numbers: &[f32], columns: usize) -> Vec<f32> {
+        let joined = columns * self.merge * self.merge;
+        self.order.iter().flat_map(|place| &numbers[place * joined..(place + 1) * joined]).copied().collect()
+    }
+
+    /// Rows of joined patches in the order of the image.
+    pub(super) fn in_order(&self, numbers: &[f32]) -> Vec<f32> {
+        let mut out = vec![0.0; numbers.len()];
+        let columns = numbers.len() / self.order.len().max(1);
+        for (row, place) in numbers.chunks_exact(columns.max(1)).zip(&self.order) {
+            out[place * columns..(place + 1) * columns].copy_from_slice(row);
+        }
+        out
+    }
+
+    /// The row and the column of each patch.
+    fn places(&self) -> impl Iterator<Item = (usize, usize)> {
+        let (merge, columns) = (self.merge, self.grid.columns / self.merge);
+        self.order.iter().flat_map(move |place| {
+            let (top, left) = (place / columns * merge, place % columns * merge);
+            (0..merge * merge).map(move |inner| (top + inner / merge, left + inner % merge))
+        })
+    }
+
+    /// The angles of all patches: a head's pairs turn by rows in their first half, and by columns in the second one.
+    pub(super) fn angles(&self, shape: &TowerShape) -> Angles {
+        let rope = RopeConfig::unscaled(&frequencies(shape.theta, shape.head_dim() / 2));
+        let mut angles = Angles::default();
+        for (row, column) in self.places() {
+            let turned = rope.angles([row, column].into_iter());
+            angles.cosines.extend(turned.cosines);
+            angles.sines.extend(turned.sines);
+        }
+        angles
+    }
+
+    /// For each patch the four places of a square of `count` positions that its own is between.
+    pub(super) fn taps(&self, count: usize) -> Vec<Tap> {
+        let side = count.isqrt();
+        let mut taps = Vec::with_capacity(4 * self.grid.patches());
+        for (row, (y, x)) in self.places().enumerate() {
+            let (down, across) = (axis(y, self.grid.rows, side), axis(x, self.grid.columns, side));
+            for (top, height) in down {
+                for (left, width) in across {
+                    let id = u32::try_from(top * side + left).expect("a table of positions has fewer than 2^32 rows");
+                    taps.push(Tap { row, id, weight: height * width });
+                }
+            }
+        }
+        taps
+    }
+}
+
+/// The two places of a line of `side` positions that the one at `index` of `size` is between, ends at ends, and how much they
+/// count.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a side has fewer than 2^24 positions"
+)]
+fn axis(index: usize, size: usize, side: usize) -> [(usize, f32); 2] {
+    let place = index as f32 * (side - 1) as f32 / size.saturating_sub(1).max(1) as f32;
+    let floor = place.floor();
+    let last = side - 1;
+    let weight = |offset: f32| (1.0 - (place - floor - offset).abs()).max(0.0);
+    [((floor as usize).min(last), weight(0.0)), ((floor as usize + 1).min(last), weight(1.0))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_an_image_are_at_the_ends_of_the_table() {
+        assert_eq!(axis(0, 7, 48), [(0, 1.0), (1, 0.0)]);
+        assert_eq!(axis(6, 7, 48), [(47, 1.0), (47, 0.0)]);
+        assert_eq!(axis(0, 1, 48), [(0, 1.0), (1, 0.0)]);
+        assert_eq!(axis(1, 3, 4), [(1, 0.5), (2, 0.5)]);
+        assert_eq!(axis(0, 5, 1), [(0, 1.0), (0, 0.0)]);
+    }
+}

@@ -1,0 +1,189 @@
+//! Images in prompts: the same bits in any company, and what is refused.
+
+use super::{
+    super::*,
+    recurrent::hybrid,
+    speculation::{NGRAM, count, counted_by},
+    *,
+};
+use crate::engine::{
+    PromptImage,
+    images::tests::{image, made},
+    native::model::tests::{
+        families::Golden,
+        images::{golden, prompts},
+    },
+};
+
+const MODELS: [&str; 2] = ["qwen2_5_vl_plain", "qwen3_vl_plain"];
+
+fn settings_of(golden: &Golden) -> NativeSettings {
+    NativeSettings { config: golden.config().clone(), ..settings("llama") }
+}
+
+fn loaded(name: &str) -> NativeEngine {
+    let golden = golden(name);
+    hybrid(&golden, &settings_of(&golden))
+}
+
+/// Prompts that begin alike with different images, and go on differently, some of them scored.
+fn requests(golden: &Golden) -> Vec<SequenceRequest> {
+    let mut requests = Vec::new();
+    for (number, prompt) in prompts(golden).into_iter().enumerate() {
+        for (seed, turn) in [(None, 0), (Some(9), 0), (None, 1), (None, 40)] {
+            let mut images = prompt.images.clone();
+            // Another image of the same size.
+            if let (Some(seed), Some(PromptImage { image, .. })) = (seed, images.first_mut()) {
+                let joined = image.joined();
+                *image = made(seed, joined.rows, joined.columns, image.shape());
+            }
+            let mut ids = prompt.token_ids.clone();
+            ids.extend((0..turn).map(|place| (place * 7 + 1) % 90));
+            let sampling = SamplingParams { temperature: [0.0, 0.8][number % 2], ..params(6) };
+            let prompt_logprobs = (turn == 1).then_some(2);
+            requests.push(SequenceRequest { images: images.into(), prompt_logprobs, ..request(&ids, sampling) });
+        }
+    }
+    requests
+}
+
+#[tokio::test]
+async fn images_in_company_from_the_cache_in_pieces_and_after_preemption_change_no_bit() {
+    for name in MODELS {
+        let golden = golden(name);
+        let requests = requests(&golden);
+        let base = settings_of(&golden);
+        let few = recurrent::bytes(&golden, 8, 0);
+        let companies = [(64, 512, 1, 64 << 20), (8, 16, 2, 64 << 20), (3, 64, 3, few), (5, 33, 1, few)];
+        compare_in(&companies, &base, &requests, |settings| hybrid(&golden, settings)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_cached_of_a_prompt_is_found_up_to_another_image() {
+    for name in MODELS {
+        let golden = golden(name);
+        let engine = hybrid(&golden, &settings_of(&golden));
+        // 40 tokens, and an image of 30 from the 42nd one on.
+        let prompt = prompts(&golden).into_iter().find(|prompt| prompt.token_ids.len() > 64).unwrap();
+        let offset = prompt.images[0].offset;
+        assert_eq!((offset, prompt.images[0].image.placeholders()), (41, 30));
+        let asked =
+            |images: &[PromptImage]| SequenceRequest { images: images.into(), ..request(&prompt.token_ids, params(1)) };
+        let joined = prompt.images[0].image.joined();
+        let other = made(99, joined.rows, joined.columns, prompt.images[0].image.shape());
+        let other = [PromptImage { offset, image: other }];
+        for (images, cached) in [(&prompt.images[..], 0), (&prompt.images, 64), (&other, 32), (&[], 32), (&other, 64)] {
+            let output = prompt_output(&engine, asked(images)).await;
+            assert!((cached..cached + 31).contains(&output.cached_tokens), "{name}: {}", output.cached_tokens);
+        }
+        // Of a running sequence, the tokens up to another image are copied, and none of its placeholders.
+        let long = |images: &[PromptImage]| SequenceRequest {
+            images: images.into(),
+            ..request(&prompt.token_ids, params(90))
+        };
+        assert!(engine.reset_prefix_cache(false).await.unwrap());
+        let mut running = engine.generate(long(&prompt.images));
+        running.next().await.unwrap().unwrap();
+        running.next().await.unwrap().unwrap();
+        let output = prompt_output(&engine, asked(&other)).await;
+        assert!((32..=41).contains(&output.cached_tokens), "{name}: {}", output.cached_tokens);
+    }
+}
+
+#[tokio::test]
+async fn prompt_log_probs_of_a_sequence_with_images_are_those_of_the_generation_itself() {
+    for name in MODELS {
+        let golden = golden(name);
+        let engine = hybrid(&golden, &settings_of(&golden));
+        for prompt in prompts(&golden) {
+            let images: Arc<[PromptImage]> = prompt.images.clone().into();
+            let first = SequenceRequest { images: Arc::clone(&images), ..request(&prompt.token_ids, params(20)) };
+            let (_, tokens, _) = collected(engine.generate(first)).await;
+            let whole: Vec<TokenId> =
+                prompt.token_ids.iter().copied().chain(tokens.iter().map(|token| token.id)).collect();
+            let asked = SequenceRequest { images, prompt_logprobs: Some(3), ..request(&whole, params(1)) };
+            let (scores, ..) = collected(engine.generate(asked)).await;
+            assert_eq!(scores[prompt.token_ids.len() - 1..], tokens);
+        }
+    }
+}
+
+#[tokio::test]
+async fn drafts_after_images_change_no_bit() {
+    for name in MODELS {
+        let golden = golden(name);
+        // Few tokens to choose from make what is sampled repeat itself, and drafts of it.
+        let sampling = SamplingParams { ignore_eos: true, allowed_token_ids: Some(vec![3, 5, 90]), ..params(60) };
+        let sampling = sampling.valid();
+        let few = |request: SequenceRequest| SequenceRequest { sampling: Arc::clone(&sampling), ..request };
+        let requests: Vec<SequenceRequest> = requests(&golden).into_iter().step_by(2).map(few).collect();
+        let plain = hybrid(&golden, &settings_of(&golden));
+        let (speculating, metrics) = counted_by(|| {
+            let settings =
+                NativeSettings { speculation: Some(NGRAM), max_num_batched_tokens: 64, ..settings_of(&golden) };
+            hybrid(&golden, &settings)
+        });
+        for (index, request) in requests.iter().enumerate() {
+            let expected = bits(&collected(plain.generate(request.clone())).await);
+            assert!(bits(&collected(speculating.generate(request.clone())).await) == expected, "{name}: {index}");
+        }
+        assert!(count(&metrics, "num_accepted_tokens") > 0);
+    }
+}
+
+#[tokio::test]
+async fn a_tower_is_updated_alone_and_so_is_the_text() {
+    for name in MODELS {
+        let golden = golden(name);
+        let engine = hybrid(&golden, &settings_of(&golden));
+        let prompt = prompts(&golden).remove(3);
+        let asked =
+            || SequenceRequest { images: prompt.images.clone().into(), ..request(&prompt.token_ids, params(4)) };
+        let before = bits(&collected(engine.generate(asked())).await);
+        let all: Vec<TensorInfo> = engine.tensors().to_vec();
+        let norms = |tower: bool| -> Vec<WeightTensor> {
+            let of =
+                |tensor: &&TensorInfo| tensor.name.contains("visual.") == tower && tensor.name.ends_with("norm.weight");
+            let ends = |tensor: &&TensorInfo| tensor.name.ends_with("ln_q.weight");
+            let chosen = all.iter().filter(|tensor| of(tensor) || (tower && ends(tensor)));
+            let half = |tensor: &TensorInfo| WeightTensor {
+                name: tensor.name.clone(),
+                dtype: WeightDtype::F32,
+                shape: tensor.shape.clone(),
+                bytes: 0.5_f32.to_le_bytes().repeat(tensor.shape.iter().product()).into(),
+            };
+            chosen.map(half).collect()
+        };
+        let (tower, text) = (norms(true), norms(false));
+        assert!(!tower.is_empty() && !text.is_empty(), "{name}");
+        replace(&engine, tower).await.unwrap();
+        let with_tower = bits(&collected(engine.generate(asked())).await);
+        assert!(with_tower != before, "{name}");
+        replace(&engine, text).await.unwrap();
+        assert!(bits(&collected(engine.generate(asked())).await) != with_tower, "{name}");
+    }
+}
+
+async fn error(engine: &NativeEngine, request: SequenceRequest) -> String {
+    let mut outputs = engine.generate(request);
+    outputs.next().await.unwrap().unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn images_that_the_model_cannot_read_are_refused() {
+    let engine = loaded("qwen3_vl_plain");
+    assert_eq!(engine.images().map(|reading| reading.placeholder), Some(90));
+    let asked = |image, ids: &[TokenId]| SequenceRequest {
+        images: [PromptImage { offset: 1, image }].into(),
+        ..request(ids, params(1))
+    };
+    let shape = prompts(&golden("qwen3_vl_plain"))[1].images[0].image.shape();
+    assert!(collected(engine.generate(asked(made(1, 1, 2, shape), &[1, 90, 90, 2]))).await.1.len() == 1);
+    let found = error(&engine, asked(image(1, 1, 2), &[1, 90, 90, 2])).await;
+    assert!(found.starts_with("image 0 of the prompt was prepared as PatchShape { side: 1,"), "{found}");
+    let found = error(&engine, asked(made(1, 1, 2, shape), &[1, 90, 91, 2])).await;
+    assert!(found.contains("token 2 is 91 rather than its placeholder 90"), "{found}");
+    let found = error(&super::engine(&settings("llama")), asked(made(1, 1, 2, shape), &[1, 90, 90, 2])).await;
+    assert_eq!(found, "the native engine reads no images here");
+}

@@ -1,0 +1,161 @@
+"""Writes tests/golden/images: what transformers makes of the models of image_cases.py, whose prompts have images.
+
+    pip install numpy==2.4.6 torch==2.15.0 transformers==5.23.0
+    python record_image_models.py [NAME...]
+
+As recording.py does it for text: in float32 on the CPU, with eager attention, each sequence computed whole.
+"""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+import torch
+import transformers
+
+from image_cases import CASES, IMAGES, PLACEHOLDER, PROMPTS
+from recording import GOLDEN, SEEDS, config_of, load, tensors_of
+
+GREEDY = 8
+
+
+def pixels(name, config):
+    """Numbers from 0 to 255, [3 side rows, 3 side columns, 3], which no file has to hold."""
+    rows, columns, seed = IMAGES[name]
+    side = config["vision_config"]["patch_size"] * config["vision_config"]["spatial_merge_size"]
+    count = 3 * rows * columns * side * side
+    places = np.arange(count)
+    return ((places * 37 + places // 5 * 11 + seed * 71) % 256).astype(np.uint8).reshape(rows * side, columns * side, 3)
+
+
+def patches(name, config):
+    """As Qwen2VLImageProcessor makes patches of an image of the right size, with a mean and a deviation of 0.5."""
+    vision = config["vision_config"]
+    side, merge, frames = (vision[key] for key in ("patch_size", "spatial_merge_size", "temporal_patch_size"))
+    image = (pixels(name, config).astype(np.float32) - np.float32(127.5)) / np.float32(127.5)
+    rows, columns = image.shape[0] // side, image.shape[1] // side
+    frames_of = np.broadcast_to(image.transpose(2, 0, 1), (frames, 3, *image.shape[:2]))
+    cut = frames_of.reshape(frames, 3, rows // merge, merge, side, columns // merge, merge, side)
+    ordered = cut.transpose(2, 5, 3, 6, 1, 0, 4, 7)
+    return ordered.reshape(rows * columns, 3 * frames * side * side), (1, rows, columns)
+
+
+def expanded(prompt):
+    """The ids of a prompt, its images in order, and where each begins."""
+    ids, images = [], []
+    for part in prompt:
+        if isinstance(part, str):
+            rows, columns, seed = IMAGES[part]
+            images.append({"name": part, "offset": len(ids), "rows": rows, "columns": columns, "seed": seed})
+            ids += [PLACEHOLDER] * (rows * columns)
+        else:
+            ids.append(part)
+    return ids, images
+
+
+def log_probs(model, config, ids, images):
+    given = {}
+    if images:
+        made = [patches(image["name"], config) for image in images]
+        kinds = torch.zeros(1, len(ids), dtype=torch.int)
+        for image in images:
+            rows, columns, _ = IMAGES[image["name"]]
+            kinds[0, image["offset"] : image["offset"] + rows * columns] = 1
+        given = {
+            "pixel_values": torch.tensor(np.concatenate([numbers for numbers, _ in made])),
+            "image_grid_thw": torch.tensor([grid for _, grid in made]),
+            "mm_token_type_ids": kinds,
+        }
+    model.model.rope_deltas = None
+    with torch.no_grad():
+        return model(torch.tensor([ids]), use_cache=False, **given).logits[0].double().log_softmax(-1).numpy()
+
+
+def expected(model, config, prompt):
+    ids, images = expanded(prompt)
+    whole = log_probs(model, config, ids, images)
+    sequence, chosen, lead = list(ids), [], 9.0
+    for _ in range(GREEDY):
+        last = log_probs(model, config, sequence, images)[-1]
+        # A placeholder that is sampled is an ordinary token, which transformers cannot compute.
+        last[PLACEHOLDER] = -np.inf
+        last[PLACEHOLDER + 1] = -np.inf
+        best = int(last.argmax())
+        chosen.append(float(last[best]))
+        ordered = np.sort(last)
+        lead = min(lead, float(ordered[-1] - ordered[-2]))
+        sequence.append(best)
+    return {
+        "token_ids": ids,
+        "images": images,
+        "next_log_probs": [float(whole[i, token]) for i, token in enumerate(ids[1:])],
+        "greedy": sequence[len(ids) :],
+        "log_probs": chosen,
+    }, lead
+
+
+def check(case, config, tensors, seed, found):
+    """Raises ValueError where the numbers would not tell right from wrong."""
+    for change in case.without:
+        other = load({**config, **change}, tensors, seed)
+        moved = 0.0
+        for prompt in found.values():
+            whole = log_probs(other, config, prompt["token_ids"], prompt["images"])
+            wrong = [float(whole[i, token]) for i, token in enumerate(prompt["token_ids"][1:])]
+            right = prompt["next_log_probs"]
+            moved = max([moved, *(abs(a - b) for a, b in zip(right, wrong))])
+        if moved < 1e-2:
+            raise ValueError(f"{change} changes log-probs by {moved:.1e} only")
+
+
+def rounded(prompt):
+    return {**prompt, **{key: [round(number, 6) for number in prompt[key]] for key in ("next_log_probs", "log_probs")}}
+
+
+def record(case, directory):
+    config = config_of(case)
+    tensors = tensors_of(case, config)
+    refused = None
+    for seed in range(1, SEEDS):
+        model = load(config, tensors, seed)
+        found, lead = {}, 9.0
+        for name, prompt in PROMPTS.items():
+            found[name], least = expected(model, config, prompt)
+            lead = min(lead, least)
+        try:
+            if lead < 1e-2:
+                raise ValueError(f"a greedy token leads by {lead:.1e} only")
+            check(case, config, tensors, seed, found)
+        except ValueError as error:
+            refused = error
+            continue
+        head = {"transformers": transformers.__version__, "seed": seed, "config": config, "tensors": tensors}
+        lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+        prompts = [f"    {json.dumps(name)}: {json.dumps(rounded(prompt))}" for name, prompt in found.items()]
+        lines.append('  "prompts": {\n' + ",\n".join(prompts) + "\n  }")
+        (directory / f"{case.name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        return seed
+    raise refused
+
+
+def main():
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    directory = pathlib.Path(GOLDEN / "images")
+    directory.mkdir(parents=True, exist_ok=True)
+    failed = False
+    for case in CASES:
+        if sys.argv[1:] and case.name not in sys.argv[1:]:
+            continue
+        try:
+            print(f"{case.name}: seed {record(case, directory)}", flush=True)
+        except Exception as error:  # noqa: BLE001 (every case is to be tried)
+            failed = True
+            print(f"{case.name}: FAILED: {type(error).__name__}: {error}", flush=True)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
