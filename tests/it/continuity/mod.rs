@@ -12,6 +12,8 @@ mod counterexamples;
 mod families;
 /// Clients that did nothing wrong.
 mod honest;
+/// Images, by shape, carrier and edit.
+mod images;
 /// Clients that must not see what others were answered.
 mod isolation;
 /// Every family with every shape of conversation and every end of a generation.
