@@ -24,6 +24,7 @@ pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Ori
     let mut options = DecodeOptions::default();
     // Pillow refuses these files.
     options.set_skip_ancillary_crc_failures(false);
+    options.set_ignore_adler32(false);
     options.set_ignore_iccp_chunk(true);
     let mut decoder = Decoder::new_with_options(Cursor::new(encoded), options);
     decoder.set_transformations(Transformations::IDENTITY);
