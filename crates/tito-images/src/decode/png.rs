@@ -24,6 +24,7 @@ pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Ori
     let mut options = DecodeOptions::default();
     // Pillow refuses these files.
     options.set_skip_ancillary_crc_failures(false);
+    options.set_ignore_adler32(false);
     options.set_ignore_iccp_chunk(true);
     let mut decoder = Decoder::new_with_options(Cursor::new(encoded), options);
     decoder.set_transformations(Transformations::IDENTITY);
@@ -32,6 +33,9 @@ pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Ori
     // Two rows of an image of one row are at most 16 bytes a pixel; the rest is for what is not pixels.
     decoder.set_limits(Limits { bytes: 16 * pixels + (16 << 20) });
     let mut reader = decoder.read_info().map_err(refused)?;
+    if reader.info().color_type == ColorType::Indexed && reader.info().palette.is_none() {
+        return Err(ImageError::broken(KIND, "its palette is missing"));
+    }
     let bytes = reader.output_buffer_size().ok_or_else(|| ImageError::broken(KIND, "its rows are too long"))?;
     let mut samples = vec![0; bytes];
     let frame = reader.next_frame(&mut samples).map_err(refused)?;

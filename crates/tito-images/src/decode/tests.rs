@@ -123,6 +123,32 @@ fn bytes_that_are_no_image_are_refused() {
     }
 }
 
+#[test]
+fn png_files_whose_pixels_pillow_may_make_up_are_refused() {
+    let encoded = file("colour2_8bits.png");
+    let end = encoded.len() - 16;
+    let mut wrong_sum = encoded.clone();
+    // The checksum of the pixels lies before that of their chunk, and the last chunk.
+    let data = place_of(&wrong_sum, b"IDAT");
+    wrong_sum[end - 1] ^= 1;
+    let sum = crc32(&wrong_sum[data..end]);
+    wrong_sum[end..end + 4].copy_from_slice(&sum.to_be_bytes());
+    let wrong = reason(&wrong_sum);
+    assert!(wrong.starts_with("broken PNG file: ") && !wrong.contains("CRC"), "{wrong}");
+
+    let indexed = file("colour3_2bits.png");
+    let palette = place_of(&indexed, b"PLTE");
+    let length = usize::from(indexed[palette - 1]);
+    let without = [&indexed[..palette - 4], &indexed[palette + length + 8..]].concat();
+    assert_eq!(reason(&without), "broken PNG file: its palette is missing");
+}
+
+/// As PNG files have it.
+fn crc32(bytes: &[u8]) -> u32 {
+    let digit = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| digit(crc)))
+}
+
 /// Pillow may fill what is missing; this must not.
 #[test]
 fn a_file_that_is_cut_off_is_refused_unless_all_pixels_are_there() {
@@ -159,6 +185,13 @@ fn jpeg_files_that_would_not_come_out_as_in_libjpeg_are_refused() {
     let last = scans.map(|(place, _)| place).next_back().unwrap();
     let unsharp = [&progressive[..last], b"\xff\xd9"].concat();
     assert!(reason(&unsharp).contains("scans are missing that would make it sharp"), "{}", reason(&unsharp));
+
+    // libjpeg gives up at these, and Pillow shows what it has by then.
+    let scan = place_of(&baseline, b"\xff\xda\0\x0c");
+    assert_eq!(reason(&with_size(baseline.clone(), scan + 3, &[13])), "broken JPEG file: a scan is described wrongly");
+    let more =
+        [&baseline[..frame + 3], b"\x12", &baseline[frame + 4..frame + 19], b"\0", &baseline[frame + 19..]].concat();
+    assert_eq!(reason(&more), "broken JPEG file: its components are described wrongly");
 
     let restarts = file("restarts.jpg");
     let second = place_of(&restarts, b"\xff\xd1");

@@ -1,4 +1,7 @@
 //! WebP files, lossy and lossless; of an animation the first frame.
+//!
+//! They have no checksums. A damaged one that still has the form of an image is decoded, as libwebp does, and may come out
+//! otherwise than there: both let numbers overflow that no encoder writes, each in its own way.
 
 use std::io::{Cursor, ErrorKind};
 

@@ -48,8 +48,11 @@ impl Frame {
         if bits != 8 {
             return Err(ImageError::unsupported(KIND, format!("its samples have {bits} bits")));
         }
-        let (list, _) = list.as_chunks::<3>();
-        if list.len() != usize::from(count) || !matches!(count, 1 | 3 | 4) {
+        let (list, more) = list.as_chunks::<3>();
+        if list.len() != usize::from(count) || !more.is_empty() {
+            return Err(broken("its components are described wrongly"));
+        }
+        if !matches!(count, 1 | 3 | 4) {
             return Err(ImageError::unsupported(KIND, format!("it has {count} components")));
         }
         let mut components = list.iter().copied().map(Component::read).collect::<Result<Vec<_>, _>>()?;

@@ -127,8 +127,8 @@ impl Tables {
     }
 
     pub(super) fn read_restart_interval(&mut self, content: &[u8]) -> Result<(), ImageError> {
-        let interval = content.first_chunk().ok_or_else(|| broken("a restart interval is wrong"))?;
-        self.restart_interval = usize::from(u16::from_be_bytes(*interval));
+        let &[high, low] = content else { return Err(broken("a restart interval is wrong")) };
+        self.restart_interval = usize::from(u16::from_be_bytes([high, low]));
         Ok(())
     }
 }

@@ -43,7 +43,7 @@ fn read_header<'a>(header: &[u8], frame: &Frame, tables: &'a Tables) -> Result<(
     let wrong = || broken("a scan is described wrongly");
     let (&count, header) = header.split_first().ok_or_else(wrong)?;
     let (described, band) = header.split_at_checked(2 * usize::from(count)).ok_or_else(wrong)?;
-    let &[first, last, digits] = band.first_chunk().ok_or_else(wrong)?;
+    let &[first, last, digits] = band else { return Err(wrong()) };
     let band =
         if frame.progressive { Band::progressive(first, last, digits).ok_or_else(wrong)? } else { Band::BASELINE };
     let mut parts = Vec::<Part<'_>>::new();
