@@ -1,4 +1,6 @@
-//! What a [`TestApp`](super::TestApp) needs to see images: marks in the vocabulary, a template that writes them, a processor.
+//! What a [`TestApp`] needs to see images: marks in the vocabulary, a template that writes them, a processor.
+
+use std::ops::Range;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -9,6 +11,8 @@ use tito::{
     prompt::ImageMarks,
     tokenizer::{AddedToken, Tokenizer},
 };
+
+use super::TestApp;
 
 /// The ids that the tiny tokenizer gets for images.
 pub(crate) const MARKS: ImageMarks = ImageMarks { opens: 326, placeholder: 327, closes: 328 };
@@ -27,6 +31,24 @@ pub(crate) const TEMPLATE: &str = "{%- for message in messages %}\
     '\", \"arguments\": ' + (call.function.arguments | tojson) + '}\n</tool_call>' }}{%- endfor %}\
     {{- '<|im_end|>\n' }}{%- endfor %}\
     {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}";
+
+impl TestApp {
+    /// The model sees images.
+    pub(crate) fn sees_images(self) -> Self {
+        self.sees_images_by(MediaPolicy { images_per_prompt: 8, local_path: None, cache_bytes: 1 << 24 })
+    }
+
+    /// The model sees images of this kind.
+    pub(crate) fn sees_images_by(self, policy: MediaPolicy) -> Self {
+        self.with(|recipe| recipe.images = Some(policy))
+    }
+
+    /// The images of the last request, by position and identity.
+    pub(crate) fn prompt_images(&self) -> Vec<(Range<usize>, String)> {
+        let images = self.engine.latest_images();
+        images.iter().map(|image| (image.placeholders(), image.image.identity().to_string())).collect()
+    }
+}
 
 /// The tokenizer with the marks.
 pub(crate) fn with_marks(tokenizer: Tokenizer) -> Tokenizer {

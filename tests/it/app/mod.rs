@@ -216,22 +216,6 @@ impl TestApp {
         self.script(ids.into_iter().chain([IM_END]))
     }
 
-    /// The model sees images.
-    pub(crate) fn sees_images(self) -> Self {
-        self.sees_images_by(MediaPolicy { images_per_prompt: 8, local_path: None, cache_bytes: 1 << 24 })
-    }
-
-    /// The model sees images of this kind.
-    pub(crate) fn sees_images_by(self, policy: MediaPolicy) -> Self {
-        self.with(|recipe| recipe.images = Some(policy))
-    }
-
-    /// The images of the last request, by position and identity.
-    pub(crate) fn prompt_images(&self) -> Vec<(std::ops::Range<usize>, String)> {
-        let images = self.engine.latest_images();
-        images.iter().map(|image| (image.placeholders(), image.image.identity().to_string())).collect()
-    }
-
     /// Every token waits for `gate`.
     pub(crate) fn gate(self, gate: &Gate) -> Self {
         self.with(|recipe| recipe.gate = Some(gate.clone()))

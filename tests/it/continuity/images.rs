@@ -33,7 +33,8 @@ struct Shape {
 
 fn shapes() -> Vec<Shape> {
     let (wide, tall) = (|colour| image_part(84, 56, colour), |colour| image_part(28, 140, colour));
-    let shape = |name, before: &[Value], after: &[Value]| Shape { name, before: before.to_vec(), after: after.to_vec() };
+    let shape =
+        |name, before: &[Value], after: &[Value]| Shape { name, before: before.to_vec(), after: after.to_vec() };
     let more = user(&[text("more")]);
     vec![
         shape("one", &[user(&[wide(1), text("?")])], &[more.clone()]),
@@ -42,7 +43,11 @@ fn shapes() -> Vec<Shape> {
         shape("two sizes", &[user(&[wide(1), text("and"), tall(2)])], &[more.clone()]),
         shape("the same twice", &[user(&[wide(1), wide(1)])], &[more.clone()]),
         shape("two messages", &[user(&[wide(1)]), user(&[tall(2), text("?")])], &[more.clone()]),
-        shape("system", &[json!({"role": "system", "content": [wide(3), text("x")]}), user(&[wide(1)])], &[more.clone()]),
+        shape(
+            "system",
+            &[json!({"role": "system", "content": [wide(3), text("x")]}), user(&[wide(1)])],
+            &[more.clone()],
+        ),
         shape("a tool", &[user(&[text("look")]), result(&[wide(1), text("seen")])], &[more]),
         shape("later too", &[user(&[wide(1)])], &[user(&[tall(2), text("?"), wide(3)])]),
         shape("a tool later", &[user(&[wide(1)])], &[result(&[wide(2)]), user(&[text("?")])]),

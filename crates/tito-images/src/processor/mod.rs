@@ -15,6 +15,7 @@ use crate::{
     prepared::{Grid, Normalisation, PatchShape, PreparedImage},
     resize::resize,
 };
+use settings::ProcessorSettings;
 use smart_resize::Sizes;
 
 /// What a checkpoint does to the pixels of an image before its tower reads them.
@@ -36,7 +37,8 @@ impl ImageProcessor {
     ///
     /// If the model is of another type, or if a setting asks for what is not done here. The error names it.
     pub fn of_model(config: &Value, preprocessor: &Value) -> Result<Self, UnsupportedProcessor> {
-        settings::read(config, preprocessor)
+        let ProcessorSettings { sizes, shape, normalisation } = settings::read(config, preprocessor)?;
+        Ok(Self { sizes, shape, normalisation })
     }
 
     /// The patches of an image of `width` times `height` pixels (as a person sees it, after it was turned).

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{ImageProcessor, Sizes};
+use super::smart_resize::Sizes;
 use crate::{
     error::UnsupportedProcessor,
     prepared::{Normalisation, PatchShape},
@@ -71,7 +71,14 @@ impl Fixed {
     }
 }
 
-pub(super) fn read(config: &Value, preprocessor: &Value) -> Result<ImageProcessor, UnsupportedProcessor> {
+/// What decides the patches of an image besides its pixels.
+pub(super) struct ProcessorSettings {
+    pub(super) sizes: Sizes,
+    pub(super) shape: PatchShape,
+    pub(super) normalisation: Normalisation,
+}
+
+pub(super) fn read(config: &Value, preprocessor: &Value) -> Result<ProcessorSettings, UnsupportedProcessor> {
     let model_type = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
     if !MODEL_TYPES.contains(&model_type) {
         return Err(UnsupportedProcessor::ModelType(model_type.to_owned()));
@@ -89,7 +96,7 @@ pub(super) fn read(config: &Value, preprocessor: &Value) -> Result<ImageProcesso
     let (side, merge, frames) = (side as usize, merge as usize, frames as usize);
     let shape = PatchShape { side, merge, frames };
     compare_with_tower(config, shape)?;
-    Ok(ImageProcessor { sizes, shape, normalisation: settings.normalisation()? })
+    Ok(ProcessorSettings { sizes, shape, normalisation: settings.normalisation()? })
 }
 
 /// A processor of another shape than the tower's would make numbers that the tower takes for others.
