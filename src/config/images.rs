@@ -17,6 +17,10 @@ pub struct ImageArgs {
     #[arg(long, value_name = "JSON", value_parser = images_per_prompt)]
     pub limit_mm_per_prompt: Option<ImagesPerPrompt>,
 
+    /// Refuse images, and serve the model as a text model.
+    #[arg(long)]
+    pub language_model_only: bool,
+
     /// Read `file:` URLs of images below this directory [default: refuse them]
     ///
     /// Every client of the server can then show these files to the model.

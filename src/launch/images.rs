@@ -25,7 +25,7 @@ pub(super) fn find(
     settings: ImageSettings,
     progress: &Progress,
 ) -> anyhow::Result<Option<ImageSide>> {
-    let Some(reading) = engine.images() else {
+    let Some(reading) = engine.images().filter(|_| !settings.text_only) else {
         if settings.processor.is_some() {
             anyhow::bail!("--mm-processor-kwargs is for models that see images here, and this one does not");
         }

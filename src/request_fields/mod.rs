@@ -6,6 +6,7 @@
 pub(crate) mod answer_id;
 pub(crate) mod conversation;
 pub(crate) mod delivery;
+pub(crate) mod media_settings;
 pub(crate) mod progress;
 pub(crate) mod sampling;
 pub(crate) mod template_wishes;

@@ -243,7 +243,7 @@ fn the_rules_of_tokens_name_their_fields() {
     compare(
         tokenize::rules::TOKENIZE_RULES.schema,
         "TokenizeRequest",
-        &["media_io_kwargs", "mm_processor_kwargs"],
+        &[],
         &[
             "cache_salt",
             "documents",

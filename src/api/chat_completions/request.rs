@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::shown::ShownInChat;
 use crate::{
     http::caller::Caller,
-    json::Value,
     request_fields::{
         answer_id::{answer_id, check_chosen_id},
         conversation::{CarrierFields, Conversation},
         delivery::{AnswerDelivery, delivery},
+        media_settings::refuse_media_settings,
         sampling::report_prompt,
         tools::{ToolFields, ToolUse},
     },
@@ -51,7 +51,7 @@ impl ChatTurn {
         let policies = &api.turns.policies;
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref())?;
         let delivery = delivery(request.stream, request.stream_options, policies.requests.force_include_usage)?;
-        refuse_media(&request)?;
+        refuse_media_settings(&request.mm_processor_kwargs, &request.media_io_kwargs)?;
         if delivery != AnswerDelivery::Json {
             refuse_in_stream("return_meta_info", request.return_meta_info)?;
             refuse_in_stream("return_prompt_token_ids", request.return_prompt_token_ids)?;
@@ -187,27 +187,6 @@ fn prompt(
         adapter: sampling.adapter.clone(),
     };
     Ok(PromptRequest { truncation, wants_text, must_fit: true, ..conversation.into_request(api, caller)? })
-}
-
-/// Refuses fields about media, since there are none whose processing a request could change (vLLM:
-/// `--trust-request-mm-kwargs`).
-fn refuse_media(request: &ChatCompletionRequest) -> Result<(), ApiError> {
-    let fields = [
-        ("mm_processor_kwargs", &request.mm_processor_kwargs, "preprocessing"),
-        ("media_io_kwargs", &request.media_io_kwargs, "media loading"),
-    ];
-    let set =
-        |value: &Option<Value>| value.as_ref().and_then(Value::as_object).is_some_and(|kwargs| !kwargs.is_empty());
-    match fields.into_iter().find(|(_, value, _)| set(value)) {
-        Some((name, _, what)) => {
-            let message = format!(
-                "Per-request {name} are disabled by default because they can change multimodal {what} resource usage. \
-                 Start the server with --trust-request-mm-kwargs only when clients are trusted. (parameter={name})"
-            );
-            Err(ApiError::invalid(name, message))
-        }
-        None => Ok(()),
-    }
 }
 
 /// Returns as many alternatives as `top_logprobs` asks for; -1 asks for the whole vocabulary.

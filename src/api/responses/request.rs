@@ -20,6 +20,7 @@ use crate::{
     request_fields::{
         answer_id::MOST_OF_A_CHOSEN_ID,
         conversation::{CarrierFields, Conversation},
+        media_settings::refuse_media_settings,
     },
     sampling::{Logprobs, ValidSamplingParams},
     state::Api,
@@ -191,6 +192,7 @@ fn refuse_unserved(request: &ResponsesRequest) -> Result<(), ApiError> {
         let message = "`context_management` is not supported by this server: nothing is compacted";
         return Err(ApiError::invalid_response("context_management", message));
     }
+    refuse_media_settings(&request.mm_processor_kwargs, &None)?;
     let unserved = [
         ("n", request.sampling.n.is_some_and(|n| n != 1)),
         ("prompt_logprobs", request.sampling.prompt_logprobs.is_some()),

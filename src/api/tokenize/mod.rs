@@ -14,7 +14,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     engine::Adapter,
     http::{caller::Caller, json_body::JsonBody},
-    request_fields::conversation::{CarrierFields, Conversation},
+    request_fields::{
+        conversation::{CarrierFields, Conversation},
+        media_settings::refuse_media_settings,
+    },
     state::Api,
     tokenizer::Extent,
     turn::in_flight,
@@ -84,6 +87,7 @@ async fn tokenize(
     JsonBody(request): JsonBody<TokenizeRequest>,
 ) -> Result<Response, ApiError> {
     let adapter = api.models.find(request.model.as_deref()).await?;
+    refuse_media_settings(&request.mm_processor_kwargs, &request.media_io_kwargs)?;
     let wants_strings = request.return_token_strs.unwrap_or(false);
     let asks_for_continuity = request.return_token_continuity.unwrap_or(false);
     let (tokens, mm_placeholders, verdict) = match (request.messages.is_some(), &request.prompt) {

@@ -9,6 +9,8 @@ use crate::{config::ServeArgs, media::MediaPolicy};
 pub(in crate::launch) struct ImageSettings {
     /// How many, where from, and how many are kept.
     pub(in crate::launch) policy: MediaPolicy,
+    /// Images are refused, whatever the model sees.
+    pub(in crate::launch) text_only: bool,
     /// Sizes for the model's image processor, in the place of its own.
     pub(in crate::launch) processor: Option<Map<String, Value>>,
 }
@@ -22,6 +24,7 @@ pub(super) fn settings(args: &ServeArgs) -> ImageSettings {
             local_path: args.allowed_local_media_path.clone(),
             cache_bytes: args.mm_processor_cache_gb.0,
         },
+        text_only: args.language_model_only,
         processor: args.mm_processor_kwargs.clone().map(|settings| settings.0),
     }
 }

@@ -104,10 +104,10 @@ pub(crate) struct ChatCompletionRequest {
     /// SGLang's: report with each choice what its `/generate` says of a continuation, the log-probs of `logprobs` and
     /// `top_logprobs` included. A content that would be null is then an empty text. Refused in streams.
     pub return_meta_info: Option<bool>,
-    /// Refused unless empty: there are no media to process.
+    /// Refused unless empty: the server's settings hold for all requests.
     #[schema(value_type = Option<Object>)]
     pub mm_processor_kwargs: Option<Value>,
-    /// Refused unless empty: there are no media to load.
+    /// Refused unless empty, for the same reason.
     #[schema(value_type = Option<Object>)]
     pub media_io_kwargs: Option<Value>,
     /// The experts that the first tokens of the prompt go through, in each layer: what `routed_experts` of an answer is,

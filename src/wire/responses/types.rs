@@ -78,6 +78,9 @@ pub struct ResponsesRequest {
     /// Refused unless empty: nothing is compacted.
     #[schema(value_type = Option<Object>)]
     pub context_management: Option<Value>,
+    /// Refused unless empty: the server's settings hold for all requests.
+    #[schema(value_type = Option<Object>)]
+    pub mm_processor_kwargs: Option<Value>,
     /// Report prompt and answer as text and ids.
     pub enable_response_messages: Option<bool>,
     /// The answer's id; a fresh one by default.

@@ -64,6 +64,12 @@ pub(crate) struct TokenizeRequest {
     /// Continue only conversations of the same salt.
     #[schema(value_type = Option<String>)]
     pub cache_salt: Option<serde_json::Value>,
+    /// Refused unless empty.
+    #[schema(value_type = Option<Object>)]
+    pub mm_processor_kwargs: Option<Value>,
+    /// Refused unless empty.
+    #[schema(value_type = Option<Object>)]
+    pub media_io_kwargs: Option<Value>,
     /// Report the vocabulary's own spelling of each token.
     pub return_token_strs: Option<bool>,
 }

@@ -419,6 +419,25 @@ async fn a_model_that_sees_none_refuses_images() {
 }
 
 #[tokio::test]
+async fn a_request_cannot_say_how_images_are_read() {
+    let app = TestApp::new().sees_images();
+    let with = |mut body: Value| {
+        body["mm_processor_kwargs"] = json!({"max_pixels": 784});
+        body
+    };
+    let input = json!({"model": MODEL, "input": "hi"});
+    let tokenized = json!({"model": MODEL, "messages": [user(&[image_part(28, 28, 1)])]});
+    let asked = chat(&json!([user(&[image_part(28, 28, 1)])]));
+    for (path, body) in [(CHAT, asked), ("/tokenize", tokenized), ("/v1/responses", input)] {
+        let said = refusal(&app.post(path, with(body)).await);
+        assert!(
+            said.starts_with("mm_processor_kwargs: Per-request mm_processor_kwargs are disabled"),
+            "{path}: {said}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn files_are_read_below_the_allowed_directory() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("image.png");
