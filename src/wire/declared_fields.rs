@@ -162,6 +162,7 @@ fn the_rules_of_a_response_name_its_fields() {
             "conversation",
             "logits_processors",
             "logprob_token_ids",
+            "mm_processor_kwargs",
             "n",
             "previous_input_messages",
             "prompt",
