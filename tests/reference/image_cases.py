@@ -1,7 +1,7 @@
 """The models that read images and that the native engine is compared with transformers on.
 
-Owns: CASES, and IMAGES, which are made of a formula and no file. A prompt is a list of ids and of names of images, in whose
-place their placeholders stand.
+Owns: CASES, and IMAGES, which are made of a formula and no file. A prompt is a list of ids and of names of images, in
+whose place their placeholders stand.
 """
 
 from variants import Case
@@ -9,7 +9,9 @@ from variants import Case
 PLACEHOLDER = 90
 VOCABULARY = 96
 # Rows and columns of what is joined, and what pixels are made with.
-IMAGES = {"wide": (2, 3, 1), "tall": (5, 1, 2), "one": (1, 1, 3), "square": (3, 3, 4), "large": (6, 5, 5), "same": (2, 3, 6)}
+IMAGES = {
+    "wide": (2, 3, 1), "tall": (5, 1, 2), "one": (1, 1, 3), "square": (3, 3, 4), "large": (6, 5, 5), "same": (2, 3, 6),
+}
 # There is text between two images, since transformers takes placeholders side by side for those of one.
 PROMPTS = {
     "text": [1, 7, 20, 33, 5, 61, 44, 2, 80],
@@ -36,11 +38,12 @@ QWEN2_5_VISION = {
 }
 QWEN2_5 = {
     **TEXT, **OUTER, "tie_word_embeddings": False, "use_sliding_window": False, "sliding_window": 32768,
-    "max_window_layers": 3, "rope_scaling": {"type": "mrope", "mrope_section": [1, 2, 1]}, "vision_config": QWEN2_5_VISION,
+    "max_window_layers": 3, "rope_scaling": {"type": "mrope", "mrope_section": [1, 2, 1]},
+    "vision_config": QWEN2_5_VISION,
 }
 QWEN3_VISION = {
-    "deepstack_visual_indexes": [0, 2], "depth": 4, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 24, "in_channels": 3,
-    "intermediate_size": 28, "model_type": "qwen3_vl", "num_heads": 2, "num_position_embeddings": 25,
+    "deepstack_visual_indexes": [0, 2], "depth": 4, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 24,
+    "in_channels": 3, "intermediate_size": 28, "model_type": "qwen3_vl", "num_heads": 2, "num_position_embeddings": 25,
     "out_hidden_size": 32, "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2,
 }
 QWEN3_TEXT = {
@@ -53,15 +56,17 @@ QWEN3 = {**OUTER, "tie_word_embeddings": False, "text_config": QWEN3_TEXT, "visi
 def qwen2_5(name, style="given", without=(), vision=(), **changes):
     settings = {**QWEN2_5, **changes, "vision_config": {**QWEN2_5_VISION, **dict(vision)}}
     # Published names are older than those that transformers has in memory.
-    published = (r"^model\.(language_model|visual)\.", lambda found: {"language_model": "model.", "visual": "visual."}[found[1]])
-    return Case(f"qwen2_5_vl_{name}", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", settings, style, list(without),
-                published=published)
+    prefixes = {"language_model": "model.", "visual": "visual."}
+    published = (r"^model\.(language_model|visual)\.", lambda found: prefixes[found[1]])
+    described = (f"qwen2_5_vl_{name}", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", settings, style)
+    return Case(*described, list(without), published=published)
 
 
 def qwen3(name, style="given", without=(), vision=(), text=(), **changes):
     parts = {"text_config": {**QWEN3_TEXT, **dict(text)}, "vision_config": {**QWEN3_VISION, **dict(vision)}}
-    return Case(f"qwen3_vl_{name}", "Qwen3VLForConditionalGeneration", "qwen3_vl", {**QWEN3, **parts, **changes}, style,
-                list(without))
+    settings = {**QWEN3, **parts, **changes}
+    described = (f"qwen3_vl_{name}", "Qwen3VLForConditionalGeneration", "qwen3_vl", settings, style)
+    return Case(*described, list(without))
 
 
 CASES = [
@@ -75,9 +80,11 @@ CASES = [
     qwen2_5("whole", vision={"fullatt_block_indexes": [0, 1, 2], "num_heads": 3}),
     qwen3("plain", without=[
         {"vision_config": {**QWEN3_VISION, "deepstack_visual_indexes": [0, 1]}},
-        {"text_config": {**QWEN3_TEXT, "rope_scaling": {"mrope_interleaved": True, "mrope_section": [8, 0, 0], "rope_type": "default"}}},
+        {"text_config": {**QWEN3_TEXT, "rope_scaling": {"mrope_section": [8, 0, 0], "rope_type": "default"}}},
     ]),
     qwen3("full", style="full", text={"rms_norm_eps": 1e-2, "rope_theta": 500.0}),
     qwen3("tied", tie_word_embeddings=True, text={"attention_bias": True}, vision={"num_position_embeddings": 49}),
-    qwen3("no_deepstack", vision={"deepstack_visual_indexes": [], "num_heads": 3, "temporal_patch_size": 1, "patch_size": 5}),
+    qwen3("no_deepstack", vision={
+        "deepstack_visual_indexes": [], "num_heads": 3, "temporal_patch_size": 1, "patch_size": 5,
+    }),
 ]

@@ -241,7 +241,9 @@ impl<B: Backend> Model<B> {
         let Workspace { hidden, adapters, .. } = &mut *workspace;
         backend.embed(embedding, &batch.token_ids, shape.embedding_factor, hidden);
         adapters.add_embeddings(backend, Destination::Embedding, (&batch.token_ids, shape.embedding_factor), hidden);
-        images.iter().for_each(|part| part.embed(backend, hidden));
+        for part in &images {
+            part.embed(backend, hidden);
+        }
         if let Some(inputs) = inputs {
             inputs.make(backend, &batch.token_ids, workspace);
         }
@@ -251,7 +253,9 @@ impl<B: Backend> Model<B> {
             layer.mix(backend, workspace, Past { cache, state: state.as_mut() }, &mut shared);
             layer.feed_forward(backend, workspace);
             layer.finish(backend, number, workspace);
-            images.iter().for_each(|part| part.add(backend, number, &mut workspace.hidden));
+            for part in &images {
+                part.add(backend, number, &mut workspace.hidden);
+            }
             after_layer(backend, &workspace.hidden);
         }
         if batch.logit_rows.is_empty() {

@@ -41,7 +41,7 @@ impl Adapted {
     }
 
     /// An adapter of modules with these shapes.
-    fn of_modules(&self, modules: &Map<String, Value>, seed: Option<u64>) -> PeftAdapter {
+    pub(super) fn of_modules(&self, modules: &Map<String, Value>, seed: Option<u64>) -> PeftAdapter {
         let settings = self.content["settings"].as_object().unwrap();
         let mut config = json!({ "peft_type": "LORA", "bias": "none" });
         config.as_object_mut().unwrap().extend(settings.clone());

@@ -1,8 +1,10 @@
 //! Models that read images, and what transformers makes of prompts with images: those of `tests/golden/images`.
 
+use serde_json::json;
 use tito_images::PatchShape;
 
 use super::{
+    adapters::Adapted,
     families::{Golden, off, span},
     *,
 };
@@ -162,9 +164,9 @@ fn embeddings_of_images_are_forgotten_when_weights_change() {
         let mut held = held_tensors(&mut model);
         held.retain(|tensor| tensor.name.contains("visual.merger") && tensor.name.ends_with("bias"));
         held.truncate(1);
-        let (changes, changed) = changed(&held[0], 1);
+        let (changes, other) = changed(&held[0], 1);
         let given =
-            GivenTensors::new(vec![WeightTensor { bytes: vec![0; changed.bytes.len()].into(), ..changed }]).unwrap();
+            GivenTensors::new(vec![WeightTensor { bytes: vec![0; other.bytes.len()].into(), ..other }]).unwrap();
         let mut undo = Undo::default();
         let checked = model.check(&given).unwrap();
         model.replace(&checked, Some(&mut undo)).unwrap();
@@ -202,5 +204,39 @@ fn names_that_transformers_has_in_memory_are_those_of_checkpoints() {
         let tensor = WeightTensor { name: name.to_owned(), dtype: WeightDtype::F32, shape: vec![24], bytes };
         let given = GivenTensors::new(vec![tensor]).unwrap();
         assert!(matches!(model.check(&given), Err(WeightsError::Unknown(_))), "{name}");
+    }
+}
+
+#[test]
+fn bf16_stays_close_to_f32_with_images_too() {
+    for name in ["qwen2_5_vl_plain", "qwen3_vl_plain"] {
+        let golden = golden(name);
+        let [mut exact, mut rounded] =
+            [Precision::F32, Precision::Bf16].map(|precision| load(&golden, KernelSet::available()[0], 2, precision));
+        for prompt in prompts(&golden) {
+            let [exact, rounded] = [&mut exact, &mut rounded].map(|model| prompt.bits(model, &[]));
+            let both = exact.iter().flatten().zip(rounded.iter().flatten());
+            let worst = both.map(|(a, b)| (f32::from_bits(*a) - f32::from_bits(*b)).abs()).fold(0.0, f32::max);
+            assert!(worst > 0.0 && worst < 0.5, "{name}, {}: {worst}", prompt.name);
+        }
+    }
+}
+
+#[test]
+fn adapters_of_a_tower_are_refused_by_name() {
+    let any = Adapted::named("families/cohere_plain");
+    let check = |model: &Model<CpuBackend>, name: &str, shape: [usize; 2]| {
+        let modules = [(name.to_owned(), json!(shape))].into_iter().collect();
+        model.adapter_sites().check(&any.of_modules(&modules, None))
+    };
+    for (name, text, tower) in [
+        ("qwen2_5_vl_plain", "model.language_model.layers.0.self_attn.o_proj", "model.visual.blocks.0.attn.qkv"),
+        ("qwen3_vl_plain", "model.language_model.layers.0.self_attn.o_proj", "model.visual.merger.linear_fc1"),
+    ] {
+        let model = load(&golden(name), KernelSet::PORTABLE, 1, Precision::F32);
+        let width = model.tensors.named(&format!("{text}.weight")).unwrap().shape.clone();
+        assert_eq!(check(&model, text, [width[0], width[1]]).unwrap().len(), 1);
+        let error = check(&model, tower, [72, 24]).unwrap_err();
+        assert!(error.ends_with("adapters are served of what reads text, not of what reads images"), "{error}");
     }
 }

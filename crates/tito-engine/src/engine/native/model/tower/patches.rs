@@ -111,7 +111,7 @@ impl Patches {
     }
 }
 
-/// The two places of a line of `side` positions that the one at `index` of `size` is between, ends at ends, and how much they
+/// The two places of a line of `side` positions that the one at `index` of `count` is between, ends at ends, and how much they
 /// count.
 #[expect(
     clippy::cast_precision_loss,
@@ -119,8 +119,8 @@ impl Patches {
     clippy::cast_sign_loss,
     reason = "a side has fewer than 2^24 positions"
 )]
-fn axis(index: usize, size: usize, side: usize) -> [(usize, f32); 2] {
-    let place = index as f32 * (side - 1) as f32 / size.saturating_sub(1).max(1) as f32;
+fn axis(index: usize, count: usize, side: usize) -> [(usize, f32); 2] {
+    let place = index as f32 * (side - 1) as f32 / count.saturating_sub(1).max(1) as f32;
     let floor = place.floor();
     let last = side - 1;
     let weight = |offset: f32| (1.0 - (place - floor - offset).abs()).max(0.0);
