@@ -17,7 +17,9 @@ use crate::{
             weight_versions::WeightVersionSpan,
         },
         body::{Body, Rules},
-        fields::{of_sglang::SglangFields, sampling::SamplingFields, stream_options::StreamOptions},
+        fields::{
+            of_sglang::SglangFields, sampling::SamplingFields, stream_options::StreamOptions, tools::WordOrObject,
+        },
         sglang::generate::SglangMetaInfo,
     },
 };
@@ -53,8 +55,9 @@ pub(crate) struct ChatCompletionRequest {
     /// Tools that the template may show.
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<FunctionTool>>,
-    /// `auto` reads tool calls out of the answer (the default with tools), `none` does not. Others are refused.
-    #[schema(value_type = Option<String>)]
+    /// `auto` reads tool calls out of the answer (the default with tools), `none` does not, `required` forces one or more.
+    /// An object, `{"type": "function", "function": {"name": "f"}}`, forces a call of one function.
+    #[schema(value_type = Option<WordOrObject>)]
     pub tool_choice: Option<Value>,
     /// False keeps the first call of an answer only (default true).
     pub parallel_tool_calls: Option<bool>,

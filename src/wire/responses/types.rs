@@ -12,7 +12,7 @@ use crate::{
     wire::{
         answer::{token_continuity::TokenContinuity, tool_notices::ToolNotices, weight_versions::WeightVersionSpan},
         body::{Body, Rules},
-        fields::sampling::SamplingFields,
+        fields::{sampling::SamplingFields, tools::WordOrObject},
     },
 };
 
@@ -39,8 +39,8 @@ pub struct ResponsesRequest {
     /// not shown, and named in the answer.
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<Value>>,
-    /// `auto`, `none`, `required`, or one tool by its name.
-    #[schema(value_type = Option<Object>)]
+    /// `auto`, `none`, `required`, or an object that names one tool, `{"type": "function", "name": "f"}`.
+    #[schema(value_type = Option<WordOrObject>)]
     pub tool_choice: Option<Value>,
     /// False keeps the first call of an answer only (default true).
     pub parallel_tool_calls: Option<bool>,
