@@ -11,6 +11,7 @@ use crate::{
     parser::ToolCall,
     wire::{
         answer::{
+            metrics::{PerRequestMetrics, StreamedMetrics},
             output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
             sampling_mask::SamplingMask,
             token_continuity::TokenContinuity,
@@ -147,7 +148,8 @@ pub(crate) struct ChatCompletion {
     pub prompt_text: Option<String>,
     pub kv_transfer_params: Option<u8>,
     pub ec_transfer_params: Option<u8>,
-    pub metrics: Option<u8>,
+    /// With `--enable-per-request-metrics`; null for several sequences.
+    pub metrics: Option<PerRequestMetrics>,
     /// What became of the ids of earlier turns, where ids are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_continuity: Option<TokenContinuity>,
@@ -312,6 +314,9 @@ pub(crate) struct ChatCompletionChunk {
     /// Null in the chunks after the first one of a choice: there is nothing to transfer. Absent in all others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_transfer_params: Nullable<u8>,
+    /// In the last chunk, with usage and `--enable-per-request-metrics`; absent for several sequences.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<StreamedMetrics>,
     /// In the first chunk of a choice, where ids are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_continuity: Option<TokenContinuity>,

@@ -10,7 +10,10 @@ use crate::{
     chat::TokenIds,
     json::Value,
     wire::{
-        answer::{token_continuity::TokenContinuity, tool_notices::ToolNotices, weight_versions::WeightVersionSpan},
+        answer::{
+            metrics::PerRequestMetrics, token_continuity::TokenContinuity, tool_notices::ToolNotices,
+            weight_versions::WeightVersionSpan,
+        },
         body::{Body, Rules},
         fields::{sampling::SamplingFields, tools::WordOrObject},
     },
@@ -223,6 +226,9 @@ pub struct ResponseObject {
     pub truncation: String,
     pub usage: Option<ResponseUsage>,
     pub user: Option<String>,
+    /// With `--enable-per-request-metrics`, once the response has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<PerRequestMetrics>,
     pub presence_penalty: f64,
     pub frequency_penalty: f64,
     pub kv_transfer_params: Option<u8>,
