@@ -28,7 +28,7 @@ def client(server):
 
 
 def counted(server):
-    """The milliseconds of all requests so far, by phase, and their tokens."""
+    """The milliseconds of all requests so far, by phase."""
     page = server.get("/metrics")
     sums = {name: re.search(rf"^vllm:request_{name}_time_seconds_sum{{[^}}]*}} (\S+)$", page, re.MULTILINE) for name in PHASES}
     return {name: 1000 * float(found[1]) for name, found in sums.items()}
