@@ -137,6 +137,7 @@ impl Server {
             adapter: None,
             routing: Routing::default(),
             images: Arc::default(),
+            timed: false,
         });
         let mut tokens = Vec::new();
         while let Some(output) = outputs.next().await {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tito::internals::{
     chat::FunctionTool,
     json::{Object, Value},
-    parser::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, ToolFormat, ToolParser},
+    parser::{OutputFormat, PromptReasoning, ReasoningParser, ToolFormat, ToolParser, WORDS, shown, told, words},
 };
 
 /// What the arguments of `f` and `g` may be.
@@ -28,15 +28,10 @@ const PROMPTS: [PromptReasoning; 3] = [PromptReasoning::Unmarked, PromptReasonin
 /// The suffix of marks that the vocabulary of a checkpoint of Hunyuan may have.
 const SUFFIX: &str = ":6e";
 const SUFFIXED: [&str; 4] = ["<tool_calls:6e>", "</tool_calls:6e>", "<think:6e>", "</think:6e>"];
-/// Words are these characters, one after another.
-const WORDS: std::ops::Range<char> = '\u{4e00}'..'\u{5000}';
 /// What may spell a character without showing it.
 const ESCAPES: [&str; 4] = ["\\u", "\\U", "\\N", "&#"];
 /// A longer text is cut off: a fuzzer is to try many.
 const MOST_BYTES: usize = 4096;
-
-/// Reasoning, content, and names and arguments of the calls.
-type Read = (Option<String>, String, Vec<(String, String)>);
 
 /// Reads the text, and returns the format of its calls if there are any.
 pub(crate) fn check(data: &[u8]) -> Option<String> {
@@ -47,13 +42,13 @@ pub(crate) fn check(data: &[u8]) -> Option<String> {
     let (name, format) = format(calls, reasoning, SCHEMAS[schema % SCHEMAS.len()]);
     let text = with_words(&String::from_utf8_lossy(&text[..text.len().min(MOST_BYTES)]));
 
-    let whole = read(&format, prompt, [text.as_str()]);
-    assert_eq!(read(&format, prompt, pieces(&text, cuts)), whole, "{format:?} {prompt:?} {text:?} in pieces");
-    assert_eq!(read(&format, prompt, pieces(&text, &[0xff])), whole, "{format:?} {prompt:?} {text:?} by character");
+    let whole = told(&format, prompt, [text.as_str()]);
+    assert_eq!(told(&format, prompt, pieces(&text, cuts)), whole, "{format:?} {prompt:?} {text:?} in pieces");
+    assert_eq!(told(&format, prompt, pieces(&text, &[0xff])), whole, "{format:?} {prompt:?} {text:?} by character");
     let called = !whole.2.is_empty();
     if !loses_words(&text) {
-        let (sampled, shown) = (words(&text), words(&shown(whole.clone())));
-        let once = |word: &char| shown.iter().filter(|other| *other == word).count() == 1;
+        let (sampled, said) = (words(&text), words(&shown(whole.clone())));
+        let once = |word: &char| said.iter().filter(|other| *other == word).count() == 1;
         let wrong: String = sampled.iter().filter(|word| !once(word)).collect();
         assert!(wrong.is_empty(), "{format:?} {prompt:?} {text:?}: {wrong:?} in {whole:?}");
     }
@@ -116,10 +111,6 @@ fn with_words(text: &str) -> String {
     text.chars().map(|c| if c == 'W' { fresh.next().unwrap_or(c) } else { c }).collect()
 }
 
-fn words(text: &str) -> Vec<char> {
-    text.chars().filter(|c| WORDS.contains(c)).collect()
-}
-
 /// The text cut after the characters whose bits are set.
 fn pieces<'t>(text: &'t str, cuts: &[u8]) -> Vec<&'t str> {
     let mut pieces = Vec::new();
@@ -133,28 +124,6 @@ fn pieces<'t>(text: &'t str, cuts: &[u8]) -> Vec<&'t str> {
     }
     pieces.push(&text[start..]);
     pieces
-}
-
-fn read<'t>(format: &OutputFormat, prompt: PromptReasoning, pieces: impl IntoIterator<Item = &'t str>) -> Read {
-    let mut parser = OutputParser::new(format, prompt);
-    let mut read: Vec<_> = pieces.into_iter().flat_map(|piece| parser.push(piece)).collect();
-    read.extend(parser.finish());
-    let (mut reasoning, mut content, mut calls) = (None, String::new(), Vec::new());
-    for piece in read {
-        match piece {
-            Piece::Reasoning(text) => reasoning.get_or_insert_with(String::new).push_str(&text),
-            Piece::Content(text) => content.push_str(&text),
-            Piece::Call(call) => calls.push((call.name, call.arguments)),
-        }
-    }
-    (reasoning, content, calls)
-}
-
-/// All that is shown, with the calls as their clients read them.
-fn shown((reasoning, content, calls): Read) -> String {
-    let unescaped = |arguments: String| Value::parse(&arguments).map_or(arguments, |value| value.to_json_string());
-    let calls = calls.into_iter().map(|(name, arguments)| name + &unescaped(arguments));
-    reasoning.into_iter().chain([content]).chain(calls).collect()
 }
 
 /// Whether a reader of JSON loses words of the text, because a key stands in it twice, or the text spells words otherwise.

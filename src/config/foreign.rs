@@ -177,7 +177,7 @@ mod tests {
             ("serve --scheduler-cls a.B", "it names Python code"),
             ("serve --h11-max-header-count 9", "pass 256"),
             ("serve --fail-on-environ-validation", "does not check environment variables"),
-            ("serve --enable-per-request-metrics", "responses carry no metrics"),
+            ("serve --per-request-spec-decode-metrics summary", "responses do not say which drafts were accepted"),
             ("serve --tokens-only", "--tokens-only is not supported: tito always serves text"),
         ] {
             let reason = judged(line).unwrap_err();

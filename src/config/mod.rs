@@ -253,6 +253,11 @@ mod tests {
         }
         assert!(serve("tito serve m --disable-log-stats").logs.disable_log_stats);
         assert!(!serve("tito serve m --disable-log-stats --enable-log-stats").logs.disable_log_stats);
+        assert!(serve("tito serve m --enable-per-request-metrics").enable_per_request_metrics);
+        assert!(
+            !serve("tito serve m --enable-per-request-metrics --disable-per-request-metrics")
+                .enable_per_request_metrics
+        );
         let others = "--disable-lora --disable-prefix-caching --disable-chunked-prefill --enable-sliding-window \
                       --disable-auto-tool-choice --disable-prompt-tokens-details --disable-force-include-usage";
         serve(&format!("tito serve m {others}"));

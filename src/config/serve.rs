@@ -271,6 +271,13 @@ pub struct ServeArgs {
     #[arg(long, help_heading = REQUESTS)]
     pub enable_prompt_tokens_details: bool,
 
+    /// Report in answers of one sequence how long it took.
+    ///
+    /// `metrics` of chats, completions and responses has the milliseconds in the queue, to the first token and to the last
+    /// one. A stream has it where it reports usage.
+    #[arg(long, help_heading = REQUESTS)]
+    pub enable_per_request_metrics: bool,
+
     /// Count running requests for /load.
     #[arg(long, help_heading = REQUESTS)]
     pub enable_server_load_tracking: bool,

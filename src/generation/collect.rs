@@ -5,7 +5,7 @@ use futures::{Stream, StreamExt};
 use super::{Event, Finish, WeightSpans};
 use crate::{
     TokenId,
-    engine::{PromptOutput, Routes, SampledToken},
+    engine::{PromptOutput, RequestTimes, Routes, SampledToken},
     parser::ToolCall,
 };
 
@@ -20,6 +20,8 @@ pub struct Completion {
     pub weights: WeightSpans,
     /// The experts of the tokens but for the last one, from the position on from which they were asked for.
     pub routes: Option<Routes>,
+    /// How long the sequence was in each phase up to its last token, where that was asked for.
+    pub times: Option<RequestTimes>,
     /// The text of the tokens, without stop token and stop string unless they were asked for.
     pub text: String,
     /// What the model thought, if that was read out of the text.
@@ -41,6 +43,7 @@ impl Completion {
                 self.weights.push(&delta);
                 self.tokens.extend(delta.tokens);
                 Routes::join(&mut self.routes, delta.routes);
+                self.times = delta.times.or(self.times);
                 self.text.push_str(&delta.text);
                 if let Some(reasoning) = delta.reasoning {
                     self.reasoning.get_or_insert_default().push_str(&reasoning);

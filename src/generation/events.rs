@@ -2,7 +2,7 @@
 
 use crate::{
     TokenId,
-    engine::{FinishReason, PromptOutput, Routes, SampledToken, WeightsInUse},
+    engine::{FinishReason, PromptOutput, RequestTimes, Routes, SampledToken, WeightsInUse},
     parser::ToolCall,
 };
 
@@ -52,6 +52,8 @@ pub struct Delta {
     pub weights: Vec<(usize, WeightsInUse)>,
     /// The experts of the tokens that were computed for these, where they were asked for.
     pub routes: Option<Routes>,
+    /// How long the sequence was in each phase up to the last of these tokens, where that was asked for.
+    pub times: Option<RequestTimes>,
     /// Text that became certain, which may lag behind the tokens. Where reasoning and calls are read out of the text,
     /// it has none of them.
     pub text: String,
@@ -68,11 +70,12 @@ pub struct Delta {
 impl Delta {
     /// Adds what the next engine output added.
     pub fn push(&mut self, next: Self) {
-        let Self { tokens, weights, routes, text, reasoning, reasoning_tokens, tool_calls, finish } = next;
+        let Self { tokens, weights, routes, times, text, reasoning, reasoning_tokens, tool_calls, finish } = next;
         let before = self.tokens.len();
         self.weights.extend(weights.into_iter().map(|(token, weights)| (before + token, weights)));
         self.tokens.extend(tokens);
         Routes::join(&mut self.routes, routes);
+        self.times = times.or(self.times);
         self.text.push_str(&text);
         if let Some(reasoning) = reasoning {
             self.reasoning.get_or_insert_default().push_str(&reasoning);

@@ -90,6 +90,8 @@ pub struct Generator {
     /// How long events may wait for whoever reads them.
     patience: Option<Duration>,
     seeds: Seeds,
+    /// Whether engines report the times of sequences.
+    timed: bool,
 }
 
 /// What is logged of every request.
@@ -110,6 +112,7 @@ impl Generator {
             log: None,
             patience: None,
             seeds: Seeds::default(),
+            timed: false,
         }
     }
 
@@ -126,6 +129,13 @@ impl Generator {
         if request.sampling.seed.is_none() {
             request.sampling = Arc::new(request.sampling.with_seed(self.seeds.draw()));
         }
+    }
+
+    /// Has the engine report how long a sequence was in each phase, where a request has one sequence.
+    #[must_use]
+    pub fn timing(mut self, timed: bool) -> Self {
+        self.timed = timed;
+        self
     }
 
     /// Logs every request, if asked to.
@@ -160,13 +170,14 @@ fn events(
     mut loops: Loops,
     ends: impl Fn(TokenId, usize) -> Option<FinishReason> + Send + 'static,
 ) -> EventStream {
-    let (mut sampled, mut weights, mut routes) = (0, Vec::new(), None);
+    let (mut sampled, mut weights, mut routes, mut times) = (0, Vec::new(), None, None);
     try_stream! {
         while let Some(output) = outputs.next().await {
             match output? {
                 EngineOutput::Prompt(prompt) => yield Event::Prompt(prompt),
                 EngineOutput::Weights(in_use) => weights = vec![(0, in_use)],
                 EngineOutput::Routes(taken) => routes = Some(taken),
+                EngineOutput::Times(so_far) => times = Some(so_far),
                 EngineOutput::Finished(reason) => {
                     let delta = Delta { text: decoder.take_held(), finish: Some(reason.into()), ..Delta::default() };
                     yield Event::Delta(delta);
@@ -199,8 +210,9 @@ fn events(
                         text.push_str(&decoder.take_held());
                     }
                     let done = finish.is_some();
-                    let (weights, routes) = (std::mem::take(&mut weights), routes.take());
-                    yield Event::Delta(Delta { tokens: vec![token], weights, routes, text, finish, ..Delta::default() });
+                    let (weights, routes, times) = (std::mem::take(&mut weights), routes.take(), times.take());
+                    let tokens = vec![token];
+                    yield Event::Delta(Delta { tokens, weights, routes, times, text, finish, ..Delta::default() });
                     if done {
                         return;
                     }

@@ -175,6 +175,7 @@ impl Generator {
                 adapter: request.adapter.clone(),
                 routing: request.routing.clone(),
                 images: Arc::clone(&request.images),
+                timed: self.timed && request.sequences == 1,
             };
             engine.start(ticket, request)
         };

@@ -83,6 +83,7 @@ impl Loaded {
             renderer: renderer.with_harmony(text.harmony).with_images(images.as_ref().map(|images| images.marks)),
             generator: Generator::new(Arc::clone(&engine), text.tokenizer)
                 .with_seed(settings.seed)
+                .timing(settings.request_metrics)
                 .logging(settings.request_log)
                 .with_patience(stream_stall_timeout),
             continuity: Continuity::new(settings.continuity, engine.info().vocab_size),
@@ -98,6 +99,7 @@ impl Loaded {
             turns: Arc::new(turns),
             models,
             prompt_tokens_details: settings.prompt_tokens_details,
+            request_metrics: settings.request_metrics,
             server_load: ServerLoad::new(settings.server_load),
             tokenizer_info: text.tokenizer_info,
             responses: Responses::new(responses),

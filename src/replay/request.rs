@@ -50,6 +50,7 @@ pub(super) async fn request(
         adapter,
         routing: Routing::default(),
         images: Arc::default(),
+        timed: false,
     })
 }
 

@@ -1,7 +1,7 @@
 //! What a stream has told of one choice so far.
 
 use crate::{
-    engine::Routes,
+    engine::{RequestTimes, Routes},
     generation::{Delta, WeightSpans},
 };
 
@@ -16,6 +16,8 @@ pub(crate) struct Progress {
     pub(crate) weights: WeightSpans,
     /// The experts that they went through.
     pub(crate) routes: Option<Routes>,
+    /// How long the sequence was in each phase up to the last of them, where that is shown.
+    pub(crate) times: Option<RequestTimes>,
 }
 
 impl Progress {
@@ -24,6 +26,7 @@ impl Progress {
         self.sampled += delta.tokens.len();
         self.thought += delta.reasoning_tokens;
         self.weights.push(delta);
+        self.times = delta.times.or(self.times);
         Routes::join(&mut self.routes, delta.routes.take());
     }
 }

@@ -15,11 +15,16 @@ pub(crate) use server_load::Served;
 
 use crate::{
     TokenId,
+    engine::RequestTimes,
     records::Responses,
     store::MemoryStore,
     tinker_sessions::Tinker,
     turn::Turns,
-    wire::{answer::output::PromptTokensDetails, error::ApiError, fields::sampling::known_id},
+    wire::{
+        answer::{metrics::PerRequestMetrics, output::PromptTokensDetails},
+        error::ApiError,
+        fields::sampling::known_id,
+    },
 };
 
 /// The memory that responses may take up, and the time for which they are kept, if no flag sets them.
@@ -34,6 +39,8 @@ pub struct Api {
     pub models: ServedModels,
     /// Whether usage says how much of a prompt was cached.
     pub prompt_tokens_details: bool,
+    /// Whether answers of one sequence say how long it took.
+    pub request_metrics: bool,
     /// Requests that are being served.
     pub server_load: ServerLoad,
     /// The answer of `/tokenizer_info`, if that endpoint is on.
@@ -56,6 +63,7 @@ impl Api {
             turns: Arc::new(turns),
             models,
             prompt_tokens_details: false,
+            request_metrics: false,
             server_load: ServerLoad::default(),
             tokenizer_info: None,
             responses: Responses::new(Arc::new(store)),
@@ -67,6 +75,11 @@ impl Api {
     pub(crate) fn prompt_details(&self, cached_tokens: Option<usize>) -> Option<PromptTokensDetails> {
         let details = |cached_tokens| PromptTokensDetails { cached_tokens };
         cached_tokens.filter(|_| self.prompt_tokens_details).map(details)
+    }
+
+    /// Returns the metrics of an answer with one sequence of so many tokens, if they are shown.
+    pub(crate) fn metrics(&self, times: Option<RequestTimes>, tokens: usize) -> Option<PerRequestMetrics> {
+        self.request_metrics.then(|| PerRequestMetrics::new(times, tokens))
     }
 
     /// Returns the ids of a prompt, if the vocabulary has all of them; `field` is the field that they come in. vLLM's own

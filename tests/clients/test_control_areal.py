@@ -5,9 +5,10 @@ import concurrent.futures
 import sys
 
 import pytest
+import requests
 
 import frameworks
-from control import HELD, LONG, Rollout, prompt
+from control import HELD, LONG, Rollout, Trained, prompt
 
 PACKAGES = ["areal", "areal.engine", "areal.infra", "areal.infra.utils", "areal.utils"]
 # What the packages import on the way. Of AReaL itself: its executor of workflows, and its logs and clocks.
@@ -50,17 +51,17 @@ class Areal:
         self.shapes = load("areal.api.io_struct")
         self.sessions = load("areal.infra.workflow_context")
 
-    def engine(self, trained):
-        config = self.api.InferenceEngineConfig(experiment_name="e", trial_name="t", backend="vllm:d1")
+    def engine(self, trained, **settings):
+        config = self.api.InferenceEngineConfig(experiment_name="e", trial_name="t", backend="vllm:d1", **settings)
         engine = self.vllm.RemotevLLMEngine(config)
         engine.initialize("0", trained.url.removeprefix("http://"), train_data_parallel_size=1)
         return engine
 
-    def generate(self, engine, ids, tokens):
+    def generate(self, engine, ids, tokens, **settings):
         """Its `agenerate`, which sends what an abort left unfinished again."""
 
         async def ask():
-            generation = self.api.GenerationHyperparameters(max_new_tokens=tokens, ignore_eos=True)
+            generation = self.api.GenerationHyperparameters(max_new_tokens=tokens, ignore_eos=True, **settings)
             request = self.shapes.ModelRequest(input_ids=list(ids), gconfig=generation)
             return await engine.agenerate(request)
 
@@ -84,6 +85,21 @@ def areal():
 @pytest.fixture
 def engine(areal, trained):
     engine = areal.engine(trained)
+    yield engine
+    engine.destroy()
+
+
+@pytest.fixture
+def adapted(tmp_path):
+    adapted = Trained(tmp_path, "--enable-lora", "--max-loras", "4")
+    yield adapted
+    adapted.stop()
+
+
+@pytest.fixture
+def adapting(areal, adapted):
+    """Its engine of a trainer that trains adapters."""
+    engine = areal.engine(adapted, use_lora=True)
     yield engine
     engine.destroy()
 
@@ -151,3 +167,53 @@ def test_memory_is_given_back_and_taken_again(areal, engine, trained):
     engine.onload(["weights", "kv_cache"])
     answer = areal.generate(engine, prompt(1), 12)
     trained.check(Rollout(prompt(1), answer.output_tokens, answer.output_logprobs), "base")
+
+
+def test_an_adapter_of_each_step(areal, adapting, adapted):
+    """The client loads each version under a name of its own, and asks for the newest."""
+    for version in [1, 2]:
+        name = f"policy-v{version}"
+        directory = adapted.checkpoints.write_adapter(name, version)
+        adapted.names[f"{name}@1"] = name
+        meta = areal.shapes.WeightUpdateMeta(
+            type="disk", path=str(directory), use_lora=True, lora_name="policy", version=version, clear_checkpoint_after_load=False
+        )
+        adapting.update_weights_from_disk(meta).result(60)
+        adapting.set_version(version)
+        answer = areal.generate(adapting, prompt(version), 12, lora_name="policy")
+        assert answer.output_versions == [version] * 12
+        adapted.check(Rollout(prompt(version), answer.output_tokens, answer.output_logprobs), name)
+
+
+def update_in_place(adapted, directory):
+    """The call that AReaL's own server for vLLM adds; no client in the package makes it any more."""
+    body = {"lora_name": "policy-v0", "lora_model_path": str(directory), "lora_int_id": 1, "base_model_name": "base"}
+    return requests.post(f"{adapted.url}/areal_update_weights_lora", json=body, timeout=300)
+
+
+def test_an_adapter_in_place_ends_what_runs(areal, adapting, adapted):
+    for version, name in enumerate(["one", "two"], 1):
+        adapted.names[f"policy-v0@{version}"] = name
+        directory = adapted.checkpoints.write_adapter(name, version)
+        running = adapted.under_way(prompt(0), model="policy-v0") if version > 1 else []
+        answer = update_in_place(adapted, directory)
+        assert (answer.status_code, answer.json()) == (200, {"success": True, "message": "TP rank: 0 success\n"})
+        for ended in [one.rollout() for one in running]:
+            assert ended.finish_reason == "abort"
+            assert 0 < len(ended.ids) < LONG
+            assert adapted.check(ended) == ["one"]
+        answer = areal.generate(adapting, prompt(version), 12, lora_name="policy")
+        adapted.check(Rollout(prompt(version), answer.output_tokens, answer.output_logprobs), name)
+
+
+def test_an_adapter_that_cannot_be_loaded_leaves_the_one_that_is(areal, adapting, adapted):
+    adapted.names["policy-v0@1"] = "one"
+    assert update_in_place(adapted, adapted.checkpoints.write_adapter("one", 1)).json()["success"]
+    partial = adapted.checkpoints.write_adapter("partial", 2)
+    (partial / "adapter_model.safetensors").unlink()
+    answer = update_in_place(adapted, partial)
+    assert answer.status_code == 400
+    assert answer.json()["success"] is False
+    assert answer.json()["message"].startswith("TP rank: 0 failed. reason: ")
+    answer = areal.generate(adapting, prompt(1), 12, lora_name="policy")
+    adapted.check(Rollout(prompt(1), answer.output_tokens, answer.output_logprobs), "one")

@@ -7,7 +7,7 @@ use axum::{
     http::{Method, Request, header},
 };
 use expect_test::expect_file;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tito::tinker_sessions::TinkerBounds;
 
 use crate::it::app::TestApp;
@@ -85,5 +85,54 @@ fn every_reference_leads_somewhere() {
     for reference in found {
         let pointer = reference.strip_prefix('#').unwrap();
         assert!(document.pointer(pointer).is_some(), "{reference}");
+    }
+}
+
+/// The types that a schema allows.
+fn types(document: &Value, schema: &Value) -> BTreeSet<String> {
+    if let Some(reference) = schema["$ref"].as_str() {
+        return types(document, document.pointer(reference.strip_prefix('#').unwrap()).unwrap());
+    }
+    if let Some(choices) = schema["oneOf"].as_array() {
+        return choices.iter().flat_map(|choice| types(document, choice)).collect();
+    }
+    schema["type"].as_str().map(str::to_owned).into_iter().collect()
+}
+
+/// Clients that are generated from the document send only what it allows.
+#[tokio::test]
+async fn a_choice_of_a_tool_is_a_word_or_an_object() {
+    let document = document();
+    let app = TestApp::new().says("hello").reads_tool_calls();
+    let parameters = json!({ "type": "object" });
+    let function = json!({ "name": "f", "parameters": parameters });
+    let of_chats = json!({ "messages": [{ "role": "user", "content": "hello" }], "max_tokens": 4,
+                           "tools": [{ "type": "function", "function": function }] });
+    let of_responses = json!({ "input": "hello", "max_output_tokens": 4,
+                               "tools": [{ "type": "function", "name": "f", "parameters": parameters }] });
+    let [named_in_chats, named] = [json!({ "function": { "name": "f" } }), json!({ "name": "f" })];
+    for (schema, path, body, named) in [
+        ("ChatCompletionRequest", "/v1/chat/completions", of_chats, named_in_chats),
+        ("ResponsesRequest", "/v1/responses", of_responses, named),
+    ] {
+        let parts = document["components"]["schemas"][schema]["allOf"].as_array().unwrap();
+        let described = parts.iter().find_map(|part| part["properties"].get("tool_choice")).unwrap();
+        assert!(described.to_string().contains("`required`"), "{described}");
+        let types = types(&document, described);
+        let mut sent = BTreeSet::new();
+        let mut named = named;
+        named["type"] = json!("function");
+        for choice in [json!("auto"), json!("none"), json!("required"), named, Value::Null] {
+            let kind = match choice {
+                Value::String(_) => "string",
+                Value::Object(_) => "object",
+                _ => "null",
+            };
+            sent.insert(kind.to_owned());
+            let mut body = body.clone();
+            body["tool_choice"] = choice;
+            app.post(path, body).await.ok();
+        }
+        assert_eq!(types, sent, "{schema}");
     }
 }

@@ -158,6 +158,10 @@ fn flags_of_vllm_are_understood_or_refused_with_a_reason() {
     let drafts = self::run(&["serve", TINY_MODEL, "--engine", "scripted", "--speculative-config", ngram]);
     assert_eq!(drafts.code, Some(1), "{}", drafts.err);
     assert!(drafts.err.contains("--speculative-config works only with the native engine"), "{}", drafts.err);
+    let unmeasured = self::run(&["serve", TINY_MODEL, "--enable-per-request-metrics", "--disable-log-stats"]);
+    assert_eq!(unmeasured.code, Some(1), "{}", unmeasured.err);
+    let words = "--enable-per-request-metrics and --disable-log-stats do not go together";
+    assert!(unmeasured.err.contains(words), "{}", unmeasured.err);
     usage(&["--enforce-eagr"], "a similar argument exists: '--enforce-eager'");
     usage(&["--served-model-nam=a", "--max", "3"], "ambiguous option: --max could match --max-");
 }

@@ -58,6 +58,7 @@ async fn read(mut outputs: TokenStream) -> Result<Vec<(TokenId, f32)>, EngineErr
             EngineOutput::Prompt(_)
             | EngineOutput::Weights(_)
             | EngineOutput::Routes(_)
+            | EngineOutput::Times(_)
             | EngineOutput::Finished(_) => {}
         }
     }

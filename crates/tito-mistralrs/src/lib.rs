@@ -193,6 +193,7 @@ impl MistralRsEngine {
         let place = self.shared.admission.enter(ticket)?;
         // A sequence that has no room ends: there is nothing to tell it when there is some again.
         let (outputs, stream) = self.shared.backlog.channel(request.prompt_token_ids.len(), arrived, || ());
+        let outputs = outputs.timed(request.timed);
         self.runtime.spawn(sequence::run(Arc::clone(&self.shared), place, request, outputs));
         Ok(stream.boxed())
     }

@@ -28,6 +28,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut place: Place, request: Sequence
         () = outputs.closed() => return,
     };
     let ending = if seated {
+        outputs.scheduled();
         generate(&shared, &place, request, &outputs).await
     } else {
         shared.alive().map(|()| FinishReason::Abort)

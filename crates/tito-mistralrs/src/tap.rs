@@ -246,6 +246,7 @@ mod tests {
             adapter: None,
             routing: Routing::default(),
             images: Arc::default(),
+            timed: false,
         }
     }
 

@@ -160,6 +160,11 @@ impl ChatEnvelope {
         let scored = prompt.filter(|_| self.prompt_logprobs);
         let prompt_logprobs = scored.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?;
         let sglext = self.shown.sglext(&self.api, &completions);
+        // Of several sequences, nobody could say whose times they are.
+        let metrics = match completions.as_slice() {
+            [only] => self.api.metrics(only.times, only.tokens.len()),
+            _ => None,
+        };
         let choices = completions.into_iter().enumerate().map(|(index, completion)| self.choice(index, completion));
         Ok(ChatCompletion {
             id: self.id.clone(),
@@ -176,7 +181,7 @@ impl ChatEnvelope {
             prompt_text: self.prompt_text.clone(),
             kv_transfer_params: None,
             ec_transfer_params: None,
-            metrics: None,
+            metrics,
             token_continuity: self.token_continuity.clone(),
             sglext,
         })
@@ -300,6 +305,7 @@ impl ChatEnvelope {
             mm_placeholders: None,
             prompt_text: None,
             kv_transfer_params: None,
+            metrics: None,
             token_continuity: None,
         }
     }
@@ -468,6 +474,10 @@ impl sse::Chunks for ChatChunks {
                     .detailed(self.envelope.completion_details(thought)),
             ),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
+            metrics: match self.progress.as_slice() {
+                [only] => self.envelope.api.metrics(only.times, only.sampled).map(Into::into),
+                _ => None,
+            },
             ..self.envelope.chunk(Vec::new())
         })
     }

@@ -65,6 +65,11 @@ impl CompletionEnvelope {
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
         let cached = |completion: &Completion| completion.prompt.as_ref().map(|prompt| prompt.cached_tokens);
         let details = self.details(completions.iter().map(cached));
+        // Of several sequences, nobody could say whose times they are.
+        let metrics = match completions {
+            [only] => self.api.metrics(only.times, only.tokens.len()),
+            _ => None,
+        };
         let choices = completions.iter().enumerate().map(|(index, completion)| self.choice(index, completion));
         Ok(CompletionAnswer {
             id: self.turn.id.clone(),
@@ -77,7 +82,7 @@ impl CompletionEnvelope {
             usage: DetailedUsage::new(Usage::new(self.prompt_tokens(), sampled), details),
             kv_transfer_params: None,
             ec_transfer_params: None,
-            metrics: None,
+            metrics,
         })
     }
 
@@ -175,6 +180,7 @@ impl CompletionEnvelope {
             usage: None,
             system_fingerprint: None,
             kv_transfer_params: None,
+            metrics: None,
         }
     }
 }
@@ -282,6 +288,10 @@ impl sse::Chunks for CompletionChunks {
         self.include_usage.then(|| CompletionChunk {
             usage: Some(StreamedUsage::last(Usage::new(self.envelope.prompt_tokens(), sampled), details)),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
+            metrics: match self.choices.as_slice() {
+                [only] => self.envelope.api.metrics(only.progress.times, only.progress.sampled).map(Into::into),
+                _ => None,
+            },
             ..self.envelope.chunk(Vec::new())
         })
     }

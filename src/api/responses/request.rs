@@ -448,6 +448,7 @@ impl Repeated {
             truncation: self.truncation,
             usage: None,
             user: self.user,
+            metrics: None,
             presence_penalty: params.presence_penalty,
             frequency_penalty: params.frequency_penalty,
             kv_transfer_params: None,

@@ -89,6 +89,8 @@ pub(super) struct Settings {
     pub(super) tinker: bool,
     /// Usage tells how many tokens of a prompt were cached.
     pub(super) prompt_tokens_details: bool,
+    /// Answers tell how long they took.
+    pub(super) request_metrics: bool,
 }
 
 impl Settings {
@@ -114,6 +116,7 @@ impl Settings {
             tokenizer_info: args.enable_tokenizer_info_endpoint,
             tinker: args.tinker_api,
             prompt_tokens_details: args.enable_prompt_tokens_details,
+            request_metrics: policies::request_metrics(args)?,
         })
     }
 }

@@ -26,6 +26,16 @@ pub(super) fn request_log(args: &ServeArgs) -> Option<RequestLog> {
     args.logs.enable_log_requests.then_some(RequestLog { max_ids: args.logs.max_log_len })
 }
 
+/// Whether answers tell how long they took. Like vLLM, this refuses a server that is to keep no statistics.
+pub(super) fn request_metrics(args: &ServeArgs) -> anyhow::Result<bool> {
+    if args.enable_per_request_metrics && args.logs.disable_log_stats {
+        anyhow::bail!(
+            "--enable-per-request-metrics and --disable-log-stats do not go together, as in vLLM; leave one of them out"
+        );
+    }
+    Ok(args.enable_per_request_metrics)
+}
+
 /// What is decided about conversations and their answers.
 pub(super) fn requests(args: &ServeArgs) -> RequestPolicy {
     RequestPolicy {

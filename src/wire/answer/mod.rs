@@ -1,5 +1,6 @@
 //! What answers of several endpoints carry.
 
+pub(crate) mod metrics;
 pub(crate) mod mm_placeholders;
 pub(crate) mod output;
 pub(crate) mod sampling_mask;

@@ -11,6 +11,7 @@ use crate::{
     parser::ToolCall,
     wire::{
         answer::{
+            metrics::{PerRequestMetrics, StreamedMetrics},
             mm_placeholders::MmPlaceholders,
             output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
             sampling_mask::SamplingMask,
@@ -18,7 +19,9 @@ use crate::{
             weight_versions::WeightVersionSpan,
         },
         body::{Body, Rules},
-        fields::{of_sglang::SglangFields, sampling::SamplingFields, stream_options::StreamOptions},
+        fields::{
+            of_sglang::SglangFields, sampling::SamplingFields, stream_options::StreamOptions, tools::WordOrObject,
+        },
         sglang::generate::SglangMetaInfo,
     },
 };
@@ -54,8 +57,9 @@ pub(crate) struct ChatCompletionRequest {
     /// Tools that the template may show.
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<FunctionTool>>,
-    /// `auto` reads tool calls out of the answer (the default with tools), `none` does not. Others are refused.
-    #[schema(value_type = Option<String>)]
+    /// `auto` reads tool calls out of the answer (the default with tools), `none` does not, `required` forces one or more.
+    /// An object, `{"type": "function", "function": {"name": "f"}}`, forces a call of one function.
+    #[schema(value_type = Option<WordOrObject>)]
     pub tool_choice: Option<Value>,
     /// False keeps the first call of an answer only (default true).
     pub parallel_tool_calls: Option<bool>,
@@ -148,7 +152,8 @@ pub(crate) struct ChatCompletion {
     pub prompt_text: Option<String>,
     pub kv_transfer_params: Option<u8>,
     pub ec_transfer_params: Option<u8>,
-    pub metrics: Option<u8>,
+    /// With `--enable-per-request-metrics`; null for several sequences.
+    pub metrics: Option<PerRequestMetrics>,
     /// What became of the ids of earlier turns, where ids are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_continuity: Option<TokenContinuity>,
@@ -316,6 +321,9 @@ pub(crate) struct ChatCompletionChunk {
     /// Null in the chunks after the first one of a choice: there is nothing to transfer. Absent in all others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_transfer_params: Nullable<u8>,
+    /// In the last chunk, with usage and `--enable-per-request-metrics`; absent for several sequences.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<StreamedMetrics>,
     /// In the first chunk of a choice, where ids are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_continuity: Option<TokenContinuity>,

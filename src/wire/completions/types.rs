@@ -10,6 +10,7 @@ use crate::{
     json::Value,
     wire::{
         answer::{
+            metrics::{PerRequestMetrics, StreamedMetrics},
             output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
             sampling_mask::SamplingMask,
             weight_versions::WeightVersionSpan,
@@ -98,7 +99,8 @@ pub(crate) struct CompletionAnswer {
     pub usage: DetailedUsage,
     pub kv_transfer_params: Option<u8>,
     pub ec_transfer_params: Option<u8>,
-    pub metrics: Option<u8>,
+    /// With `--enable-per-request-metrics`; null for several sequences.
+    pub metrics: Option<PerRequestMetrics>,
 }
 
 /// One continuation; those of the first prompt come first.
@@ -154,6 +156,9 @@ pub(crate) struct CompletionChunk {
     /// Null, as there is nothing to transfer; absent in the last event with usage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_transfer_params: Nullable<u8>,
+    /// In the last event, with usage and `--enable-per-request-metrics`; absent for several sequences.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<StreamedMetrics>,
 }
 
 /// What one event adds to a choice.

@@ -1,8 +1,11 @@
 //! The rules by which vLLM 0.32 declares tools and the choice of one, and its checks of them before those of types.
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
 use super::untyped::{Checked, iterable, non_null};
 use crate::{
-    json::{Items, Node, NodeKind, Path},
+    json::{self, Items, Node, NodeKind, Path},
     pydantic::{
         Schema::{self, List, Literal, Nullable, Object, Str, Union},
         Shape::Model,
@@ -44,6 +47,18 @@ pub(crate) const TOOL_CHOICE: Schema = Nullable(&Union(&[
         &[required("function", Object(Model, &[required("name", Str)])), optional("type", Literal(&["function"]))],
     )),
 ]));
+
+/// A word or an object: what the OpenAPI document says of the choice of a tool.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "the rules above read it")]
+pub(crate) enum WordOrObject {
+    /// A word.
+    Word(String),
+    /// An object that names a tool.
+    #[schema(value_type = Object)]
+    Object(json::Object),
+}
 
 /// A hint at how a tool is chosen.
 pub(crate) const USAGE: &str = "Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`";

@@ -10,9 +10,12 @@ use crate::{
     chat::TokenIds,
     json::Value,
     wire::{
-        answer::{token_continuity::TokenContinuity, tool_notices::ToolNotices, weight_versions::WeightVersionSpan},
+        answer::{
+            metrics::PerRequestMetrics, token_continuity::TokenContinuity, tool_notices::ToolNotices,
+            weight_versions::WeightVersionSpan,
+        },
         body::{Body, Rules},
-        fields::sampling::SamplingFields,
+        fields::{sampling::SamplingFields, tools::WordOrObject},
     },
 };
 
@@ -39,8 +42,8 @@ pub struct ResponsesRequest {
     /// not shown, and named in the answer.
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<Value>>,
-    /// `auto`, `none`, `required`, or one tool by its name.
-    #[schema(value_type = Option<Object>)]
+    /// `auto`, `none`, `required`, or an object that names one tool, `{"type": "function", "name": "f"}`.
+    #[schema(value_type = Option<WordOrObject>)]
     pub tool_choice: Option<Value>,
     /// False keeps the first call of an answer only (default true).
     pub parallel_tool_calls: Option<bool>,
@@ -226,6 +229,9 @@ pub struct ResponseObject {
     pub truncation: String,
     pub usage: Option<ResponseUsage>,
     pub user: Option<String>,
+    /// With `--enable-per-request-metrics`, once the response has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<PerRequestMetrics>,
     pub presence_penalty: f64,
     pub frequency_penalty: f64,
     pub kv_transfer_params: Option<u8>,

@@ -17,7 +17,7 @@ use tito::{
     TokenId,
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
-        Engine, EngineInfo, EngineLoad, RouteShape, WeightsInUse,
+        Engine, EngineInfo, EngineLoad, RequestTimes, RouteShape, WeightsInUse,
         scripted::{Gate, ScriptedEngine},
     },
     generation::Generator,
@@ -65,6 +65,7 @@ struct Recipe {
     cached_tokens: Option<usize>,
     scores_candidates: bool,
     prompt_tokens_details: bool,
+    request_metrics: Option<Vec<RequestTimes>>,
     weights: Vec<(usize, WeightsInUse)>,
     mixtures: Option<RouteShape>,
     server: ServerConfig,
@@ -107,6 +108,7 @@ impl TestApp {
             cached_tokens: None,
             scores_candidates: true,
             prompt_tokens_details: false,
+            request_metrics: None,
             weights: Vec::new(),
             mixtures: None,
             server: ServerConfig::default(),
@@ -141,6 +143,7 @@ impl TestApp {
             scripts => ScriptedEngine::playing(info, scripts.to_vec()),
         };
         engine = engine.with_seats(recipe.seats, recipe.max_waiting).with_weights(recipe.weights.clone());
+        engine = engine.with_times(recipe.request_metrics.clone().unwrap_or_default());
         if let Some(tokens) = recipe.cached_tokens {
             engine = engine.with_cached_tokens(tokens);
         }
@@ -170,7 +173,7 @@ impl TestApp {
         let info = || TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, "tiny", None);
         let generator = Generator::new(Arc::clone(&engine) as Arc<dyn Engine>, Arc::clone(&tokenizer));
         let turns = Turns {
-            generator: generator.with_patience(recipe.patience),
+            generator: generator.with_patience(recipe.patience).timing(recipe.request_metrics.is_some()),
             capture: recipe.capture.clone(),
             media: recipe.images.clone().map(images::media),
             continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size()),
@@ -184,6 +187,7 @@ impl TestApp {
         let api = Api::new(turns, models);
         let api = Api {
             prompt_tokens_details: recipe.prompt_tokens_details,
+            request_metrics: recipe.request_metrics.is_some(),
             server_load: ServerLoad::new(recipe.tracks_load),
             tokenizer_info: recipe.tokenizer_info.then(info),
             tinker: recipe.tinker.clone().map(|bounds| Arc::new(Tinker::new(bounds))),
@@ -234,6 +238,11 @@ impl TestApp {
     /// `--enable-prompt-tokens-details`.
     pub(crate) fn prompt_tokens_details(self) -> Self {
         self.with(|recipe| recipe.prompt_tokens_details = true)
+    }
+
+    /// `--enable-per-request-metrics`, with the times that the engine reports, token by token.
+    pub(crate) fn request_metrics(self, times: Vec<RequestTimes>) -> Self {
+        self.with(|recipe| recipe.request_metrics = Some(times))
     }
 
     /// What the server decides about conversations and their answers.

@@ -29,6 +29,7 @@ mod reasoning;
 mod render;
 mod render_dialects;
 mod request_ids;
+mod request_metrics;
 mod response_chains;
 mod responses;
 mod routed_experts;

@@ -17,10 +17,8 @@ START_SECONDS = 600
 LAST_LINES = 12
 # As vLLM's own class gives a server.
 END_SECONDS = 15
-# Flags that tito refuses, and that few tests of their file are about: without them, the others are run.
-LEFT_OUT = ("--enable-per-request-metrics",)
-# With their values: tests of keys and headers take a model of embeddings because it is small.
-LEFT_OUT_WITH_VALUES = ("--runner",)
+# Flags that tito refuses, left out with their values: tests of keys and headers take a model of embeddings because it is small.
+LEFT_OUT = ("--runner",)
 
 
 def free_port():
@@ -50,12 +48,8 @@ class Launcher:
         """`tito serve` with the flags of the test; the model is served under the name that the test gives."""
         names = [] if value_of(arguments, "--served-model-name") else ["--served-model-name", model]
         directory = model if pathlib.Path(model, "model.safetensors").exists() else str(self.model)
-        left_out = [at for at, argument in enumerate(arguments) if argument in LEFT_OUT_WITH_VALUES]
-        kept = [
-            argument
-            for at, argument in enumerate(arguments)
-            if argument not in LEFT_OUT and at not in left_out and at - 1 not in left_out
-        ]
+        left_out = [at for at, argument in enumerate(arguments) if argument in LEFT_OUT]
+        kept = [argument for at, argument in enumerate(arguments) if at not in left_out and at - 1 not in left_out]
         if "--tokenizer" in kept:
             kept[kept.index("--tokenizer") + 1] = str(self.model)
         host = [] if value_of(kept, "--host", "--uds") else ["--host", "127.0.0.1"]

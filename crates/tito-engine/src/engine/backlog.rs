@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::{
-    EngineError, EngineOutput, SampledToken,
+    EngineError, EngineOutput, RequestTimes, SampledToken,
     meters::{SamplingMeter, SamplingMeters},
 };
 use crate::sampling::TopLogprob;
@@ -76,6 +76,7 @@ pub struct Sender {
     unread: Arc<Unread>,
     outputs: mpsc::UnboundedSender<Output>,
     meter: Arc<Mutex<SamplingMeter>>,
+    timed: bool,
 }
 
 /// The outputs of a sequence, for its client.
@@ -107,7 +108,7 @@ impl Backlog {
         let (sender, receiver) = mpsc::unbounded_channel();
         let unread = Arc::new(Unread { all: Arc::clone(self), state: Mutex::default() });
         let meter = Arc::new(Mutex::new(self.meters.start(prompt_tokens, arrived)));
-        let outputs = Sender { unread: Arc::clone(&unread), outputs: sender, meter };
+        let outputs = Sender { unread: Arc::clone(&unread), outputs: sender, meter, timed: false };
         (outputs, Receiver { unread, outputs: receiver, on_room: Box::new(on_room) })
     }
 
@@ -135,11 +136,42 @@ impl Unread {
 }
 
 impl Sender {
+    /// Sends the times of the sequence before each of its tokens, if they are asked for.
+    #[must_use]
+    pub fn timed(self, timed: bool) -> Self {
+        Self { timed, ..self }
+    }
+
+    /// Takes note that the sequence begins to run.
+    pub fn scheduled(&self) {
+        self.meter.lock().scheduled();
+    }
+
+    /// How long the sequence was in each phase so far.
+    pub(crate) fn times(&self) -> RequestTimes {
+        self.meter.lock().times()
+    }
+
+    /// Whether a token was sent.
+    pub(crate) fn has_sampled(&self) -> bool {
+        self.meter.lock().has_sampled()
+    }
+
     /// Sends an output, and counts it as sampled.
     pub fn send(&self, output: Output) -> Result<(), Gone> {
         if let Ok(output) = &output {
-            self.meter.lock().observe(output);
+            let mut meter = self.meter.lock();
+            meter.observe(output);
+            let times = (self.timed && matches!(output, EngineOutput::Token(_))).then(|| meter.times());
+            drop(meter);
+            if let Some(times) = times {
+                self.push(Ok(EngineOutput::Times(times)))?;
+            }
         }
+        self.push(output)
+    }
+
+    fn push(&self, output: Output) -> Result<(), Gone> {
         let mut state = self.unread.state.lock();
         if state.gone {
             return Err(Gone);
@@ -208,7 +240,7 @@ fn size(output: &Output) -> usize {
         Ok(EngineOutput::Token(sampled)) => token(sampled),
         Ok(EngineOutput::Prompt(prompt)) => prompt.logprobs.iter().map(token).sum(),
         Ok(EngineOutput::Routes(routes)) => size_of_val(routes.0.as_slice()),
-        Ok(EngineOutput::Weights(_) | EngineOutput::Finished(_)) | Err(_) => 0,
+        Ok(EngineOutput::Weights(_) | EngineOutput::Times(_) | EngineOutput::Finished(_)) | Err(_) => 0,
     };
     size_of::<Output>() + inner
 }

@@ -57,7 +57,7 @@ impl DraftMeters {
     }
 }
 
-/// How long one sequence was in each phase.
+/// How long one sequence was in each phase, by the engine's clock: how long its client takes to read does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestTimes {
     /// From its arrival to its first step.
@@ -85,9 +85,11 @@ pub(crate) struct SamplingMeters {
 pub(crate) struct SamplingMeter {
     meters: SamplingMeters,
     arrived: Instant,
+    scheduled: Option<Instant>,
+    first_token: Option<Instant>,
+    last_token: Option<Instant>,
     prompt_tokens: usize,
     cached_tokens: usize,
-    last_token: Option<Instant>,
 }
 
 impl SamplingMeters {
@@ -106,17 +108,48 @@ impl SamplingMeters {
 
     /// Starts the clock of a sequence whose request has `arrived`.
     pub(crate) fn start(&self, prompt_tokens: usize, arrived: Instant) -> SamplingMeter {
-        SamplingMeter { meters: self.clone(), arrived, prompt_tokens, cached_tokens: 0, last_token: None }
+        SamplingMeter {
+            meters: self.clone(),
+            arrived,
+            scheduled: None,
+            first_token: None,
+            last_token: None,
+            prompt_tokens,
+            cached_tokens: 0,
+        }
     }
 }
 
 impl SamplingMeter {
+    /// Takes note that the sequence begins to run; only the first time counts, as in vLLM.
+    pub(crate) fn scheduled(&mut self) {
+        self.scheduled.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether a token of the sequence was sampled.
+    pub(crate) fn has_sampled(&self) -> bool {
+        self.first_token.is_some()
+    }
+
+    /// How long the sequence was in each phase so far.
+    pub(crate) fn times(&self) -> RequestTimes {
+        let now = Instant::now();
+        let scheduled = self.scheduled.unwrap_or(now);
+        let first_token = self.first_token.unwrap_or(now);
+        RequestTimes {
+            queued: scheduled.saturating_duration_since(self.arrived),
+            prefill: first_token.saturating_duration_since(scheduled),
+            decode: self.last_token.map_or(Duration::ZERO, |last| last - first_token),
+        }
+    }
+
     /// Takes note of an output of the sequence.
     pub(crate) fn observe(&mut self, output: &EngineOutput) {
         match output {
             EngineOutput::Prompt(prompt) => self.cached_tokens = prompt.cached_tokens,
             EngineOutput::Token(_) => self.sampled(),
-            EngineOutput::Weights(_) | EngineOutput::Routes(_) | EngineOutput::Finished(_) => {}
+            EngineOutput::Weights(_) | EngineOutput::Routes(_) | EngineOutput::Times(_) | EngineOutput::Finished(_) => {
+            }
         }
     }
 
@@ -124,6 +157,7 @@ impl SamplingMeter {
         let now = Instant::now();
         match self.last_token.replace(now) {
             None => {
+                self.first_token = Some(now);
                 self.count_prompt();
                 self.meters.time_to_first_token.record(now - self.arrived);
             }

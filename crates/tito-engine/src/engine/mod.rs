@@ -27,7 +27,7 @@ use futures::{
 };
 
 #[cfg(any(test, feature = "internals"))]
-pub use self::meters::{EngineMeters, RequestTimes};
+pub use self::meters::EngineMeters;
 pub use self::{
     adapters::{Adapter, AdapterId, AdapterLimits, AdapterLoad, EngineAdapters},
     control::{
@@ -36,6 +36,7 @@ pub use self::{
     },
     error::EngineError,
     images::{ImageReading, PromptImage},
+    meters::RequestTimes,
     reservation::{Reservation, Ticket},
     routes::{GivenRoutes, RouteArray, RouteError, RouteShape, Routes, Routing},
     seat_queue::Party,
@@ -66,6 +67,8 @@ pub struct SequenceRequest {
     pub routing: Routing,
     /// The images of the prompt, in its order. Only for an engine that [reads images](Engine::images).
     pub images: Arc<[PromptImage]>,
+    /// Report before each token how long the sequence was in each phase, up to that token.
+    pub timed: bool,
 }
 
 impl SequenceRequest {
@@ -80,6 +83,7 @@ impl SequenceRequest {
             adapter: None,
             routing: Routing::default(),
             images: Arc::default(),
+            timed: false,
         }
     }
 }
@@ -108,6 +112,9 @@ pub enum EngineOutput {
     /// asked for: of the prompt from the position that the request names, then of one token each. They are those of the
     /// computation that the next token comes from, and stay so if the token is computed anew later.
     Routes(Routes),
+    /// How long the sequence was in each phase when the next token was sampled, where that was asked for. Each one takes the
+    /// place of the one before.
+    Times(RequestTimes),
     /// The next sampled token; stop tokens are reported too.
     Token(SampledToken),
     /// The end; nothing follows.

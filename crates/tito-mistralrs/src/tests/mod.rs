@@ -81,6 +81,7 @@ fn request(prompt: &[TokenId], max_tokens: usize) -> SequenceRequest {
         adapter: None,
         routing: Routing::default(),
         images: Arc::default(),
+        timed: false,
     }
 }
 
@@ -96,7 +97,7 @@ async fn outcome(stream: TokenStream) -> (Vec<TokenId>, Result<FinishReason, Eng
         assert!(end.is_none(), "something follows the end");
         match output {
             Ok(EngineOutput::Token(token)) => ids.push(token.id),
-            Ok(EngineOutput::Weights(_) | EngineOutput::Routes(_)) => panic!("it has neither"),
+            Ok(EngineOutput::Weights(_) | EngineOutput::Routes(_) | EngineOutput::Times(_)) => panic!("it has none"),
             Ok(EngineOutput::Prompt(prompt)) => ids.extend(prompt.logprobs.iter().map(|score| score.id)),
             Ok(EngineOutput::Finished(reason)) => end = Some(Ok(reason)),
             Err(error) => end = Some(Err(error)),

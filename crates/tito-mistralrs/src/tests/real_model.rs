@@ -96,6 +96,7 @@ async fn log_probs_agree_with_an_independent_softmax_over_the_logits_that_the_ta
         adapter: None,
         routing: Routing::default(),
         images: Arc::default(),
+        timed: false,
     };
     let backlog = backlog::Backlog::new(backlog::Bounds { sequence: 1 << 30, all: 1 << 30, spared: 0 });
     let (outputs, mut tokens) = backlog.channel(PROMPT.len(), std::time::Instant::now(), || ());

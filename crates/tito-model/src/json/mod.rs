@@ -64,15 +64,16 @@ impl Value {
         parse::parse_start(text)
     }
 
-    /// Reads a document as [`Value::parse`] does, but keeps every number as it was written.
+    /// Reads a document as [`Value::parse`] does, but keeps every number as it was written, and refuses `NaN` and
+    /// infinities: what it returns is written as JSON.
     pub fn parse_literally(text: &str) -> Result<Self, ParseError> {
-        parse::parse(text).map(|Literally(value)| value)
+        parse::parse_finite(text).map(|Literally(value)| value)
     }
 
     /// Reads the document that `text` begins with, as [`Value::parse_start`] does, and keeps its numbers as they were
     /// written.
     pub fn parse_start_literally(text: &str) -> Result<(Self, usize), ParseError> {
-        parse::parse_start(text).map(|(Literally(value), end)| (value, end))
+        parse::parse_start_finite(text).map(|(Literally(value), end)| (value, end))
     }
 
     /// Writes the value as Python's `json.dumps(value, ensure_ascii=False)` does.
@@ -233,10 +234,26 @@ mod tests {
         assert_eq!(Value::parse_literally(text).unwrap().to_json_string(), text);
         let (value, end) = Value::parse_start_literally("3.0, 4").unwrap();
         assert_eq!((value, end), (Value::Literal("3.0".into()), 3));
-        // Words are no numbers, and an integer is none that has to be kept.
-        assert_eq!(Value::parse_literally("[7, Infinity]").unwrap(), vec![Value::from(7), f64::INFINITY.into()].into());
+        // An integer is no number that has to be kept.
+        assert_eq!(Value::parse_literally("[7]").unwrap(), vec![Value::from(7)].into());
         for text in ["1.", "01", "+1", ".5", "1_0"] {
             assert_eq!(Value::parse_literally(text).is_err(), Value::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_without_a_form_in_json_are_refused_where_numbers_are_read_literally() {
+        for word in ["NaN", "Infinity", "-Infinity"] {
+            let text = format!("[1, {word}]");
+            let error = Value::parse_literally(&text).unwrap_err();
+            assert_eq!((error.message(), error.position()), ("JSON has no form for this number", 4));
+            assert!(error.is_limit() && Value::parse(&text).is_ok());
+            assert!(Value::parse_start_literally(&text).is_err());
+            assert_eq!(
+                Value::parse_start_literally(&format!("[1] {text}")).unwrap().1,
+                3,
+                "what follows does not matter"
+            );
         }
     }
 

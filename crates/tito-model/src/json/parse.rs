@@ -79,9 +79,33 @@ pub(super) fn parse_noting<'a, T: Tree<'a>>(text: &'a str) -> Result<(T, Odditie
 }
 
 pub(super) fn parse_start<'a, T: Tree<'a>>(text: &'a str) -> Result<(T, usize), ParseError> {
+    parse_start_noting(text).map(|(tree, end, _)| (tree, end))
+}
+
+fn parse_start_noting<'a, T: Tree<'a>>(text: &'a str) -> Result<(T, usize, Oddities), ParseError> {
     let mut parser = Parser { text, at: 0, oddities: Oddities::default() };
     let value = parser.value(0)?;
-    Ok((value, parser.at))
+    Ok((value, parser.at, parser.oddities))
+}
+
+/// As [`parse`], but what JSON has no form for is refused.
+pub(super) fn parse_finite<'a, T: Tree<'a>>(text: &'a str) -> Result<T, ParseError> {
+    let (tree, oddities) = parse_noting(text)?;
+    oddities.refuse_not_finite(text).map(|()| tree)
+}
+
+/// As [`parse_start`], but what JSON has no form for is refused.
+pub(super) fn parse_start_finite<'a, T: Tree<'a>>(text: &'a str) -> Result<(T, usize), ParseError> {
+    let (tree, end, oddities) = parse_start_noting(text)?;
+    oddities.refuse_not_finite(text).map(|()| (tree, end))
+}
+
+impl Oddities {
+    fn refuse_not_finite(&self, text: &str) -> Result<(), ParseError> {
+        self.not_finite.first().map_or(Ok(()), |&place| {
+            Err(ParseError { is_limit: true, ..ParseError::at("JSON has no form for this number", text, place) })
+        })
+    }
 }
 
 struct Parser<'a> {

@@ -292,8 +292,9 @@ impl NativeEngine {
         // If the thread is gone, there is nothing that could go on.
         let on_room = move || _ = resume.send(Command::Resume(id));
         let (sender, receiver) = self.backlog.channel(request.prompt_token_ids.len(), ticket.arrived, on_room);
+        let sender = sender.timed(request.timed);
         let (commands, status) = (self.commands.clone(), Arc::clone(&self.status));
-        let entry = Entry { id, claimant: ticket.claimant.clone(), arrived: ticket.arrived };
+        let entry = Entry { id, claimant: ticket.claimant.clone() };
         let outputs = Outputs { ticket, receiver, commands, status, ended: false };
         let start = Command::Start { entry, request, outputs: sender };
         self.commands.send(start).map_err(|_| thread_is_gone())?;

@@ -6,8 +6,8 @@ use super::{Gate, logits::SequenceLogits};
 use crate::{
     TokenId,
     engine::{
-        Candidates, EngineError, EngineOutput, FinishReason, GivenRoutes, PromptOutput, RouteShape, Routes,
-        SequenceRequest, WeightsInUse, admission::Place, meters::SamplingMeter,
+        Candidates, EngineError, EngineOutput, FinishReason, GivenRoutes, PromptOutput, RequestTimes, RouteShape,
+        Routes, SequenceRequest, WeightsInUse, admission::Place, meters::SamplingMeter,
     },
     sampling::{SampleError, SequenceSampler, score},
 };
@@ -23,6 +23,8 @@ pub(super) struct Generation {
     /// Which weights are said to compute the tokens, each from a token on.
     weights: VecDeque<(usize, WeightsInUse)>,
     routes: Option<Routed>,
+    /// The times that are reported, each before the token of its number.
+    times: VecDeque<(usize, RequestTimes)>,
     sampled: usize,
     sampler: SequenceSampler,
     source: SequenceLogits,
@@ -99,6 +101,7 @@ impl Generation {
             cached_tokens: None,
             weights: VecDeque::new(),
             routes: None,
+            times: VecDeque::new(),
             sampled: 0,
             source,
             logits: vec![0.0; vocab_size],
@@ -123,6 +126,12 @@ impl Generation {
     /// Says that these weights compute the tokens, each from a token on.
     pub(super) fn computed_by(mut self, weights: Vec<(usize, WeightsInUse)>) -> Self {
         self.weights = weights.into();
+        self
+    }
+
+    /// Says that these are the times of the sequence, token by token.
+    pub(super) fn taking(mut self, times: Vec<RequestTimes>) -> Self {
+        self.times = times.into_iter().enumerate().collect();
         self
     }
 
@@ -179,6 +188,10 @@ impl Generation {
                     if let Some(routes) = self.routes.as_mut().and_then(|routes| routes.before(sampled, prompt)) {
                         self.phase = Phase::Sampling(place);
                         return Some(Ok(EngineOutput::Routes(routes)));
+                    }
+                    if let Some((_, times)) = self.times.pop_front_if(|(token, _)| *token <= sampled) {
+                        self.phase = Phase::Sampling(place);
+                        return Some(Ok(EngineOutput::Times(times)));
                     }
                     let passed = tokio::select! {
                         passed = self.gate.passed() => passed,

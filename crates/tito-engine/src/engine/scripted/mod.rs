@@ -20,8 +20,8 @@ use self::{
     logits::LogitSource,
 };
 use super::{
-    Engine, EngineError, EngineInfo, EngineLoad, ImageReading, Party, PromptImage, Reservation, RouteShape,
-    SequenceRequest, Ticket, TokenStream, WeightsInUse, admission::Admission, meters::SamplingMeters,
+    Engine, EngineError, EngineInfo, EngineLoad, ImageReading, Party, PromptImage, RequestTimes, Reservation,
+    RouteShape, SequenceRequest, Ticket, TokenStream, WeightsInUse, admission::Admission, meters::SamplingMeters,
 };
 use crate::TokenId;
 
@@ -54,6 +54,7 @@ pub struct ScriptedEngine {
     cached_tokens: Option<usize>,
     scores_candidates: bool,
     weights: Vec<(usize, WeightsInUse)>,
+    times: Vec<RequestTimes>,
     mixtures: Option<RouteShape>,
     images: Option<ImageReading>,
     prompt_images: Mutex<Arc<[PromptImage]>>,
@@ -86,6 +87,7 @@ impl ScriptedEngine {
             cached_tokens: None,
             scores_candidates: true,
             weights: Vec::new(),
+            times: Vec::new(),
             mixtures: None,
             images: None,
             prompt_images: Mutex::default(),
@@ -174,6 +176,14 @@ impl ScriptedEngine {
         Arc::clone(&self.prompt_images.lock())
     }
 
+    /// Reports these times of every sequence whose times are asked for, each before the token of its number.
+    #[cfg(any(test, feature = "internals"))]
+    #[must_use]
+    pub fn with_times(mut self, times: Vec<RequestTimes>) -> Self {
+        self.times = times;
+        self
+    }
+
     /// The salt that the latest request came with.
     #[cfg(any(test, feature = "internals"))]
     pub fn latest_cache_salt(&self) -> Option<Arc<str>> {
@@ -196,8 +206,9 @@ impl ScriptedEngine {
         let meter = self.meters.start(request.prompt_token_ids.len(), arrived);
         let routes = self.mixtures.clone().zip(request.routing.shown_from);
         let routes = routes.map(|(shape, next)| Routed::new(shape, request.routing.given.clone(), next));
+        let times = if request.timed { self.times.clone() } else { Vec::new() };
         let generation = Generation::new(request, source, self.info.vocab_size, meter).routed(routes);
-        let generation = generation.cached(self.cached_tokens).computed_by(self.weights.clone());
+        let generation = generation.cached(self.cached_tokens).computed_by(self.weights.clone()).taking(times);
         Ok(generation.queued(place, self.gate.clone()))
     }
 }
@@ -278,6 +289,7 @@ mod tests {
             adapter: None,
             routing: Routing::default(),
             images: Arc::default(),
+            timed: false,
         }
     }
 
@@ -310,7 +322,7 @@ mod tests {
             match output.unwrap() {
                 EngineOutput::Token(token) => tokens.push(token),
                 EngineOutput::Finished(reason) => reasons.push(reason),
-                EngineOutput::Weights(_) | EngineOutput::Routes(_) => panic!("it has neither"),
+                EngineOutput::Weights(_) | EngineOutput::Routes(_) | EngineOutput::Times(_) => panic!("it has none"),
                 EngineOutput::Prompt(_) => panic!("no prompt log-probs were asked for"),
             }
         }

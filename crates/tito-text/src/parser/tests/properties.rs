@@ -7,13 +7,16 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::{
-    super::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, ToolFormat, ToolParser},
+    super::{
+        OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, ToolFormat, ToolParser, WORDS, shown,
+        told, words,
+    },
     marks::{KEYS, MARKS},
     reasoning_marks, reasoning_parser, tool_parser,
 };
 use crate::{
     chat::FunctionTool,
-    json::{Object, Value},
+    json::{Document, Object, Value},
 };
 
 /// Texts that mean something to some format, and texts that nearly do.
@@ -146,24 +149,6 @@ fn formats() -> Vec<OutputFormat> {
     pairs.into_iter().map(format).collect()
 }
 
-/// Reasoning, content, and names and arguments of the calls.
-type Read = (Option<String>, String, Vec<(String, String)>);
-
-fn read<'a>(format: &OutputFormat, prompt: PromptReasoning, pieces: impl IntoIterator<Item = &'a str>) -> Read {
-    let mut parser = OutputParser::new(format, prompt);
-    let mut read: Vec<_> = pieces.into_iter().flat_map(|piece| parser.push(piece)).collect();
-    read.extend(parser.finish());
-    let (mut reasoning, mut content, mut calls) = (None, String::new(), Vec::new());
-    for piece in read {
-        match piece {
-            Piece::Reasoning(text) => reasoning.get_or_insert_with(String::new).push_str(&text),
-            Piece::Content(text) => content.push_str(&text),
-            Piece::Call(call) => calls.push((call.name, call.arguments)),
-        }
-    }
-    (reasoning, content, calls)
-}
-
 /// `text` cut where `cuts` say.
 fn cut<'a>(text: &'a str, cuts: &[bool]) -> Vec<&'a str> {
     let mut pieces = Vec::new();
@@ -197,16 +182,16 @@ proptest! {
         prompt in prompts(),
     ) {
         for format in formats() {
-            let whole = read(&format, prompt, [text.as_str()]);
-            prop_assert_eq!(read(&format, prompt, cut(&text, &cuts)), whole.clone(), "{:?} {:?}", text, format);
-            prop_assert_eq!(read(&format, prompt, cut(&text, &[true])), whole, "{:?} {:?}", text, format);
+            let whole = told(&format, prompt, [text.as_str()]);
+            prop_assert_eq!(told(&format, prompt, cut(&text, &cuts)), whole.clone(), "{:?} {:?}", text, format);
+            prop_assert_eq!(told(&format, prompt, cut(&text, &[true])), whole, "{:?} {:?}", text, format);
         }
     }
 
     #[test]
     fn plain_text_stays_as_it_is_in_every_format(words in "[a-z .,!?\n]{0,40}") {
         for format in formats().into_iter().filter(|format| format.reasoning.is_none()) {
-            prop_assert_eq!(read(&format, PromptReasoning::Unmarked, [words.as_str()]), (None, words.clone(), Vec::new()), "{:?}", format);
+            prop_assert_eq!(told(&format, PromptReasoning::Unmarked, [words.as_str()]), (None, words.clone(), Vec::new()), "{:?}", format);
         }
     }
 }
@@ -238,27 +223,12 @@ fn marked() -> impl Strategy<Value = String> {
             keys.extend(Some(*part).filter(|part| KEYS.contains(part)));
             !again
         });
-        let mut word = '\u{4e00}'..;
+        let mut word = WORDS;
         let text: String = fresh.collect();
         let text = text.chars().map(|c| if c == 'W' { word.next().unwrap() } else { c });
         // Half of them are whole.
         if length < 100 { text.take(length).collect() } else { text.collect() }
     })
-}
-
-/// The words of a text, in their order.
-fn words(text: &str) -> Vec<char> {
-    text.chars().filter(|c| ('\u{4e00}'..'\u{5000}').contains(c)).collect()
-}
-
-/// What a format makes of a text: all of it that is shown, with the calls as their clients read them.
-fn visible_text((reasoning, content, calls): Read) -> String {
-    let unescaped = |arguments: String| match Value::parse(&arguments) {
-        Ok(value) => value.to_json_string(),
-        Err(_) => arguments,
-    };
-    let calls = calls.into_iter().map(|(name, arguments)| name + &unescaped(arguments));
-    reasoning.into_iter().chain([content]).chain(calls).collect()
 }
 
 #[test]
@@ -271,13 +241,40 @@ fn every_word_is_shown_once_by_every_format() {
         sampled.sort_unstable();
         // What one asks for is lost on purpose: one call out of several.
         for format in formats.iter().filter(|format| format.tools.as_ref().is_none_or(|tools| !tools.first_only)) {
-            let whole = read(format, prompt, [text.as_str()]);
-            prop_assert_eq!(&read(format, prompt, cut(&text, &cuts)), &whole, "{:?} {:?} {:?}", text, prompt, format);
-            let mut kept = words(&visible_text(whole));
+            let whole = told(format, prompt, [text.as_str()]);
+            prop_assert_eq!(&told(format, prompt, cut(&text, &cuts)), &whole, "{:?} {:?} {:?}", text, prompt, format);
+            let mut kept = words(&shown(whole));
             kept.sort_unstable();
             prop_assert_eq!(&kept, &sampled, "{:?} {:?} {:?}", text, prompt, format);
         }
     });
+}
+
+/// Formats whose arguments are what the model writes, to the letter, whether that is JSON or not.
+const TO_THE_LETTER: [&str; 6] = ["deepseek_v3", "deepseek_v31", "kimi_k2", "mistral", "openai", "plamo3"];
+
+/// Python writes and reads such numbers as if they were JSON.
+#[test]
+fn no_format_that_reads_arguments_hands_out_numbers_that_json_has_not() {
+    let reads = |format: &&OutputFormat| {
+        format.tools.as_ref().is_some_and(|tools| !TO_THE_LETTER.contains(&tools.parser.name()))
+    };
+    let formats = formats();
+    let mut called = 0;
+    for number in ["NaN", "Infinity", "-Infinity"] {
+        for text in families().concat().into_iter().filter(|text| text.contains('W')) {
+            let text = text.replace(": \"W\"", &format!(": {number}")).replace('W', number);
+            for format in formats.iter().filter(reads) {
+                for (_, arguments) in told(format, PromptReasoning::Unmarked, [text.as_str()]).2 {
+                    // Those of a call that is cut off are cut off too.
+                    let as_json = Document::parse(&arguments).is_ok_and(|read| !read.not_finite().is_empty());
+                    assert!(!as_json, "{format:?} {text:?}: {arguments}");
+                    called += usize::from(arguments.contains(number));
+                }
+            }
+        }
+    }
+    assert!(called > 100, "only {called} calls were read");
 }
 
 #[test]
@@ -288,7 +285,7 @@ fn one_call_is_kept_where_one_is_wanted() {
         let parser = ToolParser::named("hermes").unwrap();
         let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only, held: false };
         let format = OutputFormat::new(None, Some(tools), None);
-        assert_eq!(read(&format, PromptReasoning::Unmarked, [text]).2.len(), calls);
+        assert_eq!(told(&format, PromptReasoning::Unmarked, [text]).2.len(), calls);
     }
 }
 
@@ -304,12 +301,12 @@ fn reasoning_is_read_first_and_calls_out_of_what_it_leaves() {
     let f = vec![("f".to_owned(), "{}".to_owned())];
     let text = format!("<think>{call}</think>\n\n{call}");
     assert_eq!(
-        read(&format("deepseek_r1"), PromptReasoning::Unmarked, [text.as_str()]),
+        told(&format("deepseek_r1"), PromptReasoning::Unmarked, [text.as_str()]),
         (Some(call.to_owned()), String::new(), f.clone())
     );
     let text = format!("<think>\na\n{call}");
     assert_eq!(
-        read(&format("qwen3"), PromptReasoning::Unmarked, [text.as_str()]),
+        told(&format("qwen3"), PromptReasoning::Unmarked, [text.as_str()]),
         (Some("\na\n".to_owned()), String::new(), f)
     );
 }

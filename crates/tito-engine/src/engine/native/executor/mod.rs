@@ -16,7 +16,6 @@ use std::{
         Arc,
         mpsc::{Receiver, Sender},
     },
-    time::{Duration, Instant},
 };
 
 pub(super) use self::control::Controlled;
@@ -41,7 +40,7 @@ use crate::{
         Adapter, EngineError, EngineLoad, EngineOutput, FinishReason, GivenRoutes, PromptOutput, SequenceRequest,
         WeightsInUse,
         backlog::Sender as Outputs,
-        meters::{DraftMeters, EngineMeters, RequestTimes},
+        meters::{DraftMeters, EngineMeters},
         seat_queue::Claimant,
     },
     sampling::{SampleError, SequenceSampler},
@@ -72,8 +71,6 @@ pub(super) struct Entry {
     pub(super) id: SequenceId,
     /// Whose turn the sequence takes.
     pub(super) claimant: Claimant,
-    /// When the request came.
-    pub(super) arrived: Instant,
 }
 
 /// A sequence that is being generated.
@@ -94,39 +91,6 @@ struct Active {
     unrouted: Option<usize>,
     /// The weights that its reader was told of last.
     told: Option<WeightsInUse>,
-    times: Times,
-}
-
-/// When a sequence went on.
-struct Times {
-    arrived: Instant,
-    started: Option<Instant>,
-    first_token: Option<Instant>,
-    last_token: Option<Instant>,
-}
-
-impl Times {
-    fn new(arrived: Instant) -> Self {
-        Self { arrived, started: None, first_token: None, last_token: None }
-    }
-
-    fn started(&mut self) {
-        self.started = Some(Instant::now());
-    }
-
-    fn sampled(&mut self) {
-        let now = Instant::now();
-        self.first_token.get_or_insert(now);
-        self.last_token = Some(now);
-    }
-
-    fn ended(&self) -> RequestTimes {
-        let now = Instant::now();
-        let started = self.started.unwrap_or(now);
-        let first_token = self.first_token.unwrap_or(now);
-        let decode = self.last_token.map_or(Duration::ZERO, |last| last - first_token);
-        RequestTimes { queued: started - self.arrived, prefill: first_token.saturating_duration_since(started), decode }
-    }
 }
 
 /// The state of the thread.
@@ -253,7 +217,7 @@ impl<B: Backend> Executor<B> {
     }
 
     fn start(&mut self, entry: Entry, request: SequenceRequest, outputs: Outputs) {
-        let Entry { id, claimant, arrived } = entry;
+        let Entry { id, claimant } = entry;
         let SequenceRequest {
             prompt_token_ids: prompt,
             sampling,
@@ -263,6 +227,8 @@ impl<B: Backend> Executor<B> {
             adapter,
             routing,
             images,
+            // The sender of the outputs knows.
+            timed: _,
         } = request;
         let scoring = Scoring::new(prompt.len(), prompt_logprobs, candidates);
         self.scheduler.add(NewSequence {
@@ -292,7 +258,6 @@ impl<B: Backend> Executor<B> {
                 given: routing.given,
                 unrouted: routing.shown_from,
                 told: None,
-                times: Times::new(arrived),
             },
         );
     }
@@ -322,7 +287,7 @@ impl<B: Backend> Executor<B> {
     fn admit(&mut self, plan: &Plan) {
         for (id, cached_tokens) in &plan.admitted {
             let Some(active) = self.active.get_mut(id) else { continue };
-            active.times.started();
+            active.outputs.scheduled();
             active.cached_tokens = *cached_tokens;
             self.meters.prefix_cache(active.prompt_tokens, *cached_tokens);
             let output = PromptOutput { cached_tokens: *cached_tokens, ..PromptOutput::default() };
@@ -344,7 +309,7 @@ impl<B: Backend> Executor<B> {
         let preemptions = self.scheduler.preemptions(id);
         self.scheduler.remove(id);
         let active = self.active.remove(&id)?;
-        self.meters.finished(active.times.ended(), preemptions);
+        self.meters.finished(active.outputs.times(), preemptions);
         Some(active)
     }
 
@@ -454,7 +419,6 @@ impl<B: Backend> Executor<B> {
             }
             (Ok(Made::Step(step)), _) => {
                 let token = step.token.id;
-                active.times.sampled();
                 if let Some(mut scoring) = active.scoring.take() {
                     active.send(EngineOutput::Prompt(scoring.finish()));
                 }
@@ -484,8 +448,7 @@ impl<B: Backend> Executor<B> {
 impl Active {
     /// How many tokens of the prompt were computed for a token that is its first one; 0 for all other tokens.
     fn computed_first(&self) -> usize {
-        let is_first = self.times.first_token.is_none();
-        if is_first { self.prompt_tokens.saturating_sub(self.cached_tokens) } else { 0 }
+        if self.outputs.has_sampled() { 0 } else { self.prompt_tokens.saturating_sub(self.cached_tokens) }
     }
 
     /// Sends an output; `false` if nobody listens.

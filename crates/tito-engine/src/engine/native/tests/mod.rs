@@ -76,6 +76,7 @@ pub(super) fn request(prompt: &[TokenId], sampling: SamplingParams) -> SequenceR
         adapter: None,
         routing: Routing::default(),
         images: Arc::default(),
+        timed: false,
     }
 }
 
@@ -91,7 +92,7 @@ pub(super) async fn collected(stream: TokenStream) -> Answer {
     for output in stream.collect::<Vec<_>>().await {
         match output.unwrap() {
             EngineOutput::Prompt(output) => prompt = output.logprobs,
-            EngineOutput::Weights(_) | EngineOutput::Routes(_) => {}
+            EngineOutput::Weights(_) | EngineOutput::Routes(_) | EngineOutput::Times(_) => {}
             EngineOutput::Token(token) => tokens.push(token),
             EngineOutput::Finished(reason) => assert_eq!(end.replace(reason), None),
         }

@@ -41,7 +41,9 @@ async fn run(engine: &NativeEngine, number: u32) {
     for _ in 0..patience {
         match stream.next().await {
             Some(Ok(EngineOutput::Token(_))) => tokens += 1,
-            Some(Ok(EngineOutput::Prompt(_) | EngineOutput::Weights(_) | EngineOutput::Routes(_))) => {}
+            Some(Ok(
+                EngineOutput::Prompt(_) | EngineOutput::Weights(_) | EngineOutput::Routes(_) | EngineOutput::Times(_),
+            )) => {}
             Some(Ok(EngineOutput::Finished(reason))) => end = Some(reason),
             Some(Err(error)) => panic!("request {number}: {error}"),
             None => break,
@@ -72,7 +74,7 @@ async fn read_to_the_end(mut stream: TokenStream, asked: &SequenceRequest, each:
                 assert_eq!(prompts, 1);
                 tokens += 1;
             }
-            EngineOutput::Weights(_) | EngineOutput::Routes(_) => {}
+            EngineOutput::Weights(_) | EngineOutput::Routes(_) | EngineOutput::Times(_) => {}
             EngineOutput::Finished(reason) => end = Some(reason),
         }
     }

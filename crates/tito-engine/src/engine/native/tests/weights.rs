@@ -74,7 +74,7 @@ async fn labels(stream: TokenStream) -> (Vec<(usize, String, bool)>, usize, Fini
             }
             EngineOutput::Token(_) => tokens += 1,
             EngineOutput::Finished(reason) => end = Some(reason),
-            EngineOutput::Prompt(_) | EngineOutput::Routes(_) => {}
+            EngineOutput::Prompt(_) | EngineOutput::Routes(_) | EngineOutput::Times(_) => {}
         }
     }
     (labels, tokens, end.expect("a stream says how it ended"))
