@@ -188,6 +188,7 @@ impl From<TurnError> for ApiError {
             TurnError::Image { field, error } if error.is_unsupported() => {
                 Self::new(ErrorKind::Unsupported, Some(field), error.to_string())
             }
+            TurnError::ImagesHeld(error) => Self::new(ErrorKind::Overloaded, None, error.to_string()),
             TurnError::Image { ref field, .. } | TurnError::NoImage { ref field } => {
                 Self::invalid(field.clone(), error.to_string())
             }

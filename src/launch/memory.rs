@@ -57,6 +57,12 @@ pub(super) fn for_bytes_in_flight() -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
+/// The memory for images that requests wait and run with: four times what their bodies may take, since an image is larger
+/// without its encoding.
+pub(super) fn for_images() -> u64 {
+    4 * for_bytes_in_flight() as u64
+}
+
 /// The soft limit of `ulimit -v`, `None` where it is `unlimited`.
 fn address_space() -> Option<u64> {
     address_space_in(&fs::read_to_string("/proc/self/limits").ok()?)

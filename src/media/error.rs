@@ -34,12 +34,23 @@ pub enum MediaError {
         /// The most bytes that are read.
         most: u64,
     },
+    /// Other requests hold too many images.
+    #[error("the images of the requests that wait and run take up the {most} bytes that are for them: try again later")]
+    NoRoom {
+        /// The most bytes.
+        most: u64,
+    },
     /// What the URL names is not an image, or not one that the model can see.
     #[error(transparent)]
     Image(#[from] ImageError),
 }
 
 impl MediaError {
+    /// Whether it could be done once other requests have ended.
+    pub fn is_overload(&self) -> bool {
+        matches!(self, Self::NoRoom { .. })
+    }
+
     /// Whether it could be done by a server that does more.
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Self::NotBase64)

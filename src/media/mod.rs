@@ -4,16 +4,25 @@
 //! turn. Leaves to others: messages, prompts, HTTP. It never asks another host.
 
 mod error;
+mod held;
 mod source;
 
 use std::{fmt, path::PathBuf, sync::Arc, thread};
 
 use moka::sync::Cache;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::images::{ImageIdentity, ImageLimits, ImageProcessor, PreparedImage, decode};
+use crate::images::{DecodedImage, ImageError, ImageIdentity, ImageLimits, ImageProcessor, PreparedImage, decode};
 
 pub(crate) use error::MediaError;
+use held::HeldImages;
+pub(crate) use held::Hold;
+
+/// An image of more pixels is a large one.
+const LARGE_PIXELS: u64 = 1 << 24;
+/// More threads than this decode no more images: models are many times slower.
+const MOST_TURNS: usize = 4;
 
 /// What the server decides about images.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +33,8 @@ pub struct MediaPolicy {
     pub local_path: Option<PathBuf>,
     /// The most bytes of prepared images that are kept.
     pub cache_bytes: u64,
+    /// The most bytes of images that requests may wait and run with.
+    pub held_bytes: u64,
 }
 
 /// Reads the images of requests for one model.
@@ -34,8 +45,11 @@ pub struct MediaReader {
     settings: Arc<[u8]>,
     policy: Arc<MediaPolicy>,
     prepared: Cache<ImageIdentity, PreparedImage>,
-    /// An image may take half a gigabyte while it is decoded, so few are at a time.
+    /// Decoding takes up to 18 bytes for each pixel, so few images are decoded at a time.
     turns: Arc<Semaphore>,
+    /// And of large ones, one.
+    large: Arc<Mutex<()>>,
+    held: Arc<HeldImages>,
 }
 
 /// An image that may be decoded now.
@@ -50,14 +64,37 @@ impl MediaReader {
             settings: processor.settings().into(),
             processor: Arc::new(processor),
             prepared: Cache::builder().max_capacity(policy.cache_bytes).weigher(weight).build(),
+            turns: Arc::new(Semaphore::new((cores / 2).clamp(1, MOST_TURNS))),
+            large: Arc::default(),
+            held: HeldImages::new(policy.held_bytes),
             policy: Arc::new(policy),
-            turns: Arc::new(Semaphore::new((cores / 2).max(1))),
         }
     }
 
     /// The most images of one prompt.
     pub fn images_per_prompt(&self) -> usize {
         self.policy.images_per_prompt
+    }
+
+    /// Holds the images of a request, for as long as it waits or runs.
+    ///
+    /// # Errors
+    ///
+    /// If the requests that wait and run hold too many already.
+    pub fn hold<'i>(&self, images: impl IntoIterator<Item = &'i PreparedImage>) -> Result<Hold, MediaError> {
+        self.held.hold(images)
+    }
+
+    /// Decodes an image; a large one waits until no other large one is decoded.
+    fn decode(&self, encoded: &[u8]) -> Result<DecodedImage, MediaError> {
+        // What an image claims to be is known before anything is allocated for it.
+        match decode(encoded, &ImageLimits { pixels: LARGE_PIXELS }) {
+            Err(ImageError::TooManyPixels { .. }) => {
+                let _alone = self.large.lock();
+                Ok(decode(encoded, &ImageLimits::default())?)
+            }
+            decoded => Ok(decoded?),
+        }
     }
 
     /// Waits until an image may be decoded.
@@ -83,7 +120,7 @@ impl MediaReader {
         if let Some(prepared) = self.prepared.get(&identity) {
             return Ok(prepared);
         }
-        let decoded = decode(&encoded, &ImageLimits::default())?;
+        let decoded = self.decode(&encoded)?;
         let prepared = self.processor.prepare(&encoded, &decoded)?;
         self.prepared.insert(identity, prepared.clone());
         Ok(prepared)

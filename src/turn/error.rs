@@ -40,6 +40,9 @@ pub enum TurnError {
         /// What is wrong.
         error: MediaError,
     },
+    /// The images of other requests leave no room.
+    #[error(transparent)]
+    ImagesHeld(MediaError),
     /// A part of a message names no image.
     #[error("`image_url` must be a URL; images are not known by a `uuid` alone")]
     NoImage {

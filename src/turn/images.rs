@@ -9,7 +9,7 @@ use crate::{
     engine::PromptImage,
     images::{ImageIdentity, PreparedImage},
     json::{Object, Path, Value},
-    media::MediaReader,
+    media::{Hold, MediaReader},
     prompt::{ImageMarks, PromptError, UnprovableSplice},
 };
 
@@ -26,7 +26,7 @@ impl Turns {
         if image_parts(messages).count() > most {
             return Err(TurnError::TooManyImages { most });
         }
-        let mut images = Vec::new();
+        let (mut images, mut tokens) = (Vec::new(), 0);
         for (place, part) in image_parts(messages) {
             let ContentPart::Object { fields, .. } = part else { continue };
             let fields = std::mem::take(fields);
@@ -40,6 +40,12 @@ impl Turns {
             .await?;
             let (identity, placeholders) = (*prepared.identity().as_bytes(), prepared.placeholders());
             *part = ContentPart::Image(Image { identity, placeholders, extras });
+            tokens += placeholders;
+            if tokens > self.max_model_len {
+                // The other images would only take memory.
+                let max_model_len = self.max_model_len;
+                return Err(TurnError::PromptTooLong { tokens, max_model_len, encoded_here: true });
+            }
             images.push(prepared);
         }
         Ok(images)
@@ -106,16 +112,17 @@ impl Turns {
         self.media.as_ref().zip(self.renderer.image_marks()).ok_or(TurnError::SeesNoImages)
     }
 
-    /// Refuses ids that were computed with images which are not there.
-    pub(super) fn check_images(&self, prompt: &[TokenId], images: &[PromptImage]) -> Result<(), TurnError> {
-        let marks = self.media.as_ref().and_then(|_| self.renderer.image_marks());
+    /// Refuses ids that were computed with images which are not there, and holds the images that are.
+    pub(super) fn check_images(&self, prompt: &[TokenId], images: &[PromptImage]) -> Result<Option<Hold>, TurnError> {
+        let Some((media, marks)) = self.media.as_ref().zip(self.renderer.image_marks()) else { return Ok(None) };
         if self.capture.is_some() && !images.is_empty() {
             return Err(TurnError::CapturesImages);
         }
-        if marks.is_some_and(|marks| marks.lacks_images(prompt, &ranges(images))) {
+        if marks.lacks_images(prompt, &ranges(images)) {
             return Err(TurnError::LacksImages);
         }
-        Ok(())
+        let held = (!images.is_empty()).then(|| media.hold(images.iter().map(|image| &image.image)));
+        held.transpose().map_err(TurnError::ImagesHeld)
     }
 }
 

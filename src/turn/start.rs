@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::stream::BoxStream;
+use futures::{StreamExt, stream::BoxStream};
 
 use super::{
     Client, PromptRequest, Prompted, Sampling, TextForm, TurnError, Turns,
@@ -16,6 +16,7 @@ use crate::{
     continuity::TextRecorder,
     engine::{EngineError, PromptImage, ValidSamplingParams},
     generation::{Event, GenerationRequest},
+    media::Hold,
     trajectory::Generation,
 };
 
@@ -72,6 +73,8 @@ pub struct Asker<'a> {
 /// A turn that can be served: nothing is sampled yet, and nothing more is checked.
 pub struct Prepared {
     request: GenerationRequest,
+    /// The memory of its images.
+    hold: Option<Hold>,
     recorder: Option<Remembering>,
     /// The turn to be captured, where that is asked for.
     turn: Option<Box<Generation>>,
@@ -143,7 +146,7 @@ impl Turns {
         if prompt.is_empty() {
             return Err(TurnError::EmptyPrompt);
         }
-        self.check_images(prompt, images)?;
+        let hold = self.check_images(prompt, images)?;
         let (tokens, max_model_len) = (prompt.len(), self.max_model_len);
         let room = max_model_len.saturating_sub(tokens);
         if room == 0 {
@@ -167,7 +170,7 @@ impl Turns {
         };
         let demand = || sampling.demand_with(budget);
         let turn = self.capture.as_ref().map(|capture| Box::new(capture.begun(&request, asker.session, demand)));
-        Ok(Prepared { request, recorder: None, turn })
+        Ok(Prepared { request, hold, recorder: None, turn })
     }
 
     /// Does the same for all prompts of one answer, and checks its size before.
@@ -197,8 +200,9 @@ impl Turns {
     /// across all of them. Dropping the events ends all sequences. An answer to a conversation is remembered, and
     /// where that is asked for captured, before its last event goes out.
     pub fn start(&self, prepared: impl IntoIterator<Item = Prepared>) -> Events {
-        let (mut requests, mut recorders, mut turns) = (Vec::new(), Vec::new(), Vec::new());
-        for Prepared { mut request, recorder, turn } in prepared {
+        let (mut requests, mut recorders, mut turns, mut holds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for Prepared { mut request, hold, recorder, turn } in prepared {
+            holds.extend(hold);
             self.generator.seed(&mut request);
             if let (Some(capture), Some(turn)) = (&self.capture, turn) {
                 turns.extend(capture.turns(&turn, &request));
@@ -207,6 +211,8 @@ impl Turns {
             requests.push(request);
         }
         let events = recorded(self.generator.generate_all(requests), recorders);
-        if self.capture.is_some() { Box::pin(captured(events, turns)) } else { Box::pin(events) }
+        let events: Events = if self.capture.is_some() { Box::pin(captured(events, turns)) } else { Box::pin(events) };
+        // Images are let go with the stream.
+        if holds.is_empty() { events } else { Box::pin(events.inspect(move |_| _ = &holds)) }
     }
 }

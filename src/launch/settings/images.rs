@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{config::ServeArgs, media::MediaPolicy};
+use crate::{config::ServeArgs, launch::memory, media::MediaPolicy};
 
 /// Which images requests may have.
 #[derive(Debug, Clone)]
@@ -23,6 +23,7 @@ pub(super) fn settings(args: &ServeArgs) -> ImageSettings {
             images_per_prompt: args.limit_mm_per_prompt.unwrap_or_default().0,
             local_path: args.allowed_local_media_path.clone(),
             cache_bytes: args.mm_processor_cache_gb.0,
+            held_bytes: memory::for_images(),
         },
         text_only: args.language_model_only,
         processor: args.mm_processor_kwargs.clone().map(|settings| settings.0),

@@ -6,6 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tito::{
     TokenId,
+    engine::scripted::ScriptedEngine,
     images::ImageProcessor,
     media::{MediaPolicy, MediaReader},
     prompt::ImageMarks,
@@ -35,7 +36,12 @@ pub(crate) const TEMPLATE: &str = "{%- for message in messages %}\
 impl TestApp {
     /// The model sees images.
     pub(crate) fn sees_images(self) -> Self {
-        self.sees_images_by(MediaPolicy { images_per_prompt: 8, local_path: None, cache_bytes: 1 << 24 })
+        self.sees_images_by(MediaPolicy {
+            images_per_prompt: 8,
+            local_path: None,
+            cache_bytes: 1 << 24,
+            held_bytes: 1 << 24,
+        })
     }
 
     /// The model sees images of this kind.
@@ -59,6 +65,11 @@ pub(crate) fn with_marks(tokenizer: Tokenizer) -> Tokenizer {
         assert_eq!(tokenizer.id_of(name), Some(id));
     }
     tokenizer
+}
+
+/// The engine, which reads images if it is to.
+pub(super) fn reading(engine: ScriptedEngine, images: bool) -> ScriptedEngine {
+    if images { engine.reading_images(MARKS.placeholder) } else { engine }
 }
 
 /// Reads images as Qwen2.5-VL does, with at most 64 placeholders each.

@@ -153,9 +153,7 @@ impl TestApp {
         if let Some(shape) = &recipe.mixtures {
             engine = engine.with_mixtures(shape.clone());
         }
-        if recipe.images.is_some() {
-            engine = engine.reading_images(images::MARKS.placeholder);
-        }
+        engine = images::reading(engine, recipe.images.is_some());
         if let Some(gate) = &recipe.gate {
             engine = engine.with_gate(gate.clone());
         }

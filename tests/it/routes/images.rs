@@ -2,24 +2,24 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use tito::{TokenId, media::MediaPolicy};
+use tito::TokenId;
 
 use crate::it::app::{
     Answer, IM_END, MODEL, TestApp,
     images::{MARKS, NAMES, data_url, image_part, placeholders, png},
 };
 
-const CHAT: &str = "/v1/chat/completions";
+pub(super) const CHAT: &str = "/v1/chat/completions";
 
-fn chat(messages: &Value) -> Value {
+pub(super) fn chat(messages: &Value) -> Value {
     json!({"model": MODEL, "messages": messages, "max_tokens": 8, "return_token_ids": true})
 }
 
-fn text(text: &str) -> Value {
+pub(super) fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-fn user(parts: &[Value]) -> Value {
+pub(super) fn user(parts: &[Value]) -> Value {
     json!({"role": "user", "content": parts})
 }
 
@@ -38,7 +38,7 @@ fn number(value: &Value) -> usize {
 }
 
 /// The prompt of an answer, checked against what it says of its images and what the engine got.
-fn checked(app: &TestApp, answer: &Value, lengths: &[usize]) -> Vec<TokenId> {
+pub(super) fn checked(app: &TestApp, answer: &Value, lengths: &[usize]) -> Vec<TokenId> {
     let prompt = ids(&answer["prompt_token_ids"]);
     let ranges = ranges(answer);
     assert_eq!(ranges.iter().map(|(_, length)| *length).collect::<Vec<_>>(), lengths);
@@ -59,7 +59,7 @@ fn said(answer: &Value) -> Value {
 }
 
 /// The refusal of a request, by its field and sentence.
-fn refusal(answer: &Answer) -> String {
+pub(super) fn refusal(answer: &Answer) -> String {
     assert_eq!(answer.status, 400, "{:?}", answer.json());
     let error = &answer.json()["error"];
     format!("{}: {}", error["param"].as_str().unwrap_or("-"), error["message"].as_str().unwrap())
@@ -392,33 +392,6 @@ async fn bad_images_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_model_that_sees_none_refuses_images() {
-    let app = TestApp::new();
-    for (path, body) in [
-        (CHAT, chat(&json!([user(&[image_part(28, 28, 1)])]))),
-        (
-            "/v1/responses",
-            json!({"model": MODEL, "input": [{"role": "user", "content":
-            [{"type": "input_image", "image_url": data_url(&png(28, 28, 1))}]}]}),
-        ),
-        (
-            "/v1/messages",
-            json!({"model": MODEL, "max_tokens": 4, "messages": [user(&[json!({"type": "image",
-            "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}})])]}),
-        ),
-        (
-            "/inference/v1/generate",
-            json!({"token_ids": [5], "sampling_params": {"max_tokens": 4},
-            "content_parts": [{"type": "image_url", "url": data_url(&png(28, 28, 1))}]}),
-        ),
-    ] {
-        let answer = app.post(path, body).await;
-        assert_eq!(answer.status, 400, "{path}");
-        assert!(answer.json().to_string().contains("image"), "{path}: {}", answer.json());
-    }
-}
-
-#[tokio::test]
 async fn a_request_cannot_say_how_images_are_read() {
     let app = TestApp::new().sees_images();
     let with = |mut body: Value| {
@@ -435,24 +408,6 @@ async fn a_request_cannot_say_how_images_are_read() {
             "{path}: {said}"
         );
     }
-}
-
-#[tokio::test]
-async fn files_are_read_below_the_allowed_directory() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("image.png");
-    std::fs::write(&file, png(56, 84, 1)).unwrap();
-    let policy =
-        MediaPolicy { images_per_prompt: 1, local_path: Some(directory.path().to_owned()), cache_bytes: 1 << 20 };
-    let app = TestApp::new().sees_images_by(policy);
-    let part = |url: String| json!([user(&[json!({"type": "image_url", "image_url": {"url": url}})])]);
-    let answer = app.post(CHAT, chat(&part(format!("file://{}", file.display())))).await.ok();
-    checked(&app, &answer, &[6]);
-    let by_file = app.prompt_images();
-    app.post(CHAT, chat(&json!([user(&[image_part(56, 84, 1)])]))).await.ok();
-    assert_eq!(app.prompt_images(), by_file);
-    let said = refusal(&app.post(CHAT, chat(&part("file:///etc/hostname".to_owned()))).await);
-    assert!(said.contains("no such file") && !said.contains("etc"), "{said}");
 }
 
 #[tokio::test]

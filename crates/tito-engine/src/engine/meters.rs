@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 
-use super::EngineOutput;
+use super::{EngineOutput, request_times::RequestTimes};
 
 /// Handles of the process's recorder; cheap to use for every step.
 #[derive(Clone)]
@@ -55,17 +55,6 @@ impl DraftMeters {
             counter.increment(1);
         }
     }
-}
-
-/// How long one sequence was in each phase, by the engine's clock: how long its client takes to read does not matter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RequestTimes {
-    /// From its arrival to its first step.
-    pub queued: Duration,
-    /// From its first step to its first token.
-    pub prefill: Duration,
-    /// From its first token to its last one.
-    pub decode: Duration,
 }
 
 /// Handles of what is counted of every token; cheap to use for every sequence.

@@ -13,6 +13,7 @@ pub mod gpu;
 mod images;
 mod meters;
 pub mod native;
+mod request_times;
 mod reservation;
 mod routes;
 pub mod scripted;
@@ -36,7 +37,7 @@ pub use self::{
     },
     error::EngineError,
     images::{ImageReading, PromptImage},
-    meters::RequestTimes,
+    request_times::RequestTimes,
     reservation::{Reservation, Ticket},
     routes::{GivenRoutes, RouteArray, RouteError, RouteShape, Routes, Routing},
     seat_queue::Party,
