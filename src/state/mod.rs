@@ -77,9 +77,14 @@ impl Api {
         cached_tokens.filter(|_| self.prompt_tokens_details).map(details)
     }
 
-    /// Returns the metrics of an answer with one sequence of so many tokens, if they are shown.
-    pub(crate) fn metrics(&self, times: Option<RequestTimes>, tokens: usize) -> Option<PerRequestMetrics> {
-        self.request_metrics.then(|| PerRequestMetrics::new(times, tokens))
+    /// Returns the metrics of an answer, by the times and the tokens of its sequences, if they are shown. Of several
+    /// sequences, nobody could say whose times they are.
+    pub(crate) fn metrics(
+        &self,
+        mut sequences: impl ExactSizeIterator<Item = (Option<RequestTimes>, usize)>,
+    ) -> Option<PerRequestMetrics> {
+        let shown = self.request_metrics && sequences.len() == 1;
+        sequences.next().filter(|_| shown).map(|(times, tokens)| PerRequestMetrics::new(times, tokens))
     }
 
     /// Returns the ids of a prompt, if the vocabulary has all of them; `field` is the field that they come in. vLLM's own

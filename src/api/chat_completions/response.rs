@@ -160,11 +160,8 @@ impl ChatEnvelope {
         let scored = prompt.filter(|_| self.prompt_logprobs);
         let prompt_logprobs = scored.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?;
         let sglext = self.shown.sglext(&self.api, &completions);
-        // Of several sequences, nobody could say whose times they are.
-        let metrics = match completions.as_slice() {
-            [only] => self.api.metrics(only.times, only.tokens.len()),
-            _ => None,
-        };
+        let metrics =
+            self.api.metrics(completions.iter().map(|completion| (completion.times, completion.tokens.len())));
         let choices = completions.into_iter().enumerate().map(|(index, completion)| self.choice(index, completion));
         Ok(ChatCompletion {
             id: self.id.clone(),
@@ -468,16 +465,14 @@ impl sse::Chunks for ChatChunks {
     fn last(&self) -> Option<ChatCompletionChunk> {
         let sampled = self.progress.iter().map(|progress| progress.sampled).sum();
         let thought = self.progress.iter().map(|progress| progress.thought).sum();
+        let times = self.progress.iter().map(|progress| (progress.times, progress.sampled));
         self.include_usage.then(|| ChatCompletionChunk {
             usage: Some(
                 StreamedUsage::last(self.envelope.usage(sampled), self.details)
                     .detailed(self.envelope.completion_details(thought)),
             ),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
-            metrics: match self.progress.as_slice() {
-                [only] => self.envelope.api.metrics(only.times, only.sampled).map(Into::into),
-                _ => None,
-            },
+            metrics: self.envelope.api.metrics(times).map(Into::into),
             ..self.envelope.chunk(Vec::new())
         })
     }

@@ -65,11 +65,8 @@ impl CompletionEnvelope {
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
         let cached = |completion: &Completion| completion.prompt.as_ref().map(|prompt| prompt.cached_tokens);
         let details = self.details(completions.iter().map(cached));
-        // Of several sequences, nobody could say whose times they are.
-        let metrics = match completions {
-            [only] => self.api.metrics(only.times, only.tokens.len()),
-            _ => None,
-        };
+        let metrics =
+            self.api.metrics(completions.iter().map(|completion| (completion.times, completion.tokens.len())));
         let choices = completions.iter().enumerate().map(|(index, completion)| self.choice(index, completion));
         Ok(CompletionAnswer {
             id: self.turn.id.clone(),
@@ -285,13 +282,11 @@ impl sse::Chunks for CompletionChunks {
         let sampled = self.choices.iter().map(|choice| choice.progress.sampled).sum();
         let cached = |choice: &StreamedChoice| choice.prompt.as_ref().map(|prompt| prompt.cached_tokens);
         let details = self.envelope.details(self.choices.iter().map(cached));
+        let times = self.choices.iter().map(|choice| (choice.progress.times, choice.progress.sampled));
         self.include_usage.then(|| CompletionChunk {
             usage: Some(StreamedUsage::last(Usage::new(self.envelope.prompt_tokens(), sampled), details)),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
-            metrics: match self.choices.as_slice() {
-                [only] => self.envelope.api.metrics(only.progress.times, only.progress.sampled).map(Into::into),
-                _ => None,
-            },
+            metrics: self.envelope.api.metrics(times).map(Into::into),
             ..self.envelope.chunk(Vec::new())
         })
     }

@@ -203,7 +203,7 @@ impl Writer {
             output_tokens_details: OutputTokensDetails { reasoning_tokens, ..OutputTokensDetails::default() },
             total_tokens: input + output,
         });
-        self.response.metrics = self.api.metrics(self.completion.times, output);
+        self.response.metrics = self.api.metrics([(self.completion.times, output)].into_iter());
         self.response.weight_versions = self.shown.weight_versions.then(|| weight_versions(&self.completion.weights));
         if self.shown.messages {
             let tokens = self.completion.token_ids();
