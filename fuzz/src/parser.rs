@@ -10,7 +10,10 @@ use std::sync::Arc;
 use tito::internals::{
     chat::FunctionTool,
     json::{Object, Value},
-    parser::{OutputFormat, PromptReasoning, ReasoningParser, ToolFormat, ToolParser, WORDS, shown, told, words},
+    parser::{
+        OutputFormat, PromptReasoning, ReasoningParser, ToolFormat, ToolParser,
+        told::{WORDS, shown, told, words},
+    },
 };
 
 /// What the arguments of `f` and `g` may be.

@@ -1,6 +1,7 @@
 //! `POST /v1/chat/completions`.
 
 mod batch;
+pub(super) mod ending;
 pub(super) mod request;
 pub(super) mod response;
 pub(super) mod shown;

@@ -2,16 +2,13 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::shown::ShownInChat;
+use super::{ending::ending, shown::ShownInChat};
 use crate::{
     TokenId,
     engine::{PromptOutput, SampledToken},
-    generation::{Completion, Delta, Event, Finish, WeightSpans},
+    generation::{Completion, Delta, Event, WeightSpans},
     http::sse,
-    request_fields::{
-        progress::Progress,
-        tools::{ParserCounter, ToolChoice},
-    },
+    request_fields::{progress::Progress, tools::ParserCounter},
     sglang::meta_info::{ShownInMetaInfo, meta_info},
     state::Api,
     turn::{Prompted, Sampling},
@@ -19,9 +16,8 @@ use crate::{
         answer::{
             mm_placeholders::MmPlaceholders,
             output::{
-                CompletionTokensDetails, DetailedUsage, FinishReason, PromptTokensDetails, SYSTEM_FINGERPRINT,
-                StopReason, StreamedUsage, TokenSpelling, Usage, created, finish_fields, prompt_logprobs,
-                shown_alternatives,
+                CompletionTokensDetails, DetailedUsage, PromptTokensDetails, SYSTEM_FINGERPRINT, StreamedUsage,
+                TokenSpelling, Usage, created, prompt_logprobs, shown_alternatives,
             },
             sampling_mask::sampling_mask,
             token_continuity::TokenContinuity,
@@ -38,19 +34,6 @@ use crate::{
         sglang::generate::SglangMetaInfo,
     },
 };
-
-/// Returns how a choice ended, also in streams. If it makes calls and the model ended it, the calls are the reason. A
-/// choice that was cut off says so even if it makes calls: more may have been meant, and trainers drop what was cut off
-/// by its reason. As in vLLM, a call of a named function is no reason.
-pub(in crate::api) fn ending(finish: &Finish, called: bool, choice: &ToolChoice) -> (FinishReason, Option<StopReason>) {
-    let (reason, stop_reason) = finish_fields(finish);
-    let calls = called
-        && match choice {
-            ToolChoice::None | ToolChoice::Named(_) => false,
-            ToolChoice::Auto | ToolChoice::Required => reason == FinishReason::Stop,
-        };
-    (if calls { FinishReason::ToolCalls } else { reason }, stop_reason)
-}
 
 /// The values that all parts of one answer have in common.
 #[expect(clippy::struct_excessive_bools, reason = "each is a wish of the request")]
@@ -475,31 +458,5 @@ impl sse::Chunks for ChatChunks {
             metrics: self.envelope.api.metrics(times).map(Into::into),
             ..self.envelope.chunk(Vec::new())
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_choice_ends_with_depends_on_who_chose_to_call() {
-        let named = ToolChoice::Named("f".to_owned());
-        for (choice, called, finish, reason) in [
-            (&ToolChoice::None, false, Finish::Eos, FinishReason::Stop),
-            (&ToolChoice::Auto, false, Finish::Eos, FinishReason::Stop),
-            (&ToolChoice::Auto, true, Finish::Eos, FinishReason::ToolCalls),
-            (&ToolChoice::Auto, true, Finish::StopString("x".to_owned()), FinishReason::ToolCalls),
-            (&ToolChoice::Auto, true, Finish::Length, FinishReason::Length),
-            (&ToolChoice::Auto, true, Finish::Repetition, FinishReason::Repetition),
-            (&ToolChoice::Auto, true, Finish::Abort, FinishReason::Abort),
-            (&ToolChoice::Required, true, Finish::StopToken(1), FinishReason::ToolCalls),
-            (&ToolChoice::Required, false, Finish::StopString("x".to_owned()), FinishReason::Stop),
-            (&ToolChoice::Required, true, Finish::Length, FinishReason::Length),
-            (&named, true, Finish::Eos, FinishReason::Stop),
-            (&named, true, Finish::Length, FinishReason::Length),
-        ] {
-            assert_eq!(ending(&finish, called, choice).0, reason, "{choice:?} {called} {finish:?}");
-        }
     }
 }

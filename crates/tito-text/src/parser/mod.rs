@@ -23,15 +23,13 @@ mod suffix;
 #[cfg(test)]
 mod tests;
 #[cfg(any(test, feature = "internals"))]
-mod told;
+pub mod told;
 mod tools;
 
 pub use auto::{NoFormat, reasoning_marks, reasoning_parser_of, tool_marks, tool_parser_of};
 pub use output::{OutputFormat, OutputParser};
 pub use reasoning::{PromptReasoning, ReasoningFormat, ReasoningMarks, ReasoningParser};
 pub use suffix::SeveralSuffixes;
-#[cfg(any(test, feature = "internals"))]
-pub use told::{Told, WORDS, shown, told, words};
 #[cfg(any(test, feature = "internals"))]
 pub use tools::ForcedBy;
 pub use tools::{ForcedCall, ForcingError, ToolFormat, ToolParser};

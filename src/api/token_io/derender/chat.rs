@@ -9,8 +9,9 @@ use super::{Script, decoded, event, known_prompt, limits, plain_sampling, shown_
 use crate::{
     TokenId,
     api::chat_completions::{
+        ending::ending,
         request::{ChatTurn, refuse_meta_info},
-        response::{ChatEnvelope, ending},
+        response::ChatEnvelope,
         shown::ShownInChat,
     },
     http::{caller::Caller, json_body::JsonBody},

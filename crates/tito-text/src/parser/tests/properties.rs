@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::{
     super::{
-        OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, ToolFormat, ToolParser, WORDS, shown,
-        told, words,
+        OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, ToolFormat, ToolParser,
+        told::{WORDS, shown, told, words},
     },
     marks::{KEYS, MARKS},
     reasoning_marks, reasoning_parser, tool_parser,
