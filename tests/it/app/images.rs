@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tito::{
     TokenId,
     images::ImageProcessor,
-    media::{MediaPolicy, MediaReader},
+    media::{HostPolicy, MediaPolicy, MediaReader},
     prompt::ImageMarks,
     tokenizer::{AddedToken, Tokenizer},
 };
@@ -39,12 +39,17 @@ pub(crate) fn with_marks(tokenizer: Tokenizer) -> Tokenizer {
     tokenizer
 }
 
+/// A few images as `data:` URLs.
+pub(crate) fn policy() -> MediaPolicy {
+    MediaPolicy { images_per_prompt: 8, local_path: None, hosts: HostPolicy::default(), cache_bytes: 1 << 24 }
+}
+
 /// Reads images as Qwen2.5-VL does, with at most 64 placeholders each.
 pub(crate) fn media(policy: MediaPolicy) -> MediaReader {
     let config = json!({"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14, "spatial_merge_size": 2}});
     let size = json!({"shortest_edge": 4 * 28 * 28, "longest_edge": 64 * 28 * 28});
     let processor = ImageProcessor::of_model(&config, &json!({"size": size})).unwrap();
-    MediaReader::new(processor, policy)
+    MediaReader::new(processor, policy).unwrap()
 }
 
 /// A PNG file of one colour.

@@ -218,7 +218,7 @@ impl TestApp {
 
     /// The model sees images.
     pub(crate) fn sees_images(self) -> Self {
-        self.sees_images_by(MediaPolicy { images_per_prompt: 8, local_path: None, cache_bytes: 1 << 24 })
+        self.sees_images_by(images::policy())
     }
 
     /// The model sees images of this kind.

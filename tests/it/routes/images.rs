@@ -6,7 +6,7 @@ use tito::{TokenId, media::MediaPolicy};
 
 use crate::it::app::{
     Answer, IM_END, MODEL, TestApp,
-    images::{MARKS, NAMES, data_url, image_part, placeholders, png},
+    images::{MARKS, NAMES, data_url, image_part, placeholders, png, policy},
 };
 
 const CHAT: &str = "/v1/chat/completions";
@@ -423,8 +423,7 @@ async fn files_are_read_below_the_allowed_directory() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("image.png");
     std::fs::write(&file, png(56, 84, 1)).unwrap();
-    let policy =
-        MediaPolicy { images_per_prompt: 1, local_path: Some(directory.path().to_owned()), cache_bytes: 1 << 20 };
+    let policy = MediaPolicy { local_path: Some(directory.path().to_owned()), ..policy() };
     let app = TestApp::new().sees_images_by(policy);
     let part = |url: String| json!([user(&[json!({"type": "image_url", "image_url": {"url": url}})])]);
     let answer = app.post(CHAT, chat(&part(format!("file://{}", file.display())))).await.ok();
