@@ -11,6 +11,7 @@ macro_rules! open {
 }
 
 open!(
-    adapters, admin, api, chat, config, continuity, control, engine, files, generation, gguf, json, launch, model,
-    parser, prompt, sampling, server, state, store, structured, telemetry, tokenizer, trajectory, turn, weights, wire,
+    adapters, admin, api, chat, config, continuity, control, engine, files, generation, gguf, images, json, launch,
+    model, parser, prompt, sampling, server, state, store, structured, telemetry, tokenizer, trajectory, turn, weights,
+    wire,
 );

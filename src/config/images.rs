@@ -1,8 +1,9 @@
 //! Images in requests.
 
-use std::path::PathBuf;
+use std::{net::Ipv6Addr, path::PathBuf};
 
 use clap::Args;
+use reqwest::Url;
 use serde_json::{Map, Value};
 
 use super::number::human_readable_count;
@@ -26,6 +27,17 @@ pub struct ImageArgs {
     /// Every client of the server can then show these files to the model.
     #[arg(long, value_name = "DIR")]
     pub allowed_local_media_path: Option<PathBuf>,
+
+    /// Fetch images of `http:` and `https:` URLs from these hosts [default: refuse them]
+    ///
+    /// Names must have public addresses. A host of the own network is allowed by its address.
+    #[arg(long, value_name = "HOST", num_args = 1.., value_parser = media_domain)]
+    pub allowed_media_domains: Vec<String>,
+
+    /// How many seconds a host has for an image.
+    #[arg(long, env = "VLLM_IMAGE_FETCH_TIMEOUT", hide = true, default_value_t = 5,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub image_fetch_timeout: u64,
 
     /// Room for images that were made ready for the model, in GiB [default: 1]
     ///
@@ -74,6 +86,20 @@ fn images_per_prompt(text: &str) -> Result<ImagesPerPrompt, String> {
         }
     };
     Ok(ImagesPerPrompt(count))
+}
+
+/// A host as it stands in URLs that were parsed.
+fn media_domain(text: &str) -> Result<String, String> {
+    let host = if text.parse::<Ipv6Addr>().is_ok() { format!("[{text}]") } else { text.to_owned() };
+    let url = Url::parse(&format!("http://{host}/")).map_err(|error| error.to_string())?;
+    let parsed = url.host_str().unwrap_or_default().to_owned();
+    let is_host = !parsed.contains('*') && url.as_str() == format!("http://{parsed}/");
+    // What a URL parser would make something else of: ports, paths, users; only the case may change.
+    if !is_host || !parsed.eq_ignore_ascii_case(&host) {
+        let as_parsed = if is_host { format!("; it could be `{parsed}`") } else { String::new() };
+        return Err(format!("it is not the host of a URL, such as `images.example.org` or `10.0.0.1`{as_parsed}"));
+    }
+    Ok(parsed)
 }
 
 fn gibibytes(text: &str) -> Result<CacheBytes, String> {
@@ -140,6 +166,33 @@ mod tests {
         assert_eq!(read, both);
         for wrong in ["{\"num_crops\": 4}", "{\"max_pixels\": \"9\"}", "{\"max_pixels\": 0}", "[]", "{\"size\": 4}"] {
             assert!(settings(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn domains_are_hosts_without_wildcards() {
+        for (text, host) in [
+            ("example.org", "example.org"),
+            ("Images.Example.ORG", "images.example.org"),
+            ("127.0.0.1", "127.0.0.1"),
+            ("::1", "[::1]"),
+            ("[2001:DB8::1]", "[2001:db8::1]"),
+        ] {
+            assert_eq!(media_domain(text).as_deref(), Ok(host), "{text}");
+        }
+        for wrong in [
+            "",
+            "*",
+            "*.example.org",
+            "example.org:80",
+            "example.org/a",
+            "user@example.org",
+            "http://a",
+            "a b",
+            "0x7f.1",
+            "127.1",
+        ] {
+            assert!(media_domain(wrong).is_err(), "{wrong}");
         }
     }
 

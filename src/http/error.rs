@@ -12,6 +12,8 @@ use crate::{
     adapters::AdapterError,
     continuity::{ContinuityError, Reason},
     engine::EngineError,
+    json::Path,
+    media::{MediaError, MediaFault},
     parser::ForcingError,
     prompt::PromptError,
     store::StoreError,
@@ -37,6 +39,7 @@ impl ErrorKind {
             Self::Gone => StatusCode::GONE,
             Self::TimedOut => StatusCode::REQUEST_TIMEOUT,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -55,6 +58,7 @@ impl ErrorKind {
             Self::Gone => "Gone",
             Self::TimedOut => "Request Timeout",
             Self::TooLarge => "Request Entity Too Large",
+            Self::Unprocessable => "UnprocessableEntityError",
             Self::Internal => "InternalServerError",
         }
     }
@@ -114,6 +118,18 @@ impl ApiError {
             "={asked} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens."
         ));
         Self::refused(field, message, Some(asked.to_string()))
+    }
+
+    /// Makes the error of an image that cannot be had, with vLLM's statuses; `field` names it.
+    fn no_image(field: Path, error: &MediaError) -> Self {
+        let (kind, message) = match error.fault() {
+            MediaFault::Request => (ErrorKind::Invalid, format!("the image cannot be read: {error}")),
+            MediaFault::Unsupported => (ErrorKind::Unsupported, error.to_string()),
+            MediaFault::Source => (ErrorKind::Unprocessable, error.to_string()),
+            MediaFault::Host => (ErrorKind::Internal, error.to_string()),
+            MediaFault::Busy => (ErrorKind::Overloaded, error.to_string()),
+        };
+        Self::new(kind, Some(field), message)
     }
 
     /// Makes the error of a model that is not served here.
@@ -185,13 +201,9 @@ impl From<TurnError> for ApiError {
             TurnError::Sampling(error) => error.into(),
             TurnError::Structured(error) => error.into(),
             TurnError::Engine(error) => error.into(),
-            TurnError::Image { field, error } if error.is_unsupported() => {
-                Self::new(ErrorKind::Unsupported, Some(field), error.to_string())
-            }
+            TurnError::Image { field, error } => Self::no_image(field, &error),
+            TurnError::NoImage { ref field } => Self::invalid(field.clone(), error.to_string()),
             TurnError::ImagesHeld(error) => Self::new(ErrorKind::Overloaded, None, error.to_string()),
-            TurnError::Image { ref field, .. } | TurnError::NoImage { ref field } => {
-                Self::invalid(field.clone(), error.to_string())
-            }
             TurnError::TooManyImages { .. } => Self::invalid("messages", error.to_string()),
             TurnError::SeesNoImages | TurnError::UnknownImage => Self::invalid_request(error.to_string()),
             TurnError::LacksImages | TurnError::CapturesImages => Self::invalid_request(error.to_string()),

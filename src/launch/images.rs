@@ -35,7 +35,8 @@ pub(super) fn find(
     let processor = ImageProcessor::of_model(&Value::Object(files.config.raw.clone()), &preprocessor);
     let side = processor.map_err(|error| error.to_string()).and_then(|processor| {
         let marks = marks(reading, &files.config.raw)?;
-        Ok(ImageSide { media: MediaReader::new(processor, settings.policy), marks })
+        let media = MediaReader::new(processor, settings.policy);
+        Ok(ImageSide { media: media.map_err(|error| format!("no other host can be asked: {error}"))?, marks })
     });
     match side {
         Ok(side) => Ok(Some(side)),

@@ -1,5 +1,7 @@
 //! Why an image cannot be had.
 
+use std::time::Duration;
+
 use crate::images::ImageError;
 
 /// Why an image cannot be had. The texts say nothing of the server's files.
@@ -36,23 +38,107 @@ pub enum MediaError {
     },
     /// Other requests hold too many images.
     #[error("the images of the requests that wait and run take up the {most} bytes that are for them: try again later")]
-    NoRoom {
+    ImagesHeld {
         /// The most bytes.
         most: u64,
     },
+    /// The file of another host is too large.
+    #[error("Failed to fetch media from URL: the file has more than {most} bytes")]
+    FetchedTooLarge {
+        /// The most bytes that are read.
+        most: u64,
+    },
+    /// No other host is asked.
+    #[error("images come as `data:` URLs; this server asks other hosts only if --allowed-media-domains names them")]
+    NoHosts,
+    /// Another host than those that are asked.
+    #[error("`{host}` is none of the hosts of --allowed-media-domains")]
+    OtherHost {
+        /// The host of the URL, or of a redirect.
+        host: String,
+    },
+    /// The host sends the question where no host is.
+    #[error("the host redirects to a `{scheme}:` URL, and only `http:` and `https:` are followed")]
+    RedirectScheme {
+        /// What the URL begins with.
+        scheme: String,
+    },
+    /// A name that leads into the server's own network, or to itself.
+    #[error(
+        "the host has no public address; if it may be asked all the same, --allowed-media-domains and the URL must have its \
+         address in the place of its name"
+    )]
+    NotPublic,
+    /// The URL has a user or a password.
+    #[error("a URL with a user or a password is not asked")]
+    Credentials,
+    /// It is no URL of a host.
+    #[error("Failed to fetch media from URL: Invalid URL")]
+    InvalidUrl,
+    /// The host redirects to what is no URL.
+    #[error("Failed to fetch media from URL: it redirects to an invalid URL")]
+    InvalidRedirect,
+    /// The host redirects again and again.
+    #[error("Failed to fetch media from URL: it redirects more than {most} times")]
+    TooManyRedirects {
+        /// The number that is followed.
+        most: usize,
+    },
+    /// The host has no such file, or has failed.
+    #[error("Failed to fetch media from URL: HTTP {status} error")]
+    HostStatus {
+        /// Its status.
+        status: u16,
+    },
+    /// The host did not send all of the file in time.
+    #[error("Failed to fetch media from URL: the host took more than {} seconds", .most.as_secs_f32())]
+    HostTooSlow {
+        /// The time that it had.
+        most: Duration,
+    },
+    /// The host cannot be reached, or ended the connection.
+    #[error("Failed to fetch media from URL: {cause}")]
+    HostFailed {
+        /// What the system, or TLS, says.
+        cause: String,
+    },
+    /// Other requests' files fill the memory for them.
+    #[error("too many bytes of images are being fetched; send the request again")]
+    NoRoom,
     /// What the URL names is not an image, or not one that the model can see.
     #[error(transparent)]
     Image(#[from] ImageError),
 }
 
-impl MediaError {
-    /// Whether it could be done once other requests have ended.
-    pub fn is_overload(&self) -> bool {
-        matches!(self, Self::NoRoom { .. })
-    }
+/// Whose fault it is that an image cannot be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MediaFault {
+    /// The request asks for what is refused.
+    Request,
+    /// A server that does more could do it.
+    Unsupported,
+    /// What the URL names is not there, or is not to be had.
+    Source,
+    /// Another host failed, and may do better later.
+    Host,
+    /// The server is busy.
+    Busy,
+}
 
-    /// Whether it could be done by a server that does more.
-    pub fn is_unsupported(&self) -> bool {
-        matches!(self, Self::NotBase64)
+impl MediaError {
+    /// Whose fault it is; as vLLM sorts errors, a status of 408 or 429 may be another one later.
+    pub fn fault(&self) -> MediaFault {
+        match self {
+            Self::NotBase64 => MediaFault::Unsupported,
+            Self::InvalidUrl | Self::InvalidRedirect | Self::TooManyRedirects { .. } | Self::FetchedTooLarge { .. } => {
+                MediaFault::Source
+            }
+            Self::HostStatus { status: 408 | 429 | 500.. } | Self::HostTooSlow { .. } | Self::HostFailed { .. } => {
+                MediaFault::Host
+            }
+            Self::HostStatus { .. } => MediaFault::Source,
+            Self::NoRoom | Self::ImagesHeld { .. } => MediaFault::Busy,
+            _ => MediaFault::Request,
+        }
     }
 }

@@ -47,7 +47,7 @@ impl HeldImages {
             if is_new && holders.bytes.saturating_add(bytes) > self.most {
                 // What is held so far is let go when `hold` is dropped, which locks again.
                 drop(holders);
-                return Err(MediaError::NoRoom { most: self.most });
+                return Err(MediaError::ImagesHeld { most: self.most });
             }
             if is_new {
                 holders.bytes += bytes;
@@ -94,7 +94,7 @@ mod tests {
         let held = HeldImages::new(24);
         let first = held.hold(&[image(1), image(2)]).unwrap();
         let again = held.hold(&[image(1), image(1)]).unwrap();
-        assert!(matches!(held.hold(&[image(3)]), Err(MediaError::NoRoom { most: 24 })));
+        assert!(matches!(held.hold(&[image(3)]), Err(MediaError::ImagesHeld { most: 24 })));
         drop(first);
         // Nothing is held by a request that was refused.
         assert!(held.hold(&[image(3), image(4)]).is_err());

@@ -1,10 +1,12 @@
 //! Images that requests name: their bytes, and what a model sees of them.
 //!
-//! Owns `data:` and `file:` URLs, the limits of both, and a cache of prepared images, which clients send again with every
-//! turn. Leaves to others: messages, prompts, HTTP. It never asks another host.
+//! Owns `data:` and `file:` URLs, those of hosts that are allowed, the limits of all, and a cache of prepared images, which
+//! clients send again with every turn. Leaves to others: messages, prompts, and what the server says over HTTP. It asks no host
+//! that the server was not told to ask.
 
 mod error;
 mod held;
+mod hosts;
 mod source;
 
 use std::{fmt, path::PathBuf, sync::Arc, thread};
@@ -15,9 +17,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::images::{DecodedImage, ImageError, ImageIdentity, ImageLimits, ImageProcessor, PreparedImage, decode};
 
-pub(crate) use error::MediaError;
 use held::HeldImages;
+use hosts::Hosts;
+
+pub(crate) use error::{MediaError, MediaFault};
 pub(crate) use held::Hold;
+pub(crate) use hosts::{FetchedFile, HostPolicy};
 
 /// An image of more pixels is a large one.
 const LARGE_PIXELS: u64 = 1 << 24;
@@ -31,6 +36,8 @@ pub struct MediaPolicy {
     pub images_per_prompt: usize,
     /// The directory below which `file:` URLs may name files; without, they are refused.
     pub local_path: Option<PathBuf>,
+    /// Which other hosts are asked.
+    pub hosts: HostPolicy,
     /// The most bytes of prepared images that are kept.
     pub cache_bytes: u64,
     /// The most bytes of images that requests may wait and run with.
@@ -44,6 +51,8 @@ pub struct MediaReader {
     /// What else than its bytes identifies an image.
     settings: Arc<[u8]>,
     policy: Arc<MediaPolicy>,
+    /// None where no host is allowed.
+    hosts: Option<Arc<Hosts>>,
     prepared: Cache<ImageIdentity, PreparedImage>,
     /// Decoding takes up to 18 bytes for each pixel, so few images are decoded at a time.
     turns: Arc<Semaphore>,
@@ -52,15 +61,32 @@ pub struct MediaReader {
     held: Arc<HeldImages>,
 }
 
+/// What can be read without waiting for another host.
+#[derive(Debug)]
+pub enum Nearby {
+    /// What this URL names.
+    Url(String),
+    /// The file that another host sent.
+    Fetched(FetchedFile),
+}
+
 /// An image that may be decoded now.
 pub struct MediaTurn(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
 
 impl MediaReader {
     /// Reads images as a model's processor does.
-    pub fn new(processor: ImageProcessor, policy: MediaPolicy) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// If hosts are allowed, and there is no client to ask them.
+    pub fn new(processor: ImageProcessor, policy: MediaPolicy) -> Result<Self, reqwest::Error> {
         let weight = |_: &ImageIdentity, image: &PreparedImage| u32::try_from(image.bytes()).unwrap_or(u32::MAX);
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        Self {
+        let hosts = match policy.hosts.allowed.as_slice() {
+            [] => None,
+            _ => Some(Arc::new(Hosts::new(policy.hosts.clone())?)),
+        };
+        Ok(Self {
             settings: processor.settings().into(),
             processor: Arc::new(processor),
             prepared: Cache::builder().max_capacity(policy.cache_bytes).weigher(weight).build(),
@@ -68,7 +94,8 @@ impl MediaReader {
             large: Arc::default(),
             held: HeldImages::new(policy.held_bytes),
             policy: Arc::new(policy),
-        }
+            hosts,
+        })
     }
 
     /// The most images of one prompt.
@@ -109,19 +136,38 @@ impl MediaReader {
         self.prepared.get(&identity)
     }
 
-    /// Reads the image that a URL names, or finds it prepared. Blocks for as long as decoding takes.
+    /// Asks the host of a URL for the file that it names; other URLs are left to [`MediaReader::read`].
     ///
     /// # Errors
     ///
-    /// If the URL is not allowed, names nothing, or names what is no image that the model can see.
-    pub fn read(&self, url: &str) -> Result<PreparedImage, MediaError> {
-        let encoded = source::bytes(url, self.policy.local_path.as_deref())?;
-        let identity = ImageIdentity::of(&encoded, &self.settings);
+    /// If the host is not allowed, or does not send the file.
+    pub async fn fetch(&self, url: String) -> Result<Nearby, MediaError> {
+        if !hosts::is_remote(&url) {
+            return Ok(Nearby::Url(url));
+        }
+        let hosts = self.hosts.as_ref().ok_or(MediaError::NoHosts)?;
+        Ok(Nearby::Fetched(hosts.fetch(&url).await?))
+    }
+
+    /// Reads an image, or finds it prepared. Blocks for as long as decoding takes.
+    ///
+    /// # Errors
+    ///
+    /// If a URL is not allowed, names nothing, or names what is no image that the model can see.
+    pub fn read(&self, image: &Nearby) -> Result<PreparedImage, MediaError> {
+        match image {
+            Nearby::Url(url) => self.prepare(&source::bytes(url, self.policy.local_path.as_deref())?),
+            Nearby::Fetched(file) => self.prepare(file.bytes()),
+        }
+    }
+
+    fn prepare(&self, encoded: &[u8]) -> Result<PreparedImage, MediaError> {
+        let identity = ImageIdentity::of(encoded, &self.settings);
         if let Some(prepared) = self.prepared.get(&identity) {
             return Ok(prepared);
         }
-        let decoded = self.decode(&encoded)?;
-        let prepared = self.processor.prepare(&encoded, &decoded)?;
+        let decoded = self.decode(encoded)?;
+        let prepared = self.processor.prepare(encoded, &decoded)?;
         self.prepared.insert(identity, prepared.clone());
         Ok(prepared)
     }

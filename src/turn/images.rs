@@ -154,12 +154,17 @@ fn url(mut fields: Object) -> Option<String> {
     }
 }
 
+/// The image that a URL names. Only decoding needs a turn and a thread: another host may take seconds.
 async fn read(media: &MediaReader, url: String, field: Path) -> Result<PreparedImage, TurnError> {
+    let nearby = match media.fetch(url).await {
+        Ok(nearby) => nearby,
+        Err(error) => return Err(TurnError::Image { field, error }),
+    };
     let turn = media.turn().await;
     let media = media.clone();
     let reading = move || {
         let _turn = turn;
-        media.read(&url)
+        media.read(&nearby)
     };
     in_flight::blocking(reading).await?.map_err(|error| TurnError::Image { field, error })
 }

@@ -14,6 +14,8 @@ use tito::parser::ToolParser;
 mod body;
 #[path = "../../fuzz/src/files.rs"]
 pub(crate) mod files;
+#[path = "../../fuzz/src/image.rs"]
+mod image;
 #[path = "../../fuzz/src/parser.rs"]
 mod parser;
 #[path = "../../fuzz/src/splice.rs"]
@@ -65,6 +67,16 @@ fn seeds_of_files_are_loaded_or_refused_with_one_line() {
             loaded += usize::from(sound);
         }
         assert!(loaded > 0, "{target} has no seed that is loaded");
+    }
+}
+
+#[test]
+fn seeds_of_images_are_seen_or_refused_with_a_reason() {
+    for (path, seed) in seeds("image") {
+        let outcome = image::check(&seed);
+        eprintln!("{}: {outcome:?}", path.display());
+        let sound = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("whole"));
+        assert_eq!(outcome.is_ok(), sound, "{}: {outcome:?}", path.display());
     }
 }
 

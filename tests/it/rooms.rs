@@ -154,6 +154,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
             "engine",
             "generation",
             "json",
+            "media",
             "parser",
             "prompt",
             "store",

@@ -18,6 +18,7 @@ pub(crate) fn tito(arguments: &[&str]) -> Command {
         "VLLM_API_KEY",
         "TITO_ADMIN_API_KEY",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
+        "VLLM_IMAGE_FETCH_TIMEOUT",
         "VLLM_LORA_RESOLVER_CACHE_DIR",
         "VLLM_PLUGINS",
         "VLLM_LOGGING_LEVEL",

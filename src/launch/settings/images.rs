@@ -1,8 +1,14 @@
 //! What flags say of images.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value};
 
-use crate::{config::ServeArgs, launch::memory, media::MediaPolicy};
+use crate::{
+    config::ServeArgs,
+    launch::memory,
+    media::{HostPolicy, MediaPolicy},
+};
 
 /// Which images requests may have.
 #[derive(Debug, Clone)]
@@ -22,6 +28,11 @@ pub(super) fn settings(args: &ServeArgs) -> ImageSettings {
         policy: MediaPolicy {
             images_per_prompt: args.limit_mm_per_prompt.unwrap_or_default().0,
             local_path: args.allowed_local_media_path.clone(),
+            hosts: HostPolicy {
+                allowed: args.allowed_media_domains.clone(),
+                timeout: Duration::from_secs(args.image_fetch_timeout),
+                ..HostPolicy::default()
+            },
             cache_bytes: args.mm_processor_cache_gb.0,
             held_bytes: memory::for_images(),
         },

@@ -43,6 +43,8 @@ pub enum ErrorKind {
     TimedOut,
     /// The body is longer than the server reads.
     TooLarge,
+    /// What the request names elsewhere cannot be had.
+    Unprocessable,
     Internal,
 }
 

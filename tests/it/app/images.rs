@@ -8,7 +8,7 @@ use tito::{
     TokenId,
     engine::scripted::ScriptedEngine,
     images::ImageProcessor,
-    media::{MediaPolicy, MediaReader},
+    media::{HostPolicy, MediaPolicy, MediaReader},
     prompt::ImageMarks,
     tokenizer::{AddedToken, Tokenizer},
 };
@@ -36,12 +36,7 @@ pub(crate) const TEMPLATE: &str = "{%- for message in messages %}\
 impl TestApp {
     /// The model sees images.
     pub(crate) fn sees_images(self) -> Self {
-        self.sees_images_by(MediaPolicy {
-            images_per_prompt: 8,
-            local_path: None,
-            cache_bytes: 1 << 24,
-            held_bytes: 1 << 24,
-        })
+        self.sees_images_by(policy())
     }
 
     /// The model sees images of this kind.
@@ -72,12 +67,23 @@ pub(super) fn reading(engine: ScriptedEngine, images: bool) -> ScriptedEngine {
     if images { engine.reading_images(MARKS.placeholder) } else { engine }
 }
 
+/// A few images as `data:` URLs.
+pub(crate) fn policy() -> MediaPolicy {
+    MediaPolicy {
+        images_per_prompt: 8,
+        local_path: None,
+        hosts: HostPolicy::default(),
+        cache_bytes: 1 << 24,
+        held_bytes: 1 << 24,
+    }
+}
+
 /// Reads images as Qwen2.5-VL does, with at most 64 placeholders each.
 pub(crate) fn media(policy: MediaPolicy) -> MediaReader {
     let config = json!({"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14, "spatial_merge_size": 2}});
     let size = json!({"shortest_edge": 4 * 28 * 28, "longest_edge": 64 * 28 * 28});
     let processor = ImageProcessor::of_model(&config, &json!({"size": size})).unwrap();
-    MediaReader::new(processor, policy)
+    MediaReader::new(processor, policy).unwrap()
 }
 
 /// A PNG file of one colour.

@@ -6,14 +6,14 @@ use tito::{engine::scripted::Gate, media::MediaPolicy};
 use super::images::{CHAT, chat, checked, refusal, user};
 use crate::it::app::{
     MODEL, TestApp,
-    images::{data_url, image_part, png},
+    images::{data_url, image_part, png, policy},
 };
 
 #[tokio::test]
 async fn images_of_requests_that_run_are_bounded_and_the_same_image_counts_once() {
     let gate = Gate::shut();
     // 56 x 84 pixels of three bytes are 14,112 bytes.
-    let policy = MediaPolicy { images_per_prompt: 2, local_path: None, cache_bytes: 0, held_bytes: 15_000 };
+    let policy = MediaPolicy { cache_bytes: 0, held_bytes: 15_000, ..policy() };
     let app = TestApp::new().sees_images_by(policy).gate(&gate);
     let asked = |colour| {
         let mut body = chat(&json!([user(&[image_part(56, 84, colour)])]));
@@ -52,12 +52,7 @@ async fn files_are_read_below_the_allowed_directory() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("image.png");
     std::fs::write(&file, png(56, 84, 1)).unwrap();
-    let policy = MediaPolicy {
-        images_per_prompt: 1,
-        local_path: Some(directory.path().to_owned()),
-        cache_bytes: 1 << 20,
-        held_bytes: 1 << 20,
-    };
+    let policy = MediaPolicy { local_path: Some(directory.path().to_owned()), ..policy() };
     let app = TestApp::new().sees_images_by(policy);
     let part = |url: String| json!([user(&[json!({"type": "image_url", "image_url": {"url": url}})])]);
     let answer = app.post(CHAT, chat(&part(format!("file://{}", file.display())))).await.ok();

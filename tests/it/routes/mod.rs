@@ -18,6 +18,7 @@ mod generate;
 mod generated_messages;
 mod harmony;
 mod health;
+mod image_hosts;
 mod image_limits;
 mod images;
 mod inspect;
