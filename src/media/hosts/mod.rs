@@ -10,7 +10,7 @@ mod room;
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use reqwest::{
-    Client, Response, StatusCode, Url,
+    Client, Response, Url,
     header::{HeaderValue, LOCATION},
     redirect,
 };
@@ -80,7 +80,7 @@ impl Hosts {
         for _ in 0..=MOST_REDIRECTS {
             self.check(&url)?;
             let response = self.client.get(url.clone()).send().await.map_err(failed)?;
-            match response.headers().get(LOCATION).filter(|_| is_redirect(response.status())) {
+            match response.headers().get(LOCATION).filter(|_| is_redirect(response.status().as_u16())) {
                 Some(location) => url = elsewhere(&url, location)?,
                 None => return self.file(response).await,
             }
@@ -144,8 +144,8 @@ pub(super) fn is_remote(url: &str) -> bool {
     scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
 }
 
-fn is_redirect(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+fn is_redirect(status: u16) -> bool {
+    matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
 fn elsewhere(url: &Url, location: &HeaderValue) -> Result<Url, MediaError> {
