@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 
@@ -85,6 +86,8 @@ class Tito:
             said.append(line)
             if found := re.search(r"http://127\.0\.0\.1:\d+", line):
                 self.url = found[0]
+                # Nobody reads the log any more, and a full pipe would stop the server.
+                threading.Thread(target=self.process.stderr.read, daemon=True).start()
                 return
         raise SystemExit("".join(said))
 
