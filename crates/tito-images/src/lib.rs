@@ -1,6 +1,6 @@
 //! Encoded bytes of an image to the patches that a model's tower reads, and to the number of placeholders in its prompt.
 //!
-//! [`decode`] makes pixels of PNG, JPEG, WebP and GIF files, as vLLM does with Pillow. [`ImageProcessor`] resizes them for a
+//! [`decode()`] makes pixels of PNG, JPEG, WebP and GIF files, as vLLM does with Pillow. [`ImageProcessor`] resizes them for a
 //! checkpoint, as transformers does with torchvision on x86 processors with AVX2. Both are exact to the bit, or an error:
 //! `tests/reference/record_images.py` records what they are compared with. [`PreparedImage`] is what engines get.
 //!
