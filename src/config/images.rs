@@ -72,20 +72,17 @@ impl Default for ImagesPerPrompt {
 }
 
 fn images_per_prompt(text: &str) -> Result<ImagesPerPrompt, String> {
-    let count = match text.strip_prefix("image=") {
-        Some(count) => human_readable_count(count)?,
-        None => {
-            let Value::Object(limits) = serde_json::from_str(text).map_err(|error| error.to_string())? else {
-                return Err("it is no JSON object such as {\"image\": 4}".to_owned());
-            };
-            let Some(limit) = limits.get("image") else { return Ok(ImagesPerPrompt::default()) };
-            let count = if limit.is_object() { limit.get("count") } else { Some(limit) };
-            let Some(count) = count else { return Ok(ImagesPerPrompt::default()) };
-            let wrong = || format!("the number of images is {count}, and not a whole number from 0 on");
-            usize::try_from(count.as_u64().ok_or_else(wrong)?).map_err(|_| wrong())?
-        }
+    if let Some(count) = text.strip_prefix("image=") {
+        return human_readable_count(count).map(ImagesPerPrompt);
+    }
+    let Value::Object(limits) = serde_json::from_str(text).map_err(|error| error.to_string())? else {
+        return Err("it is no JSON object such as {\"image\": 4}".to_owned());
     };
-    Ok(ImagesPerPrompt(count))
+    let Some(limit) = limits.get("image") else { return Ok(ImagesPerPrompt::default()) };
+    let count = if limit.is_object() { limit.get("count") } else { Some(limit) };
+    let Some(count) = count else { return Ok(ImagesPerPrompt::default()) };
+    let wrong = || format!("the number of images is {count}, and not a whole number from 0 on");
+    usize::try_from(count.as_u64().ok_or_else(wrong)?).map(ImagesPerPrompt).map_err(|_| wrong())
 }
 
 /// A host as it stands in URLs that were parsed.

@@ -205,8 +205,6 @@ impl From<TurnError> for ApiError {
             TurnError::NoImage { ref field } => Self::invalid(field.clone(), error.to_string()),
             TurnError::ImagesHeld(error) => Self::new(ErrorKind::Overloaded, None, error.to_string()),
             TurnError::TooManyImages { .. } => Self::invalid("messages", error.to_string()),
-            TurnError::SeesNoImages | TurnError::UnknownImage => Self::invalid_request(error.to_string()),
-            TurnError::LacksImages | TurnError::CapturesImages => Self::invalid_request(error.to_string()),
             TurnError::CutsImages => Self::uncuttable("`", "` would cut a prompt with images"),
             TurnError::EmptyPrompt => Self::invalid_request("The decoder prompt cannot be empty"),
             TurnError::PromptTooLong { tokens, max_model_len, encoded_here } => {
@@ -224,7 +222,12 @@ impl From<TurnError> for ApiError {
                 format!("the tokenizer puts {special_tokens} special tokens around the text, which `"),
                 "` leaves no room for",
             ),
-            TurnError::NoEnd | TurnError::NoEndOfReasoning => Self::invalid_request(error.to_string()),
+            TurnError::NoEnd
+            | TurnError::NoEndOfReasoning
+            | TurnError::SeesNoImages
+            | TurnError::UnknownImage
+            | TurnError::LacksImages
+            | TurnError::CapturesImages => Self::invalid_request(error.to_string()),
             TurnError::ThinkingBudget { .. } => Self::invalid("thinking_token_budget", error.to_string()),
             TurnError::RoutesStart { start, .. } => {
                 Self::refused("routed_experts_prompt_start", error.to_string(), Some(start.to_string()))

@@ -74,8 +74,9 @@ async fn prepared(caller: &Caller, turn: &mut SglangTurn, api: &Api) -> Result<V
     let last = turn.plans.len() - 1;
     for (index, SglangPrompt { token_ids, id }) in turn.prompts.iter().enumerate() {
         let sampling = &mut turn.plans[index.min(last)].sampling;
-        prepared
-            .push(api.turns.prepare_ids(asker, token_ids, &Arc::default(), sampling, vec![id.as_str().into()]).await?);
+        prepared.push(
+            api.turns.prepare_ids(asker, &Arc::clone(token_ids).into(), sampling, vec![id.as_str().into()]).await?,
+        );
     }
     Ok(prepared)
 }

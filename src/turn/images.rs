@@ -61,6 +61,13 @@ pub struct IdsWithImages {
     pub images: Arc<[PromptImage]>,
 }
 
+impl From<Arc<[TokenId]>> for IdsWithImages {
+    /// Ids without images.
+    fn from(token_ids: Arc<[TokenId]>) -> Self {
+        Self { token_ids, images: Arc::default() }
+    }
+}
+
 impl Turns {
     /// Reads the images that URLs name, and puts as many placeholders into `token_ids` as each of them needs: there may be
     /// one for each image, or all of them. `field` is where the URLs are in the request.

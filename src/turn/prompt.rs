@@ -2,7 +2,9 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Truncation, TurnError, Turns, capture::CapturedConversation, images, in_flight, templates::GivesUp};
+use super::{
+    IdsWithImages, Truncation, TurnError, Turns, capture::CapturedConversation, images, in_flight, templates::GivesUp,
+};
 use crate::{
     TokenId,
     continuity::{Carriers, Recorder, Verdict},
@@ -57,6 +59,11 @@ pub struct Prompted {
 }
 
 impl Prompted {
+    /// Its ids and its images.
+    pub fn with_images(&self) -> IdsWithImages {
+        IdsWithImages { token_ids: Arc::clone(&self.token_ids), images: Arc::clone(&self.images) }
+    }
+
     /// The placeholders of each image.
     pub fn image_ranges(&self) -> Vec<Range<usize>> {
         images::ranges(&self.images)

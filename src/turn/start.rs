@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::{StreamExt, stream::BoxStream};
 
 use super::{
-    Client, PromptRequest, Prompted, Sampling, TextForm, TurnError, Turns,
+    Client, IdsWithImages, PromptRequest, Prompted, Sampling, TextForm, TurnError, Turns,
     capture::captured,
     client::party,
     in_flight,
@@ -117,7 +117,7 @@ impl Turns {
         };
         self.check_answer_size(&sampling, std::iter::repeat_n(prompt.token_ids.len(), kept))?;
         let asker = Asker { client, session: prompt.session.as_deref() };
-        let mut prepared = self.prepare_ids(asker, &prompt.token_ids, &prompt.images, &mut sampling, names).await?;
+        let mut prepared = self.prepare_ids(asker, &prompt.with_images(), &mut sampling, names).await?;
         if let (Some(turn), Some(said)) = (&mut prepared.turn, prompt.said.take()) {
             said.tell(turn, &prompt.verdict);
         }
@@ -134,8 +134,7 @@ impl Turns {
     pub async fn prepare_ids(
         &self,
         asker: Asker<'_>,
-        prompt: &Arc<[TokenId]>,
-        images: &Arc<[PromptImage]>,
+        IdsWithImages { token_ids: prompt, images }: &IdsWithImages,
         sampling: &mut Sampling,
         names: Vec<Arc<str>>,
     ) -> Result<Prepared, TurnError> {
@@ -190,7 +189,7 @@ impl Turns {
         }
         let mut prepared = Vec::with_capacity(prompts.len());
         for NamedPrompt { token_ids, names, images, recorder } in prompts {
-            let ready = self.prepare_ids(asker, &token_ids, &images, sampling, names).await?;
+            let ready = self.prepare_ids(asker, &IdsWithImages { token_ids, images }, sampling, names).await?;
             prepared.push(Prepared { recorder: recorder.map(Remembering::Text), ..ready });
         }
         Ok(prepared)

@@ -51,7 +51,7 @@ impl ChatTurn {
         let policies = &api.turns.policies;
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref())?;
         let delivery = delivery(request.stream, request.stream_options, policies.requests.force_include_usage)?;
-        refuse_media_settings(&request.mm_processor_kwargs, &request.media_io_kwargs)?;
+        refuse_media_settings(request.mm_processor_kwargs.as_ref(), request.media_io_kwargs.as_ref())?;
         if delivery != AnswerDelivery::Json {
             refuse_in_stream("return_meta_info", request.return_meta_info)?;
             refuse_in_stream("return_prompt_token_ids", request.return_prompt_token_ids)?;

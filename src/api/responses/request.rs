@@ -192,7 +192,7 @@ fn refuse_unserved(request: &ResponsesRequest) -> Result<(), ApiError> {
         let message = "`context_management` is not supported by this server: nothing is compacted";
         return Err(ApiError::invalid_response("context_management", message));
     }
-    refuse_media_settings(&request.mm_processor_kwargs, &None)?;
+    refuse_media_settings(request.mm_processor_kwargs.as_ref(), None)?;
     let unserved = [
         ("n", request.sampling.n.is_some_and(|n| n != 1)),
         ("prompt_logprobs", request.sampling.prompt_logprobs.is_some()),

@@ -87,7 +87,7 @@ async fn tokenize(
     JsonBody(request): JsonBody<TokenizeRequest>,
 ) -> Result<Response, ApiError> {
     let adapter = api.models.find(request.model.as_deref()).await?;
-    refuse_media_settings(&request.mm_processor_kwargs, &request.media_io_kwargs)?;
+    refuse_media_settings(request.mm_processor_kwargs.as_ref(), request.media_io_kwargs.as_ref())?;
     let wants_strings = request.return_token_strs.unwrap_or(false);
     let asks_for_continuity = request.return_token_continuity.unwrap_or(false);
     let (tokens, mm_placeholders, verdict) = match (request.messages.is_some(), &request.prompt) {

@@ -41,35 +41,35 @@ fn is_public(address: IpAddr) -> bool {
 /// All but what IANA's registry of special addresses calls not globally reachable.
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let special = match address.octets() {
-        // This network, loopback, private, multicast and what is reserved beyond.
-        [0 | 10 | 127 | 224.., ..] => true,
         // Shared by the customers of a provider; some clouds have their services there.
         [100, second, ..] => second & 0xc0 == 64,
-        [169, 254, ..] | [192, 168, ..] | [192, 0, 0 | 2, _] => true,
         [172, second, ..] => second & 0xf0 == 16,
-        // Benchmarks and documentation.
-        [198, 18 | 19, ..] | [198, 51, 100, _] | [203, 0, 113, _] => true,
-        _ => false,
+        // This network, loopback, private, multicast and what is reserved beyond; link-local; benchmarks and documentation.
+        octets => matches!(
+            octets,
+            [0 | 10 | 127 | 224.., ..]
+                | [169, 254, ..]
+                | [192, 168, ..]
+                | [192, 0, 0 | 2, _]
+                | [198, 18 | 19, ..]
+                | [198, 51, 100, _]
+                | [203, 0, 113, _]
+        ),
     };
     !special
 }
 
 /// Unicast addresses of the global range, of those that hold an IPv4 address only where that one is public.
 fn is_public_v6(address: Ipv6Addr) -> bool {
-    let [a, b, c, d, e, f, g, h] = address.segments();
-    let v4 = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        is_public_v4(Ipv4Addr::new(a, b, c, d))
-    };
-    match (a, b) {
+    let v4 = |high: u16, low: u16| is_public_v4(Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low)));
+    match address.segments() {
         // As IPv6 writes IPv4, and as it is translated.
-        (0, 0) => [c, d, e, f] == [0, 0, 0, 0xffff] && v4(g, h),
-        (0x64, 0xff9b) => [c, d, e, f] == [0; 4] && v4(g, h),
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
         // 6to4.
-        (0x2002, high) => v4(high, c),
+        [0x2002, high, low, ..] => v4(high, low),
         // Teredo and other protocols, documentation.
-        (0x2001, 0..=0x1ff | 0xdb8) | (0x3fff, 0..=0xfff) => false,
-        _ => a & 0xe000 == 0x2000,
+        [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
+        [first, ..] => first & 0xe000 == 0x2000,
     }
 }
 

@@ -173,7 +173,7 @@ impl PromptRenderer {
         let (known, start) = known.unzip();
         let mut rendered = self.render_plain(prompt, known.as_ref(), extent)?;
         let start = start.unwrap_or_default();
-        let start = self.kept(images, start, &rendered)?;
+        let start = Self::kept(images, start, &rendered)?;
         if let Some(reason) = refused {
             rendered.provenance = Provenance::Retokenized(reason);
         }
@@ -191,7 +191,7 @@ impl PromptRenderer {
     }
 
     /// The known ids that a prompt starts with.
-    fn kept(&self, images: &Images<'_>, known: Collapsed, rendered: &RenderedPrompt) -> Result<Collapsed, PromptError> {
+    fn kept(images: &Images<'_>, known: Collapsed, rendered: &RenderedPrompt) -> Result<Collapsed, PromptError> {
         match rendered.provenance {
             Provenance::Spliced { anchor, .. } => {
                 images.check_anchor(&known, anchor).map_err(PromptError::Unprovable)?;

@@ -33,7 +33,7 @@ pub(super) async fn ids_with_images(
         return Err(ApiError::invalid(field, format!("`{field}`: {}", TurnError::SeesNoImages)));
     }
     match (features, parts) {
-        (None, None) => Ok(IdsWithImages { token_ids, images: Arc::default() }),
+        (None, None) => Ok(token_ids.into()),
         (Some(_), Some(_)) => Err(ApiError::invalid(PARTS, "content_parts and features are mutually exclusive")),
         (Some(features), None) => known_images(token_ids, features, api),
         (None, Some(parts)) => Ok(api.turns.with_images(&token_ids, urls(&parts)?, PARTS).await?),

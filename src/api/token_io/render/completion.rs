@@ -62,7 +62,8 @@ async fn render_completion(
     let whole = whole_prompts(input, add_special_tokens);
     for (index, (prompt, whole)) in turn.prompts.iter().zip(whole).enumerate() {
         let id = if only { turn.id.clone() } else { format!("{}-{index}", turn.id) };
-        let mut request = rendering.request(&api, id, (&prompt.token_ids, &Arc::default()), &mut turn.sampling).await?;
+        let mut request =
+            rendering.request(&api, id, &Arc::clone(&prompt.token_ids).into(), &mut turn.sampling).await?;
         if rendering.shows_offsets() {
             request.token_offsets = api.turns.offsets(whole, turn.truncation, &prompt.token_ids).await?;
         }

@@ -40,7 +40,8 @@ async fn render_message(
     body: Result<JsonBody<Box<RawValue>>, ApiError>,
 ) -> Result<Response, MessagesError> {
     let JsonBody(body) = body?;
-    Ok(render(&api, caller, &body).await?)
+    // What a turn waits with is large.
+    Ok(Box::pin(render(&api, caller, &body)).await?)
 }
 
 async fn render(api: &Arc<Api>, caller: Caller, body: &RawValue) -> Result<Response, ApiError> {

@@ -21,7 +21,7 @@ use crate::{
     generation::open_reasoning,
     http::caller::Caller,
     state::Api,
-    turn::{Asker, Sampling, Turn, WholePrompt},
+    turn::{Asker, IdsWithImages, Sampling, Turn, WholePrompt},
     wire::{
         answer::{mm_placeholders::MmPlaceholders, token_continuity::TokenContinuity},
         body::{Body, parse},
@@ -122,7 +122,7 @@ impl Rendering {
         let (add_special_tokens, truncation) = (prompt.prompt.add_special_tokens, prompt.truncation);
         prompt.wants_text |= self.shows_offsets();
         let mut prompt = api.turns.prompt(prompt).await?;
-        let mut answer = self.request(api, id, (&prompt.token_ids, &prompt.images), &mut sampling).await?;
+        let mut answer = self.request(api, id, &prompt.with_images(), &mut sampling).await?;
         let whole = match prompt.text.take() {
             Some(text) if prompt.text_was_encoded => Some(WholePrompt::Text { text, add_special_tokens }),
             // What was cut off is not known.
@@ -150,11 +150,11 @@ impl Rendering {
         &self,
         api: &Api,
         request_id: String,
-        (token_ids, images): (&Arc<[TokenId]>, &Arc<[PromptImage]>),
+        prompt: &IdsWithImages,
         sampling: &mut Sampling,
     ) -> Result<RenderedRequest, ApiError> {
         let asker = Asker { client: self.caller.client, session: None };
-        let prepared = api.turns.prepare_ids(asker, token_ids, images, sampling, Vec::new()).await?;
+        let prepared = api.turns.prepare_ids(asker, prompt, sampling, Vec::new()).await?;
         let structured_outputs = self.own.structured_outputs();
         if sampling.holds_calls() || (sampling.is_constrained() && structured_outputs.is_none()) {
             let message = "tools that are `strict`, or held by --tool-strict-level, cannot be rendered: ask for the answer \
@@ -171,8 +171,8 @@ impl Rendering {
         };
         Ok(RenderedRequest {
             request_id,
-            token_ids: token_ids.to_vec(),
-            features: features(images),
+            token_ids: prompt.token_ids.to_vec(),
+            features: features(&prompt.images),
             sampling_params: params.params(&api.turns.policies.sampling),
             model: self.model.clone(),
             stream: self.stream,
