@@ -16,7 +16,6 @@ use axum::{
 
 use super::generate::Rendered;
 use crate::{
-    TokenId,
     engine::PromptImage,
     generation::open_reasoning,
     http::caller::Caller,
@@ -181,7 +180,7 @@ impl Rendering {
                 .text
                 .format
                 .reasoning
-                .map(|format| open_reasoning(Some(format), api.turns.tokenizer(), token_ids).is_none()),
+                .map(|format| open_reasoning(Some(format), api.turns.tokenizer(), &prompt.token_ids).is_none()),
             return_token_ids: self.fields.return_token_ids,
             cache_salt: self.fields.cache_salt.clone(),
             priority: self.own.priority.unwrap_or(0),
