@@ -14,7 +14,9 @@ import sys
 
 
 # Families whose norms multiply by one more than their weights.
-ONE_MORE = ("gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+ONE_MORE = (
+    "gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text",
+)
 # Numbers that a checkpoint has and no training changes.
 CONSTANT = {"act_fn.beta": 0.5, "act_fn.eps": -1e-6}
 # Numbers that others are multiplied by, which are about one.

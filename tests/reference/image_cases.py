@@ -51,6 +51,26 @@ QWEN3_TEXT = {
     "rope_scaling": {"mrope_interleaved": True, "mrope_section": [4, 2, 2], "rope_type": "default"},
 }
 QWEN3 = {**OUTER, "tie_word_embeddings": False, "text_config": QWEN3_TEXT, "vision_config": QWEN3_VISION}
+QWEN3_EXPERTS = {
+    "model_type": "qwen3_vl_moe_text", "moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2,
+    "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+}
+# Published towers say that they have no deepstack.
+QWEN3_5_VISION = {**QWEN3_VISION, "deepstack_visual_indexes": [], "model_type": "qwen3_5"}
+QWEN3_5_ROPE = {
+    "mrope_interleaved": True, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5, "rope_theta": 10000.0,
+    "rope_type": "default",
+}
+QWEN3_5_TEXT = {
+    **{key: value for key, value in TEXT.items() if key != "rope_theta"}, "attention_bias": False,
+    "attn_output_gate": True, "full_attention_interval": 2, "head_dim": 16, "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_value_head_dim": 8,
+    "model_type": "qwen3_5_text", "num_hidden_layers": 4, "rope_parameters": QWEN3_5_ROPE,
+}
+QWEN3_5_EXPERTS = {
+    "model_type": "qwen3_5_moe_text", "moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2,
+    "shared_expert_intermediate_size": 24,
+}
 
 
 def qwen2_5(name, style="given", without=(), vision=(), **changes):
@@ -60,6 +80,27 @@ def qwen2_5(name, style="given", without=(), vision=(), **changes):
     published = (r"^model\.(language_model|visual)\.", lambda found: prefixes[found[1]])
     described = (f"qwen2_5_vl_{name}", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", settings, style)
     return Case(*described, list(without), published=published)
+
+
+def qwen3_moe(name, style="given", without=(), vision=(), text=(), **changes):
+    vision_config = {**QWEN3_VISION, "model_type": "qwen3_vl_moe", **dict(vision)}
+    settings = {**QWEN3, "text_config": {**QWEN3_TEXT, **QWEN3_EXPERTS, **dict(text)}, "vision_config": vision_config}
+    described = ("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", {**settings, **changes}, style)
+    return Case(f"qwen3_vl_moe_{name}", *described, list(without))
+
+
+def qwen3_5(name, style="given", without=(), vision=(), text=(), **changes):
+    parts = {"text_config": {**QWEN3_5_TEXT, **dict(text)}, "vision_config": {**QWEN3_5_VISION, **dict(vision)}}
+    described = ("Qwen3_5ForConditionalGeneration", "qwen3_5", {**QWEN3, **parts, **changes}, style)
+    return Case(f"qwen3_5_{name}", *described, list(without))
+
+
+def qwen3_5_moe(name, style="given", without=(), vision=(), text=(), **changes):
+    vision_config = {**QWEN3_5_VISION, "model_type": "qwen3_5_moe", **dict(vision)}
+    text_config = {**QWEN3_5_TEXT, **QWEN3_5_EXPERTS, **dict(text)}
+    settings = {**QWEN3, "text_config": text_config, "vision_config": vision_config, **changes}
+    described = ("Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", settings, style)
+    return Case(f"qwen3_5_moe_{name}", *described, list(without))
 
 
 def qwen3(name, style="given", without=(), vision=(), text=(), **changes):
@@ -87,4 +128,27 @@ CASES = [
     qwen3("no_deepstack", vision={
         "deepstack_visual_indexes": [], "num_heads": 3, "temporal_patch_size": 1, "patch_size": 5,
     }),
+    qwen3_moe("plain", without=[
+        {"vision_config": {**QWEN3_VISION, "model_type": "qwen3_vl_moe", "deepstack_visual_indexes": [0, 1]}},
+        {"text_config": {**QWEN3_TEXT, **QWEN3_EXPERTS, "num_experts_per_tok": 1}},
+    ]),
+    qwen3_moe("full", style="full", text={"rms_norm_eps": 1e-2, "num_experts_per_tok": 3, "num_experts": 6}),
+    qwen3_moe("dense_layer", text={"mlp_only_layers": [1], "attention_bias": True}, tie_word_embeddings=True),
+    qwen3_5("plain", without=[
+        {"text_config": {**QWEN3_5_TEXT, "rope_parameters": {**QWEN3_5_ROPE, "mrope_section": [4, 0, 0]}}},
+    ]),
+    qwen3_5("full", style="full", text={"rms_norm_eps": 1e-2}),
+    # The sections of the release, of which only those of pairs that there are count.
+    qwen3_5("default_sections", text={
+        "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 20000.0, "rope_type": "default"},
+    }),
+    qwen3_5("yarn", text={
+        "rope_parameters": {
+            **QWEN3_5_ROPE, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
+        },
+    }, without=[{"text_config": QWEN3_5_TEXT}]),
+    qwen3_5_moe("plain", without=[
+        {"text_config": {**QWEN3_5_TEXT, **QWEN3_5_EXPERTS, "num_experts_per_tok": 1}},
+    ]),
+    qwen3_5_moe("full", style="full", text={"rms_norm_eps": 1e-2}),
 ]

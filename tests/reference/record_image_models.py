@@ -113,9 +113,17 @@ def rounded(prompt):
     return {**prompt, **{key: [round(number, 6) for number in prompt[key]] for key in ("next_log_probs", "log_probs")}}
 
 
+def published(config, tensors):
+    """The shapes that published checkpoints have: experts of Qwen3-VL are inputs by outputs there, other than in memory."""
+    if config["model_type"] != "qwen3_vl_moe":
+        return tensors
+    turned = {name: [shape[0], shape[2], shape[1]] for name, shape in tensors.items() if ".mlp.experts." in name}
+    return {**tensors, **turned}
+
+
 def record(case, directory):
     config = config_of(case)
-    tensors = tensors_of(case, config)
+    tensors = published(config, tensors_of(case, config))
     refused = None
     for seed in range(1, SEEDS):
         model = load(config, tensors, seed)

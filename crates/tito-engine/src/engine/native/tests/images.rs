@@ -15,7 +15,10 @@ use crate::engine::{
     },
 };
 
-const MODELS: [&str; 2] = ["qwen2_5_vl_plain", "qwen3_vl_plain"];
+/// Attention in all layers, with mixtures too.
+const MODELS: [&str; 3] = ["qwen2_5_vl_plain", "qwen3_vl_moe_plain", "qwen3_vl_plain"];
+/// Layers with recurrent states.
+const HYBRIDS: [&str; 2] = ["qwen3_5_moe_plain", "qwen3_5_plain"];
 
 fn settings_of(golden: &Golden) -> NativeSettings {
     NativeSettings { config: golden.config().clone(), ..settings("llama") }
@@ -49,11 +52,11 @@ fn requests(golden: &Golden) -> Vec<SequenceRequest> {
 
 #[tokio::test]
 async fn images_in_company_from_the_cache_in_pieces_and_after_preemption_change_no_bit() {
-    for name in MODELS {
+    for (name, places) in MODELS.map(|name| (name, [8, 0])).into_iter().chain(HYBRIDS.map(|name| (name, [12, 6]))) {
         let golden = golden(name);
         let requests = requests(&golden);
         let base = settings_of(&golden);
-        let few = recurrent::bytes(&golden, 8, 0);
+        let few = recurrent::bytes(&golden, places[0], places[1]);
         let companies = [(64, 512, 1, 64 << 20), (8, 16, 2, 64 << 20), (3, 64, 3, few), (5, 33, 1, few)];
         compare_in(&companies, &base, &requests, |settings| hybrid(&golden, settings)).await;
     }
@@ -92,8 +95,41 @@ async fn what_is_cached_of_a_prompt_is_found_up_to_another_image() {
 }
 
 #[tokio::test]
+async fn no_sequence_goes_on_from_the_state_after_another_image() {
+    for name in HYBRIDS {
+        let golden = golden(name);
+        let engine = hybrid(&golden, &settings_of(&golden));
+        // As above; a state is left at 64 tokens, in the image, and at 32 once a sequence has parted there.
+        let prompt = prompts(&golden).into_iter().find(|prompt| prompt.token_ids.len() > 64).unwrap();
+        let PromptImage { offset, image } = &prompt.images[0];
+        assert_eq!((*offset, image.placeholders()), (41, 30));
+        let of = |seed: u8| {
+            let image = made(seed, image.joined().rows, image.joined().columns, image.shape());
+            [PromptImage { offset: *offset, image }]
+        };
+        let asked =
+            |images: &[PromptImage]| SequenceRequest { images: images.into(), ..request(&prompt.token_ids, params(6)) };
+        let (first, second) = (of(98), of(99));
+        let mut found = Vec::new();
+        for (images, cached) in [(&first[..], 0), (&first, 64), (&second, 0), (&[], 32), (&second, 64), (&first, 64)] {
+            let output = prompt_output(&engine, asked(images)).await;
+            assert_eq!(output.cached_tokens, cached, "{name}");
+            found.push(bits(&collected(engine.generate(asked(images))).await));
+        }
+        assert!(found[0] != found[2] && found[0] != found[3] && found[2] != found[3]);
+        for (images, found) in [(&first[..], [0, 1, 5]), (&second, [2, 4, 4]), (&[], [3; 3])]
+            .map(|(images, numbers)| (images, numbers.map(|number| found[number].clone())))
+        {
+            assert!(engine.reset_prefix_cache(false).await.unwrap());
+            let anew = bits(&collected(engine.generate(asked(images))).await);
+            assert!(found.iter().all(|found| *found == anew), "{name}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn prompt_log_probs_of_a_sequence_with_images_are_those_of_the_generation_itself() {
-    for name in MODELS {
+    for name in MODELS.into_iter().chain(HYBRIDS) {
         let golden = golden(name);
         let engine = hybrid(&golden, &settings_of(&golden));
         for prompt in prompts(&golden) {
@@ -134,7 +170,7 @@ async fn drafts_after_images_change_no_bit() {
 
 #[tokio::test]
 async fn a_tower_is_updated_alone_and_so_is_the_text() {
-    for name in MODELS {
+    for name in MODELS.into_iter().chain(HYBRIDS) {
         let golden = golden(name);
         let engine = hybrid(&golden, &settings_of(&golden));
         let prompt = prompts(&golden).remove(3);

@@ -107,10 +107,11 @@ const FAMILIES: &[(&str, Read)] = &[
     ("Qwen3MoeForCausalLM", qwen::qwen3_moe),
     ("Qwen3NextForCausalLM", qwen_hybrid::qwen3_next),
     ("Qwen3VLForConditionalGeneration", qwen_images::qwen3),
+    ("Qwen3VLMoeForConditionalGeneration", qwen_images::qwen3_moe),
     ("Qwen3_5ForCausalLM", qwen_hybrid::qwen3_5),
-    ("Qwen3_5ForConditionalGeneration", parts::qwen3_5),
+    ("Qwen3_5ForConditionalGeneration", qwen_images::qwen3_5),
     ("Qwen3_5MoeForCausalLM", qwen_hybrid::qwen3_5_moe),
-    ("Qwen3_5MoeForConditionalGeneration", parts::qwen3_5_moe),
+    ("Qwen3_5MoeForConditionalGeneration", qwen_images::qwen3_5_moe),
     ("SeedOssForCausalLM", llama::seed_oss),
     ("SmolLM3ForCausalLM", smollm::smollm3),
 ];

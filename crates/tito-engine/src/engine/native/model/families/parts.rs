@@ -10,7 +10,7 @@ use super::{
         settings::{ConfigError, Settings},
         shape::ModelShape,
     },
-    gemma, gemma4, llama4, mistral, mistral4, qwen_hybrid,
+    gemma, gemma4, llama4, mistral, mistral4,
 };
 
 /// Makes a shape of config.json.
@@ -59,16 +59,6 @@ const WITH_INPUTS: Names = Names {
     ],
     ..WITHOUT_HEAD
 };
-
-/// Qwen 3.5.
-pub(super) fn qwen3_5(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
-    of_parts(settings, &[], qwen_hybrid::qwen3_5, &WITHOUT_HEAD)
-}
-
-/// The mixtures of Qwen 3.5.
-pub(super) fn qwen3_5_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
-    of_parts(settings, &[], qwen_hybrid::qwen3_5_moe, &WITHOUT_HEAD)
-}
 
 /// Gemma 3, whose published configs leave sizes out that are those of its smallest model of several parts.
 pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {

@@ -1,20 +1,20 @@
-//! Qwen 2.5 VL and Qwen 3 VL: text of Qwen 2 and 3, and a tower for images.
+//! Qwen 2.5 VL, Qwen 3 VL and Qwen 3.5: text of Qwen 2, 3 and 3.5, and a tower for images.
 //!
-//! As `modeling_qwen2_5_vl.py` and `modeling_qwen3_vl.py` of transformers define them. Videos are not read: their
-//! placeholders are ordinary tokens.
+//! As `modeling_qwen2_5_vl.py`, `modeling_qwen3_vl.py`, `modeling_qwen3_vl_moe.py`, `modeling_qwen3_5.py` and
+//! `modeling_qwen3_5_moe.py` of transformers define them. Videos are not read: their placeholders are ordinary tokens.
 
 use serde_json::{Map, Value, json};
 use tito_images::PatchShape;
 
 use super::{
     super::{
-        names::Names,
+        names::{FUSED_EXPERTS, Names, StackedNames},
         settings::{ConfigError, Settings},
         shape::{Axis, ImagesShape, ModelShape, TowerNames, TowerShape},
     },
     decoder::{MOST, MOST_HEADS, only},
-    parts::{WITHOUT_HEAD, of_text},
-    qwen,
+    parts::{Read, WITHOUT_HEAD, of_text},
+    qwen, qwen_hybrid,
 };
 use crate::{
     TokenId,
@@ -25,9 +25,11 @@ use crate::{
 const MOST_LAYERS: usize = 1 << 12;
 /// No patch is larger.
 const MOST_PIXELS: usize = 1 << 10;
-/// What both releases call it.
+/// What Qwen 2.5 VL and Qwen 3 VL call it.
 const PLACEHOLDER: TokenId = 151_655;
-/// The epsilon of all norms of both towers.
+/// What Qwen 3.5 calls it.
+const PLACEHOLDER_3_5: TokenId = 248_056;
+/// The epsilon of all norms of all towers.
 const EPSILON: f32 = 1e-6;
 /// How the names of a tower's tensors begin, in checkpoints and in memory.
 const PARTS: &[&str] = &["visual.", "model.visual."];
@@ -36,7 +38,7 @@ const PARTS: &[&str] = &["visual.", "model.visual."];
 const BESIDE_TOWER: Names =
     Names { aliases: &[("model.language_model.", "model."), ("model.visual.", "visual.")], ..Names::LLAMA };
 
-/// Where that of Qwen 3 VL is, which has its tower beside it.
+/// Where that of the others is, which has its tower beside it.
 const WITH_TOWER: Names = Names { other_parts: &[], aliases: &[("visual.", "model.visual.")], ..WITHOUT_HEAD };
 
 /// Qwen 2.5 VL, whose published config has the settings of the text beside that of the tower.
@@ -70,7 +72,7 @@ pub(super) fn qwen2_5(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
         },
         ..common
     };
-    shape.images = Some(images(settings, &shape, axes, tower)?);
+    shape.images = Some(images(settings, PLACEHOLDER, &shape, axes, tower)?);
     Ok(shape)
 }
 
@@ -78,23 +80,53 @@ pub(super) fn qwen2_5(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
 pub(super) fn qwen3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut text: Map<String, Value> = settings.require("text_config")?;
     text.entry("head_dim").or_insert_with(|| json!(128));
-    if !interleaved(&text)? {
-        return Err(ConfigError::setting("mrope_interleaved", "other than true is not supported"));
+    qwen3_vl(settings, text, qwen::qwen3)
+}
+
+/// The mixtures of Qwen 3 VL.
+pub(super) fn qwen3_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    const TIED: &str = "tie_word_embeddings";
+    let mut text: Map<String, Value> = settings.require("text_config")?;
+    if settings.get::<bool>(TIED)?.is_some() {
+        // What transformers writes for the text is its own default, and it reads the setting beside it.
+        text.remove(TIED);
     }
+    qwen3_vl(settings, text, text_of_mixtures)
+}
+
+/// Qwen 3.5.
+pub(super) fn qwen3_5(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    recurrent(settings, qwen_hybrid::qwen3_5)
+}
+
+/// The mixtures of Qwen 3.5.
+pub(super) fn qwen3_5_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    recurrent(settings, qwen_hybrid::qwen3_5_moe)
+}
+
+/// The text of the mixtures of Qwen 3 VL: published experts are inputs by outputs, other than those of all relatives.
+fn text_of_mixtures(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    const NORMALISED: &str = "norm_topk_prob";
+    // The model's own code reads no such setting and divides by the sum.
+    only(settings, NORMALISED, &json!(true))?;
+    let mut config = settings.0.clone();
+    config.insert(NORMALISED.to_owned(), json!(true));
+    let mut shape = qwen::qwen3_moe(&Settings(&config))?;
+    shape.names.fused_experts = Some(StackedNames { transposed: true, ..FUSED_EXPERTS });
+    Ok(shape)
+}
+
+/// Qwen 3 VL of this text.
+fn qwen3_vl(settings: &Settings<'_>, mut text: Map<String, Value>, read: Read) -> Result<ModelShape, ConfigError> {
+    only_interleaved(&text)?;
     let sections = sections(&mut text, [24, 20, 20])?;
     // Its text has no windows, whatever a config says.
     only(&Settings(&text), "use_sliding_window", &json!(false))?;
-    let mut shape = of_text(settings, text, qwen::qwen3, &WITH_TOWER)?;
-    let axes = (0..sections.iter().sum()).map(|pair| match pair % 3 {
-        1 if pair < 3 * sections[1] => Axis::Row,
-        2 if pair < 3 * sections[2] => Axis::Column,
-        _ => Axis::Time,
-    });
-    let axes = axes.collect();
+    let mut shape = of_text(settings, text, read, &WITH_TOWER)?;
+    let axes = interleaved(sections, sections.iter().sum());
     let vision: Map<String, Value> = settings.require("vision_config")?;
     let vision = Settings(&vision);
-    let common = tower(&vision, [16, 2, 2])?;
-    only(&vision, "hidden_act", &json!("gelu_pytorch_tanh"))?;
+    let common = qwen3_tower(&vision)?;
     let deepstack: Vec<usize> = vision.get("deepstack_visual_indexes")?.unwrap_or_else(|| vec![8, 16, 24]);
     let ascends = deepstack.is_sorted_by(|one, next| one < next);
     if !ascends || deepstack.last().is_some_and(|last| *last >= common.layers.len()) {
@@ -103,13 +135,47 @@ pub(super) fn qwen3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
     if deepstack.len() > shape.layers.len() {
         return Err(ConfigError::setting("deepstack_visual_indexes", "are more than the text has layers"));
     }
-    let tower = TowerShape {
+    shape.images = Some(images(settings, PLACEHOLDER, &shape, axes, TowerShape { deepstack, ..common })?);
+    Ok(shape)
+}
+
+/// Qwen 3.5 of this text, whose layers with a recurrent state know no positions. Without a tower it reads text alone.
+fn recurrent(settings: &Settings<'_>, read: Read) -> Result<ModelShape, ConfigError> {
+    let text: Map<String, Value> = settings.require("text_config")?;
+    let Some(vision) = settings.get::<Map<String, Value>>("vision_config")? else {
+        return of_text(settings, text, read, &WITHOUT_HEAD);
+    };
+    only_interleaved(&text)?;
+    let sections = given_sections(&text)?.unwrap_or([11, 11, 10]);
+    let mut shape = of_text(settings, text, read, &WITH_TOWER)?;
+    // Sections may be about more or fewer pairs than are rotated.
+    let axes = interleaved(sections, rotated_pairs(&shape));
+    let vision = Settings(&vision);
+    only(&vision, "deepstack_visual_indexes", &json!([]))?;
+    shape.images = Some(images(settings, PLACEHOLDER_3_5, &shape, axes, qwen3_tower(&vision)?)?);
+    Ok(shape)
+}
+
+/// Which coordinates rotate so many pairs of numbers where they take turns: rows and columns as often as sections say.
+fn interleaved(sections: [usize; 3], pairs: usize) -> Vec<Axis> {
+    let axis = |pair: usize| match pair % 3 {
+        1 if pair / 3 < sections[1] => Axis::Row,
+        2 if pair / 3 < sections[2] => Axis::Column,
+        _ => Axis::Time,
+    };
+    (0..pairs).map(axis).collect()
+}
+
+/// The tower of Qwen 3 VL and Qwen 3.5, without a deepstack.
+fn qwen3_tower(vision: &Settings<'_>) -> Result<TowerShape, ConfigError> {
+    let common = tower(vision, [16, 2, 2])?;
+    only(vision, "hidden_act", &json!("gelu_pytorch_tanh"))?;
+    Ok(TowerShape {
         gate: Gate::GeluTanhAlone,
         norm: NormShape { centred: true, ..common.norm },
         norm_bias: true,
         patch_bias: true,
         positions: Some(vision.size_or("num_position_embeddings", 2304, MOST)?),
-        deepstack,
         names: TowerNames {
             prefix: "model.visual.",
             parts: PARTS,
@@ -118,12 +184,10 @@ pub(super) fn qwen3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
             merger: ["norm", "linear_fc1", "linear_fc2"],
         },
         ..common
-    };
-    shape.images = Some(images(settings, &shape, axes, tower)?);
-    Ok(shape)
+    })
 }
 
-/// What both towers read in the same words; layers attend to all patches, and nothing is learnt besides matrices.
+/// What all towers read in the same words; layers attend to all patches, and nothing is learnt besides matrices.
 fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<TowerShape, ConfigError> {
     for key in ["in_channels", "in_chans"] {
         only(vision, key, &json!(3))?;
@@ -173,11 +237,12 @@ fn theta(vision: &Settings<'_>) -> Result<f64, ConfigError> {
 /// Puts the tower and the text together.
 fn images(
     settings: &Settings<'_>,
+    placeholder: TokenId,
     text: &ModelShape,
     axes: Vec<Axis>,
     tower: TowerShape,
 ) -> Result<ImagesShape, ConfigError> {
-    let placeholder: TokenId = settings.get("image_token_id")?.unwrap_or(PLACEHOLDER);
+    let placeholder: TokenId = settings.get("image_token_id")?.unwrap_or(placeholder);
     if placeholder as usize >= text.vocab_size {
         return Err(ConfigError::setting("image_token_id", "is out of vocabulary"));
     }
@@ -186,7 +251,7 @@ fn images(
         let reason = format!("of `vision_config` is {output}, and states of the text have {hidden} numbers");
         return Err(ConfigError::setting("out_hidden_size", reason));
     }
-    let pairs = text.ropes.first().map_or(0, |rope| rope.frequencies.len());
+    let pairs = rotated_pairs(text);
     if axes.len() != pairs {
         let reason = format!("is about {} pairs of numbers, and a head has {pairs}", axes.len());
         return Err(ConfigError::setting("mrope_section", reason));
@@ -194,19 +259,36 @@ fn images(
     Ok(ImagesShape { placeholder, axes, tower })
 }
 
+/// How many pairs of numbers of a head are rotated.
+fn rotated_pairs(text: &ModelShape) -> usize {
+    text.ropes.first().map_or(0, |rope| rope.frequencies.len())
+}
+
 /// Keys under which the parameters of the text's rotary embeddings are.
 const PARAMETERS: [&str; 2] = ["rope_parameters", "rope_scaling"];
 
-/// Takes out which pairs of numbers are rotated by which coordinates. What is left is read as for text alone.
-fn sections(text: &mut Map<String, Value>, default: [usize; 3]) -> Result<[usize; 3], ConfigError> {
+/// The parameters of the text's rotary embeddings, under each of their keys.
+fn parameters(text: &Map<String, Value>) -> impl Iterator<Item = Settings<'_>> {
+    PARAMETERS.into_iter().filter_map(|key| text.get(key)?.as_object()).map(Settings)
+}
+
+/// Which pairs of numbers are rotated by which coordinates, where it is said.
+fn given_sections(text: &Map<String, Value>) -> Result<Option<[usize; 3]>, ConfigError> {
     let mut found: Option<[usize; 3]> = None;
-    for key in PARAMETERS {
-        let Some(Value::Object(parameters)) = text.get_mut(key) else { continue };
-        let given: Option<[usize; 3]> = Settings(parameters).get("mrope_section")?;
+    for parameters in parameters(text) {
+        let given: Option<[usize; 3]> = parameters.get("mrope_section")?;
         if given.is_some() && found.is_some() && given != found {
             return Err(ConfigError::setting("mrope_section", "of `rope_scaling` is another one"));
         }
         found = given.or(found);
+    }
+    Ok(found)
+}
+
+/// The same where frequencies are as they are, and all pairs are about. What is left is read as for text alone.
+fn sections(text: &mut Map<String, Value>, default: [usize; 3]) -> Result<[usize; 3], ConfigError> {
+    for key in PARAMETERS {
+        let Some(Value::Object(parameters)) = text.get_mut(key) else { continue };
         for key in ["type", "rope_type"] {
             // As transformers 4 called what all models of these families do.
             if parameters.get(key).and_then(Value::as_str) == Some("mrope") {
@@ -215,21 +297,19 @@ fn sections(text: &mut Map<String, Value>, default: [usize; 3]) -> Result<[usize
             only(&Settings(parameters), key, &json!("default"))?;
         }
     }
-    let sections = found.unwrap_or(default);
+    let sections = given_sections(text)?.unwrap_or(default);
     match sections.into_iter().try_fold(0, usize::checked_add) {
         Some(pairs) if pairs <= MOST_HEADS => Ok(sections),
         _ => Err(ConfigError::setting("mrope_section", "is about more numbers than a head has")),
     }
 }
 
-/// Whether coordinates take turns among pairs; they do so unless it is denied.
-fn interleaved(text: &Map<String, Value>) -> Result<bool, ConfigError> {
-    for key in PARAMETERS {
-        if let Some(Value::Object(parameters)) = text.get(key)
-            && Settings(parameters).get("mrope_interleaved")? == Some(false)
-        {
-            return Ok(false);
+/// Refuses coordinates that do not take turns among pairs; they do so unless it is denied.
+fn only_interleaved(text: &Map<String, Value>) -> Result<(), ConfigError> {
+    for parameters in parameters(text) {
+        if parameters.get("mrope_interleaved")? == Some(false) {
+            return Err(ConfigError::setting("mrope_interleaved", "other than true is not supported"));
         }
     }
-    Ok(true)
+    Ok(())
 }

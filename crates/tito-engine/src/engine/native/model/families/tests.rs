@@ -281,6 +281,57 @@ fn qwen3_vl() -> Value {
     })
 }
 
+/// As Qwen3-VL 30B-A3B is published.
+fn qwen3_vl_moe() -> Value {
+    json!({
+        "architectures": ["Qwen3VLMoeForConditionalGeneration"], "image_token_id": 151_655, "model_type": "qwen3_vl_moe",
+        "text_config": {
+            "attention_bias": false, "attention_dropout": 0.0, "decoder_sparse_step": 1, "dtype": "bfloat16",
+            "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 6144,
+            "max_position_embeddings": 262_144, "mlp_only_layers": [], "model_type": "qwen3_vl_moe_text",
+            "moe_intermediate_size": 768, "norm_topk_prob": true, "num_attention_heads": 32, "num_experts": 128,
+            "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4, "rms_norm_eps": 1e-6,
+            "rope_scaling": {"mrope_interleaved": true, "mrope_section": [24, 20, 20], "rope_type": "default"},
+            "rope_theta": 5_000_000, "use_cache": true, "vocab_size": 151_936,
+        },
+        "tie_word_embeddings": false, "video_token_id": 151_656, "vision_end_token_id": 151_653,
+        "vision_start_token_id": 151_652,
+        "vision_config": {
+            "deepstack_visual_indexes": [8, 16, 24], "depth": 27, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 1152,
+            "in_channels": 3, "initializer_range": 0.02, "intermediate_size": 4304, "model_type": "qwen3_vl_moe",
+            "num_heads": 16, "num_position_embeddings": 2304, "out_hidden_size": 2048, "patch_size": 16,
+            "spatial_merge_size": 2, "temporal_patch_size": 2,
+        },
+    })
+}
+
+/// As models of Qwen 3.5 are published, with the sizes of the release's defaults.
+fn qwen3_5() -> Value {
+    json!({
+        "architectures": ["Qwen3_5ForConditionalGeneration"], "image_token_id": 248_056, "model_type": "qwen3_5",
+        "text_config": {
+            "attention_bias": false, "attn_output_gate": true, "full_attention_interval": 4, "head_dim": 256,
+            "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 12_288, "linear_conv_kernel_dim": 4,
+            "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+            "linear_value_head_dim": 128, "max_position_embeddings": 262_144, "model_type": "qwen3_5_text",
+            "num_attention_heads": 16, "num_hidden_layers": 32, "num_key_value_heads": 4, "rms_norm_eps": 1e-6,
+            "rope_parameters": {
+                "mrope_interleaved": true, "mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25,
+                "rope_theta": 10_000_000, "rope_type": "default",
+            },
+            "vocab_size": 248_320,
+        },
+        "tie_word_embeddings": false, "video_token_id": 248_057, "vision_end_token_id": 248_054,
+        "vision_start_token_id": 248_053,
+        "vision_config": {
+            "deepstack_visual_indexes": [], "depth": 27, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 1152,
+            "in_channels": 3, "initializer_range": 0.02, "intermediate_size": 4304, "model_type": "qwen3_5",
+            "num_heads": 16, "num_position_embeddings": 2304, "out_hidden_size": 4096, "patch_size": 16,
+            "spatial_merge_size": 2, "temporal_patch_size": 2,
+        },
+    })
+}
+
 #[test]
 fn published_models_that_read_images_are_read() {
     let images = |config: &Value| ModelShape::read(config.as_object().unwrap()).unwrap().images.unwrap();
@@ -295,11 +346,26 @@ fn published_models_that_read_images_are_read() {
     assert_eq!(newer.axes[..4], [Axis::Time, Axis::Row, Axis::Column, Axis::Time]);
     assert_eq!(newer.axes[58..62], [Axis::Row, Axis::Column, Axis::Time, Axis::Time]);
     assert_eq!((newer.tower.deepstack, newer.tower.positions), (vec![5, 11, 17], Some(2304)));
+    let (mixture, hybrid) = (images(&qwen3_vl_moe()), images(&qwen3_5()));
+    assert_eq!((mixture.placeholder, hybrid.placeholder), (151_655, 248_056));
+    assert_eq!((mixture.axes, mixture.tower.deepstack), (newer.axes, vec![8, 16, 24]));
+    assert_eq!([Axis::Time, Axis::Row, Axis::Column].map(|axis| count(&hybrid, axis)), [11, 11, 10]);
+    assert_eq!(hybrid.axes[29..], [Axis::Column, Axis::Time, Axis::Row]);
+    assert!(hybrid.tower.deepstack.is_empty());
+}
+
+#[test]
+fn qwen_3_5_without_a_tower_reads_text_alone() {
+    let mut config = qwen3_5();
+    let whole = ModelShape::read(config.as_object().unwrap()).unwrap().of_text_alone();
+    config["vision_config"] = Value::Null;
+    let alone = ModelShape::read(config.as_object().unwrap()).unwrap();
+    assert!(alone.images.is_none() && alone.layers == whole.layers && alone.ropes == whole.ropes);
 }
 
 #[test]
 fn what_is_not_computed_of_models_that_read_images_is_refused_by_name() {
-    let (older, newer) = (qwen2_5_vl(), qwen3_vl());
+    let (older, newer, mixture, hybrid) = (qwen2_5_vl(), qwen3_vl(), qwen3_vl_moe(), qwen3_5());
     for (config, place, value, named) in [
         (&older, "/rope_scaling/type", json!("yarn"), "`type` is \"yarn\""),
         (&older, "/rope_scaling/mrope_section", json!([16, 24, 25]), "`mrope_section` is about 65 pairs"),
@@ -322,7 +388,14 @@ fn what_is_not_computed_of_models_that_read_images_is_refused_by_name() {
         (&newer, "/vision_config/deepstack_visual_indexes", json!([5, 5]), "`deepstack_visual_indexes`"),
         (&newer, "/vision_config/num_position_embeddings", json!(0), "`num_position_embeddings` is 0"),
         (&newer, "/vision_config/num_position_embeddings", json!(1_u64 << 40), "`num_position_embeddings`"),
-        (&newer, "/architectures", json!(["Qwen3VLMoeForConditionalGeneration"]), "Qwen3VLMoeForConditionalGeneration"),
+        (&mixture, "/text_config/norm_topk_prob", json!(false), "`norm_topk_prob` is false"),
+        (&mixture, "/text_config/num_experts", json!(0), "`num_experts`"),
+        (&mixture, "/vision_config/deepstack_visual_indexes", json!([27]), "`deepstack_visual_indexes`"),
+        (&hybrid, "/text_config/rope_parameters/mrope_interleaved", json!(false), "`mrope_interleaved`"),
+        (&hybrid, "/text_config/rope_parameters/mrope_section", json!([11, -1, 10]), "`mrope_section` cannot be read"),
+        (&hybrid, "/vision_config/deepstack_visual_indexes", json!([5]), "`deepstack_visual_indexes` is [5]"),
+        (&hybrid, "/vision_config/out_hidden_size", json!(8), "`out_hidden_size` of `vision_config` is 8"),
+        (&hybrid, "/image_token_id", json!(248_320), "`image_token_id` is out of vocabulary"),
         (&newer, "/architectures", json!(["Qwen2VLForConditionalGeneration"]), "Qwen2VLForConditionalGeneration"),
     ] {
         let mut config = config.clone();

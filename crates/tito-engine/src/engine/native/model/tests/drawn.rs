@@ -3,7 +3,8 @@
 use sha2::{Digest, Sha512};
 
 /// Families whose norms multiply by one more than their weights.
-const ONE_MORE: [&str; 6] = ["gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"];
+const ONE_MORE: [&str; 8] =
+    ["gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"];
 
 /// The numbers of a tensor.
 #[expect(clippy::cast_possible_truncation, reason = "the one rounding of a number")]

@@ -125,7 +125,7 @@ impl Golden {
         GivenTensors::new(self.tensors()).unwrap()
     }
 
-    fn tensors(&self) -> Vec<WeightTensor> {
+    pub(super) fn tensors(&self) -> Vec<WeightTensor> {
         let tensor = |(name, shape): (&String, &Value)| {
             let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
             let bytes: Vec<u8> = self.tensor(name).into_iter().flat_map(f32::to_le_bytes).collect();
@@ -278,11 +278,15 @@ fn the_text_of_a_model_of_several_parts_is_that_of_the_text_alone() {
 /// The text of a model of several parts, whose names begin differently.
 fn compare_nested(golden: &Golden, architecture: &str, prefixes: [(&str, &str); 2]) {
     let tied = golden.config()["tie_word_embeddings"].as_bool().unwrap();
-    let nested = json!({
-        "architectures": [architecture], "vision_config": {"depth": 2}, "tie_word_embeddings": tied,
-        "text_config": golden.config(),
+    let vision = json!({
+        "depth": 2, "hidden_size": 24, "intermediate_size": 28, "num_heads": 2,
+        "out_hidden_size": golden.config()["hidden_size"],
     });
-    let shape = ModelShape::read(nested.as_object().unwrap()).unwrap();
+    let nested = json!({
+        "architectures": [architecture], "vision_config": vision, "tie_word_embeddings": tied,
+        "text_config": golden.config(), "image_token_id": 90,
+    });
+    let shape = ModelShape::read(nested.as_object().unwrap()).unwrap().of_text_alone();
     let renamed = |tensor: &WeightTensor| {
         let begins = |(from, to): &(&str, &str)| tensor.name.strip_prefix(from).map(|rest| format!("{to}{rest}"));
         WeightTensor { name: prefixes.iter().find_map(begins).unwrap(), ..tensor.clone() }

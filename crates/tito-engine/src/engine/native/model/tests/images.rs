@@ -13,16 +13,28 @@ use crate::engine::{PromptImage, images::tests::made};
 /// How far a log-prob may be from that of transformers, both in f32.
 const FAR: f64 = 2e-5;
 /// All of them.
-const MODELS: [&str; 8] = [
+const MODELS: [&str; 17] = [
     "qwen2_5_vl_full",
     "qwen2_5_vl_plain",
     "qwen2_5_vl_tied",
     "qwen2_5_vl_whole",
+    "qwen3_5_default_sections",
+    "qwen3_5_full",
+    "qwen3_5_moe_full",
+    "qwen3_5_moe_plain",
+    "qwen3_5_plain",
+    "qwen3_5_yarn",
     "qwen3_vl_full",
+    "qwen3_vl_moe_dense_layer",
+    "qwen3_vl_moe_full",
+    "qwen3_vl_moe_plain",
     "qwen3_vl_no_deepstack",
     "qwen3_vl_plain",
     "qwen3_vl_tied",
 ];
+/// One of each family.
+const FAMILIES: [&str; 5] =
+    ["qwen2_5_vl_plain", "qwen3_5_moe_plain", "qwen3_5_plain", "qwen3_vl_moe_plain", "qwen3_vl_plain"];
 
 /// A prompt of a model that reads images, and what transformers makes of it.
 pub(in crate::engine::native) struct ImagePrompt {
@@ -60,7 +72,7 @@ fn placed(image: &Value, shape: PatchShape) -> PromptImage {
 fn load(golden: &Golden, set: KernelSet, threads: usize, precision: Precision) -> Model<CpuBackend> {
     let shape = ModelShape::read(golden.config()).unwrap();
     let mut model = Model::load(cpu(set, threads, precision), shape, &golden.weights(), &mut |_, _| ()).unwrap();
-    model.allocate_cache(Room { blocks: BLOCKS, slots: 0 }).unwrap();
+    model.allocate_cache(Room { blocks: BLOCKS, slots: 1 }).unwrap();
     model
 }
 
@@ -112,7 +124,7 @@ fn log_probs_of_prompts_with_images_are_those_of_transformers() {
 
 #[test]
 fn a_prompt_with_images_in_pieces_gives_the_same_bits() {
-    for (name, set) in ["qwen2_5_vl_plain", "qwen3_vl_plain"].into_iter().zip(KernelSet::tested().into_iter().cycle()) {
+    for (name, set) in FAMILIES.into_iter().zip(KernelSet::tested().into_iter().cycle()) {
         for precision in [Precision::F32, Precision::Bf16] {
             let golden = golden(name);
             let mut whole = load(&golden, set, 1, precision);
@@ -130,12 +142,12 @@ fn a_prompt_with_images_in_pieces_gives_the_same_bits() {
 
 #[test]
 fn without_images_a_model_computes_the_bits_of_its_text_alone() {
-    for name in ["qwen2_5_vl_plain", "qwen3_vl_tied"] {
+    for name in FAMILIES.into_iter().chain(["qwen3_vl_tied"]) {
         let golden = golden(name);
         let set = KernelSet::available()[0];
         let shape = ModelShape::read(golden.config()).unwrap().of_text_alone();
         let mut alone = Model::load(cpu(set, 1, Precision::Bf16), shape, &golden.weights(), &mut |_, _| ()).unwrap();
-        alone.allocate_cache(Room { blocks: BLOCKS, slots: 0 }).unwrap();
+        alone.allocate_cache(Room { blocks: BLOCKS, slots: 1 }).unwrap();
         let mut model = load(&golden, set, 1, Precision::Bf16);
         // Placeholders too are ordinary tokens then.
         let ids: Vec<TokenId> = (0..90).map(|index| (index * 37 + 11) % 96).collect();
@@ -146,7 +158,7 @@ fn without_images_a_model_computes_the_bits_of_its_text_alone() {
 
 #[test]
 fn numbers_of_towers_that_are_changed_are_those_of_whole_tensors() {
-    for name in ["qwen2_5_vl_plain", "qwen3_vl_plain"] {
+    for name in FAMILIES {
         for precision in [Precision::F32, Precision::Bf16] {
             compare_changes(&mut load(&golden(name), KernelSet::PORTABLE, 2, precision));
         }
@@ -155,7 +167,7 @@ fn numbers_of_towers_that_are_changed_are_those_of_whole_tensors() {
 
 #[test]
 fn embeddings_of_images_are_forgotten_when_weights_change() {
-    for name in ["qwen2_5_vl_plain", "qwen3_vl_plain"] {
+    for name in FAMILIES {
         let golden = golden(name);
         let mut model = load(&golden, KernelSet::PORTABLE, 1, Precision::F32);
         let prompt = prompts(&golden).into_iter().find(|prompt| prompt.name == "one_image").unwrap();
@@ -184,6 +196,9 @@ fn names_that_transformers_has_in_memory_are_those_of_checkpoints() {
     for (name, prefixes) in [
         ("qwen2_5_vl_plain", [("model.", "model.language_model."), ("visual.", "model.visual.")]),
         ("qwen3_vl_plain", [("model.visual.", "visual."), ("model.visual.", "visual.")]),
+        ("qwen3_vl_moe_plain", [("model.visual.", "visual."), ("model.visual.", "visual.")]),
+        ("qwen3_5_plain", [("model.visual.", "visual."), ("model.visual.", "visual.")]),
+        ("qwen3_5_moe_plain", [("model.visual.", "visual."), ("model.visual.", "visual.")]),
     ] {
         let golden = golden(name);
         let mut model = load(&golden, KernelSet::PORTABLE, 1, Precision::F32);
@@ -209,7 +224,8 @@ fn names_that_transformers_has_in_memory_are_those_of_checkpoints() {
 
 #[test]
 fn bf16_stays_close_to_f32_with_images_too() {
-    for name in ["qwen2_5_vl_plain", "qwen3_vl_plain"] {
+    // A rounded score may choose another expert of a mixture.
+    for name in ["qwen2_5_vl_plain", "qwen3_5_plain", "qwen3_vl_plain"] {
         let golden = golden(name);
         let [mut exact, mut rounded] =
             [Precision::F32, Precision::Bf16].map(|precision| load(&golden, KernelSet::available()[0], 2, precision));
@@ -232,6 +248,7 @@ fn adapters_of_a_tower_are_refused_by_name() {
     for (name, text, tower) in [
         ("qwen2_5_vl_plain", "model.language_model.layers.0.self_attn.o_proj", "model.visual.blocks.0.attn.qkv"),
         ("qwen3_vl_plain", "model.language_model.layers.0.self_attn.o_proj", "model.visual.merger.linear_fc1"),
+        ("qwen3_5_plain", "model.language_model.layers.1.self_attn.o_proj", "model.visual.merger.linear_fc1"),
     ] {
         let model = load(&golden(name), KernelSet::PORTABLE, 1, Precision::F32);
         let width = model.tensors.named(&format!("{text}.weight")).unwrap().shape.clone();
@@ -239,4 +256,65 @@ fn adapters_of_a_tower_are_refused_by_name() {
         let error = check(&model, tower, [72, 24]).unwrap_err();
         assert!(error.ends_with("adapters are served of what reads text, not of what reads images"), "{error}");
     }
+}
+
+/// A tensor of all experts, inputs by outputs, as a tensor for each: this many after each other, outputs by inputs.
+fn apart(tensor: &WeightTensor, names: &[&str]) -> Vec<WeightTensor> {
+    let [experts, inputs, outputs] = tensor.shape[..] else { panic!("{} is no table of experts", tensor.name) };
+    let (prefix, _) = tensor.name.rsplit_once('.').unwrap();
+    let rows = outputs / names.len();
+    let one = |expert: usize, number: usize| {
+        let at = |row: usize, column: usize| {
+            let place = size_of::<f32>() * ((expert * inputs + column) * outputs + number * rows + row);
+            &tensor.bytes[place..place + size_of::<f32>()]
+        };
+        let bytes: Vec<u8> =
+            (0..rows).flat_map(|row| (0..inputs).flat_map(move |column| at(row, column).to_vec())).collect();
+        let name = format!("{prefix}.{expert}.{}.weight", names[number]);
+        WeightTensor { name, dtype: WeightDtype::F32, shape: vec![rows, inputs], bytes: bytes.into() }
+    };
+    (0..experts)
+        .flat_map(|expert| (0..names.len()).map(move |number| (expert, number)))
+        .map(|(e, n)| one(e, n))
+        .collect()
+}
+
+#[test]
+fn published_experts_are_inputs_by_outputs_and_replace_those_that_have_tensors_of_their_own() {
+    let golden = golden("qwen3_vl_moe_plain");
+    let mut model = load(&golden, KernelSet::PORTABLE, 1, Precision::F32);
+    let before = held_tensors(&mut model);
+    let published: Vec<WeightTensor> = golden.tensors();
+    let mut replaced = 0;
+    for (name, parts) in [("gate_up_proj", &["gate_proj", "up_proj"][..]), ("down_proj", &["down_proj"])] {
+        for tensor in published.iter().filter(|tensor| tensor.name.ends_with(&format!("experts.{name}"))) {
+            for one in apart(tensor, parts) {
+                assert!(before.contains(&one), "{}", one.name);
+            }
+            // An update by the published name, and back.
+            let negated = tensor.bytes.chunks_exact(4).flat_map(|number| {
+                let number: [u8; 4] = number.try_into().unwrap();
+                (-f32::from_le_bytes(number)).to_le_bytes()
+            });
+            let other = WeightTensor { bytes: negated.collect::<Vec<u8>>().into(), ..tensor.clone() };
+            let mut put = |tensor: &WeightTensor| {
+                let given = GivenTensors::new(vec![tensor.clone()]).unwrap();
+                let checked = model.check(&given).unwrap();
+                model.replace(&checked, None).unwrap();
+                held_tensors(&mut model)
+            };
+            let after = put(&other);
+            let changed = after.iter().zip(&before).filter(|(after, before)| after != before).count();
+            assert_eq!(changed, apart(tensor, parts).len());
+            assert!(apart(&other, parts).iter().all(|one| after.contains(one)));
+            assert!(put(tensor) == before);
+            // As transformers has it in memory, under the same name.
+            let mut turned = tensor.clone();
+            turned.shape.swap(1, 2);
+            let error = model.check(&GivenTensors::new(vec![turned]).unwrap()).err().unwrap().to_string();
+            assert!(error.contains(&format!("experts.{name} has the shape")), "{error}");
+            replaced += 1;
+        }
+    }
+    assert_eq!(replaced, 6);
 }
