@@ -20,7 +20,8 @@ import torch
 import transformers
 from PIL import Image
 
-from image_cases import QWEN2_5, QWEN2_5_VISION, QWEN3, QWEN3_TEXT, QWEN3_VISION, qwen2_5, qwen3
+from image_cases import QWEN2_5_VISION, QWEN3_TEXT, QWEN3_VISION, qwen2_5, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe
+from record_image_models import published
 from recording import GOLDEN, SEEDS, config_of, load, tensors_of
 
 HERE = pathlib.Path(__file__).parent
@@ -59,6 +60,9 @@ def cases():
     yield qwen2_5("conversation", **OUTER, vocab_size=VOCABULARY, vision=vision), QWEN2_5_PROCESSOR
     text = {**QWEN3_TEXT, "vocab_size": VOCABULARY}
     yield qwen3("conversation", **OUTER, text=text, vision={**QWEN3_VISION, "patch_size": 16}), QWEN3_PROCESSOR
+    yield qwen3_5("conversation", **OUTER, text={"vocab_size": VOCABULARY}, vision={"patch_size": 16}), QWEN3_PROCESSOR
+    for mixture in (qwen3_moe, qwen3_5_moe):
+        yield mixture("conversation", **OUTER, text={"vocab_size": VOCABULARY}, vision={"patch_size": 16}), QWEN3_PROCESSOR
 
 
 def files():
@@ -134,8 +138,9 @@ class Reader:
             (directory / "config.json").write_text(json.dumps(config))
             tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
             images = transformers.AutoImageProcessor.from_pretrained(directory)
-        kind = transformers.Qwen3VLProcessor if config["model_type"] == "qwen3_vl" else transformers.Qwen2_5_VLProcessor
-        videos = transformers.Qwen3VLVideoProcessor() if config["model_type"] == "qwen3_vl" else transformers.Qwen2VLVideoProcessor()
+        is_older = config["model_type"] == "qwen2_5_vl"
+        kind = transformers.Qwen2_5_VLProcessor if is_older else transformers.Qwen3VLProcessor
+        videos = transformers.Qwen2VLVideoProcessor() if is_older else transformers.Qwen3VLVideoProcessor()
         # What the processor reads of a tokenizer that is made for it.
         for name, id in (("image_token", 327), ("vision_start_token", 326), ("vision_end_token", 328), ("video_token", 329)):
             setattr(tokenizer, name, MARKS[id])
@@ -210,7 +215,7 @@ def conversation(model, reader, pictures, before, after):
 def record(case, settings, encoded, directory):
     pictures = {name: opened(file) for name, file in encoded.items()}
     config = config_of(case)
-    tensors = tensors_of(case, config)
+    tensors = published(config, tensors_of(case, config))
     reader = Reader(config, settings)
     for seed in range(1, SEEDS):
         model = load(config, tensors, seed)
