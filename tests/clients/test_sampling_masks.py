@@ -16,7 +16,7 @@ from frameworks import importing
 CASE = json.loads((REPOSITORY / "tests" / "golden" / "families" / "olmo2_plain.json").read_text())
 PROMPT = CASE["token_ids"][:20]
 VOCABULARY = CASE["config"]["vocab_size"]
-SETS = 1_000
+SETS = 10_000
 # Log-probs come as float32: what is nearer to an edge than this may be on either side of it.
 EDGE = 1e-4
 
