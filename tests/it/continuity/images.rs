@@ -1,6 +1,6 @@
 //! Conversations with images, by every shape, carrier and edit: each second turn is exact or refused, and never silently wrong.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, slice};
 
 use serde_json::{Value, json};
 use tito::TokenId;
@@ -37,16 +37,16 @@ fn shapes() -> Vec<Shape> {
         |name, before: &[Value], after: &[Value]| Shape { name, before: before.to_vec(), after: after.to_vec() };
     let more = user(&[text("more")]);
     vec![
-        shape("one", &[user(&[wide(1), text("?")])], &[more.clone()]),
-        shape("alone", &[user(&[wide(1)])], &[more.clone()]),
-        shape("two of one size", &[user(&[wide(1), wide(2), text("?")])], &[more.clone()]),
-        shape("two sizes", &[user(&[wide(1), text("and"), tall(2)])], &[more.clone()]),
-        shape("the same twice", &[user(&[wide(1), wide(1)])], &[more.clone()]),
-        shape("two messages", &[user(&[wide(1)]), user(&[tall(2), text("?")])], &[more.clone()]),
+        shape("one", &[user(&[wide(1), text("?")])], slice::from_ref(&more)),
+        shape("alone", &[user(&[wide(1)])], slice::from_ref(&more)),
+        shape("two of one size", &[user(&[wide(1), wide(2), text("?")])], slice::from_ref(&more)),
+        shape("two sizes", &[user(&[wide(1), text("and"), tall(2)])], slice::from_ref(&more)),
+        shape("the same twice", &[user(&[wide(1), wide(1)])], slice::from_ref(&more)),
+        shape("two messages", &[user(&[wide(1)]), user(&[tall(2), text("?")])], slice::from_ref(&more)),
         shape(
             "system",
             &[json!({"role": "system", "content": [wide(3), text("x")]}), user(&[wide(1)])],
-            &[more.clone()],
+            slice::from_ref(&more),
         ),
         shape("a tool", &[user(&[text("look")]), result(&[wide(1), text("seen")])], &[more]),
         shape("later too", &[user(&[wide(1)])], &[user(&[tall(2), text("?"), wide(3)])]),
