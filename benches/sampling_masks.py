@@ -21,7 +21,7 @@ from adapters import Server  # noqa: E402
 
 # Streams, answers of each, tokens of an answer, rounds.
 LOADS = ((1, 4, 64, 9), (16, 2, 48, 7))
-SAMPLINGS = {"top_k 20": {"top_k": 20}, "top_k 20, top_p 0.95": {"top_k": 20, "top_p": 0.95}, "top_p 0.95": {"top_p": 0.95}}
+SAMPLINGS = {"top_k 20": {"top_k": 20}, "top_k 20, top_p 0.95": {"top_k": 20, "top_p": 0.95}}
 WAYS = {"without": {}, "with": {"return_sampling_mask": True}}
 
 
