@@ -44,6 +44,18 @@ pub struct Image {
 }
 
 impl Content {
+    /// Its images, by their places among its parts.
+    pub fn images(&self) -> impl Iterator<Item = (usize, &Image)> {
+        let parts = match self {
+            Self::Parts(parts) => parts.as_slice(),
+            Self::Empty | Self::Text(_) => &[],
+        };
+        parts.iter().enumerate().filter_map(|(place, part)| match part {
+            ContentPart::Image(image) => Some((place, image)),
+            ContentPart::Text(_) | ContentPart::Object { .. } => None,
+        })
+    }
+
     fn from_value(value: Value) -> Result<Self, String> {
         match value {
             Value::Null => Ok(Self::Empty),

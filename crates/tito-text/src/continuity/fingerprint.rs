@@ -126,11 +126,7 @@ pub(super) fn followed_by(conversation: Fingerprint, message: &Message) -> Finge
 
 /// The fingerprint that images have once those of `message` are added to them.
 fn followed_by_images(images: Fingerprint, message: &Message) -> Fingerprint {
-    let Content::Parts(parts) = &message.content else { return images };
-    let identities = parts.iter().filter_map(|part| match part {
-        ContentPart::Image(image) => Some(Fingerprint(image.identity)),
-        ContentPart::Text(_) | ContentPart::Object { .. } => None,
-    });
+    let identities = message.content.images().map(|(_, image)| Fingerprint(image.identity));
     identities.fold(images, |images, identity| Fingerprint::joined(b"images", &[images, identity]))
 }
 

@@ -3,7 +3,7 @@
 use std::{fs, sync::Arc};
 
 use super::{
-    super::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, ToolFormat, ToolParser, marker},
+    super::{OutputFormat, PromptReasoning, ReasoningParser, ToolFormat, ToolParser, marker, told::told},
     lost::lost,
 };
 use crate::json::Value;
@@ -39,17 +39,7 @@ fn recorded(case: &Value) -> Read {
 }
 
 fn read(format: &OutputFormat, text: &str) -> Read {
-    let mut parser = OutputParser::new(format, PromptReasoning::Unmarked);
-    let mut pieces = parser.push(text);
-    pieces.extend(parser.finish());
-    let (mut reasoning, mut content, mut calls) = (None, String::new(), Vec::new());
-    for piece in pieces {
-        match piece {
-            Piece::Reasoning(text) => reasoning.get_or_insert_with(String::new).push_str(&text),
-            Piece::Content(text) => content.push_str(&text),
-            Piece::Call(call) => calls.push((call.name, call.arguments)),
-        }
-    }
+    let (reasoning, content, calls) = told(format, PromptReasoning::Unmarked, [text]);
     let null = content.is_empty() && (!calls.is_empty() || format.silence_is_null());
     (reasoning, (!null).then_some(content), calls)
 }

@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::{ChatPrompt, KnownPrefix, PromptError, UnprovableSplice, marks::any_text_in};
 use crate::{
     TokenId,
-    chat::{Content, ContentPart, FunctionTool, Image, Message},
+    chat::{Content, ContentPart, FunctionTool, Message},
     json::{Object, Path, Value},
     tokenizer::Tokenizer,
 };
@@ -60,10 +60,12 @@ impl ImageWriting {
     pub(super) fn marks(&self) -> ImageMarks {
         self.marks
     }
+}
 
+impl ImageMarks {
     /// The runs of placeholders between the two marks, in order.
-    fn runs<'t>(&self, token_ids: &'t [TokenId]) -> impl Iterator<Item = Range<usize>> + use<'t> {
-        let ImageMarks { opens, placeholder, closes } = self.marks;
+    fn runs(self, token_ids: &[TokenId]) -> impl Iterator<Item = Range<usize>> {
+        let ImageMarks { opens, placeholder, closes } = self;
         let mut next = 0;
         std::iter::from_fn(move || {
             loop {
@@ -76,18 +78,30 @@ impl ImageWriting {
             }
         })
     }
-}
 
-impl ImageMarks {
+    /// Ids with another number of placeholders in the place of each of these ranges, and where they are then.
+    fn resized(
+        self,
+        token_ids: &[TokenId],
+        runs: impl IntoIterator<Item = (Range<usize>, usize)>,
+    ) -> (Vec<TokenId>, Vec<Range<usize>>) {
+        let (mut resized, mut ranges, mut copied) = (Vec::with_capacity(token_ids.len()), Vec::new(), 0);
+        for (run, placeholders) in runs {
+            resized.extend_from_slice(&token_ids[copied..run.start]);
+            ranges.push(resized.len()..resized.len() + placeholders);
+            resized.extend(std::iter::repeat_n(self.placeholder, placeholders));
+            copied = run.end;
+        }
+        resized.extend_from_slice(&token_ids[copied..]);
+        (resized, ranges)
+    }
+
     /// Whether ids have placeholders between the two marks outside of `images`: they were computed with images, which are
     /// not there.
     pub fn lacks_images(self, token_ids: &[TokenId], images: &[Range<usize>]) -> bool {
-        let writing = ImageWriting { marks: self, text: String::new() };
-        writing.runs(token_ids).any(|run| !images.contains(&run))
+        self.runs(token_ids).any(|run| !images.contains(&run))
     }
-}
 
-impl ImageMarks {
     /// Ids with all placeholders of images of these lengths, and where they are. Each image stands between the two marks,
     /// with one placeholder or with all of them.
     ///
@@ -99,23 +113,12 @@ impl ImageMarks {
         token_ids: &[TokenId],
         placeholders: &[usize],
     ) -> Result<(Vec<TokenId>, Vec<Range<usize>>), UnprovableSplice> {
-        let writing = ImageWriting { marks: self, text: String::new() };
-        let runs: Vec<Range<usize>> = writing.runs(token_ids).collect();
+        let runs: Vec<Range<usize>> = self.runs(token_ids).collect();
         let fits = |(run, &placeholders): (&Range<usize>, &usize)| run.len() == 1 || run.len() == placeholders;
         if runs.len() != placeholders.len() || !runs.iter().zip(placeholders).all(fits) {
             return Err(UnprovableSplice::OtherImages);
         }
-        let mut expanded = Vec::with_capacity(token_ids.len() + placeholders.iter().sum::<usize>());
-        let mut ranges = Vec::with_capacity(runs.len());
-        let mut copied = 0;
-        for (run, &placeholders) in runs.iter().zip(placeholders) {
-            expanded.extend_from_slice(&token_ids[copied..run.start]);
-            ranges.push(expanded.len()..expanded.len() + placeholders);
-            expanded.extend(std::iter::repeat_n(self.placeholder, placeholders));
-            copied = run.end;
-        }
-        expanded.extend_from_slice(&token_ids[copied..]);
-        Ok((expanded, ranges))
+        Ok(self.resized(token_ids, runs.into_iter().zip(placeholders.iter().copied())))
     }
 }
 
@@ -130,7 +133,7 @@ impl<'p> Images<'p> {
         writing.refuse_spelled(prompt)?;
         let mut images = Vec::new();
         for (index, message) in prompt.messages.iter().enumerate() {
-            for (place, image) in images_of(message) {
+            for (place, image) in message.content.images() {
                 // Templates read what an assistant says as a text, and developers' messages may be moved.
                 if message.role.is_assistant() || message.role.as_str() == "developer" {
                     let message = format!("a message of the role '{}' cannot have images", message.role.as_str());
@@ -147,38 +150,30 @@ impl<'p> Images<'p> {
         self.images.is_empty()
     }
 
-    /// How many images the messages up to and including `anchor` have.
-    fn through(&self, anchor: usize) -> usize {
-        self.images.iter().filter(|(message, _)| *message <= anchor).count()
-    }
-
     /// Ids that were computed with the first images of the conversation, with one placeholder for each. Whatever else is a
     /// placeholder in them was sampled, and stays as it is.
     pub(super) fn collapse(&self, token_ids: &[TokenId]) -> Result<Collapsed, UnprovableSplice> {
-        let mut collapsed = Collapsed { token_ids: Vec::with_capacity(token_ids.len()), places: Vec::new() };
-        let mut copied = 0;
-        for run in self.writing.runs(token_ids) {
-            let (_, placeholders) = self.images.get(collapsed.places.len()).ok_or(UnprovableSplice::OtherImages)?;
-            if run.len() != *placeholders {
-                return Err(UnprovableSplice::OtherImages);
-            }
-            collapsed.token_ids.extend_from_slice(&token_ids[copied..=run.start]);
-            collapsed.places.push(collapsed.token_ids.len() - 1);
-            copied = run.end;
+        let marks = self.writing.marks;
+        let runs: Vec<Range<usize>> = marks.runs(token_ids).collect();
+        let is_image = |(number, run): (usize, &Range<usize>)| {
+            self.images.get(number).is_some_and(|(_, placeholders)| run.len() == *placeholders)
+        };
+        if !runs.iter().enumerate().all(is_image) {
+            return Err(UnprovableSplice::OtherImages);
         }
-        collapsed.token_ids.extend_from_slice(&token_ids[copied..]);
-        Ok(collapsed)
+        let (token_ids, ranges) = marks.resized(token_ids, runs.into_iter().map(|run| (run, 1)));
+        Ok(Collapsed { token_ids, places: ranges.into_iter().map(|range| range.start).collect() })
     }
 
     /// Known ids with one placeholder for each image.
     pub(super) fn collapse_known(&self, known: &KnownPrefix) -> Result<(KnownPrefix, Collapsed), UnprovableSplice> {
         let collapsed = self.collapse(&known.token_ids)?;
-        if known.anchor.is_some_and(|anchor| self.through(anchor) != collapsed.places.len()) {
-            return Err(UnprovableSplice::OtherImages);
+        if let Some(anchor) = known.anchor {
+            self.check_anchor(&collapsed, anchor)?;
         }
         let before = known.token_ids.len() - known.sampled;
         // Nobody samples an image. Where it is not said how many ids were sampled, it is all of them.
-        if before > 0 && self.writing.runs(&known.token_ids).any(|run| run.end >= before) {
+        if before > 0 && self.writing.marks.runs(&known.token_ids).any(|run| run.end >= before) {
             return Err(UnprovableSplice::OtherImages);
         }
         let sampled = known.sampled.min(collapsed.token_ids.len());
@@ -186,9 +181,10 @@ impl<'p> Images<'p> {
         Ok((known, collapsed))
     }
 
-    /// Checks that spliced ids stand for the messages up to `anchor`, whose images they have.
+    /// Checks that ids stand for the messages up to `anchor`, whose images they have.
     pub(super) fn check_anchor(&self, known: &Collapsed, anchor: usize) -> Result<(), UnprovableSplice> {
-        if self.through(anchor) == known.places.len() { Ok(()) } else { Err(UnprovableSplice::OtherImages) }
+        let images = self.images.iter().filter(|(message, _)| *message <= anchor).count();
+        if images == known.places.len() { Ok(()) } else { Err(UnprovableSplice::OtherImages) }
     }
 
     /// Where the images are in a prompt that starts with `known`: behind it, every placeholder is one.
@@ -208,23 +204,14 @@ impl<'p> Images<'p> {
 
     /// The prompt with as many placeholders for each image as it has parts, and where these are.
     pub(super) fn expand(&self, prompt: &[TokenId], places: &[usize]) -> (Vec<TokenId>, Vec<Range<usize>>) {
-        let more: usize = self.images.iter().map(|(_, placeholders)| placeholders - 1).sum();
-        let mut expanded = Vec::with_capacity(prompt.len() + more);
-        let mut ranges = Vec::with_capacity(places.len());
-        let mut copied = 0;
-        for (&place, &(_, placeholders)) in places.iter().zip(&self.images) {
-            expanded.extend_from_slice(&prompt[copied..place]);
-            ranges.push(expanded.len()..expanded.len() + placeholders);
-            expanded.extend(std::iter::repeat_n(self.writing.marks.placeholder, placeholders));
-            copied = place + 1;
-        }
-        expanded.extend_from_slice(&prompt[copied..]);
-        (expanded, ranges)
+        let placeholders = self.images.iter().map(|(_, placeholders)| *placeholders);
+        let images = places.iter().map(|&place| place..place + 1).zip(placeholders);
+        self.writing.marks.resized(prompt, images)
     }
 
     /// Where the images are in a prompt that the client gave whole.
     pub(super) fn given(&self, prompt: &[TokenId]) -> Result<Vec<Range<usize>>, UnprovableSplice> {
-        let runs: Vec<Range<usize>> = self.writing.runs(prompt).collect();
+        let runs: Vec<Range<usize>> = self.writing.marks.runs(prompt).collect();
         let lengths = runs.iter().map(Range::len);
         if lengths.eq(self.images.iter().map(|(_, placeholders)| *placeholders)) {
             Ok(runs)
@@ -311,18 +298,6 @@ impl ImageWriting {
             || texts.flatten().any(|text| self.is_in(text))
             || message.tools.as_ref().is_some_and(|tools| self.spelled_in_value(tools))
     }
-}
-
-/// The images of a message, by their place in its content.
-fn images_of(message: &Message) -> impl Iterator<Item = (usize, &Image)> {
-    let parts = match &message.content {
-        Content::Parts(parts) => parts.as_slice(),
-        Content::Empty | Content::Text(_) => &[],
-    };
-    parts.iter().enumerate().filter_map(|(place, part)| match part {
-        ContentPart::Image(image) => Some((place, image)),
-        ContentPart::Text(_) | ContentPart::Object { .. } => None,
-    })
 }
 
 fn place_of(message: usize) -> Path {
