@@ -19,7 +19,7 @@ pub(crate) fn check(data: &[u8]) -> Result<Vec<usize>, ImageError> {
 }
 
 fn patches(processor: &ImageProcessor, data: &[u8], decoded: &DecodedImage) -> Result<usize, ImageError> {
-    let image = processor.prepare(data, decoded)?;
+    let image = processor.prepare(processor.identity(data), decoded)?;
     let numbers = image.patches();
     assert_eq!(image.grid(), processor.grid(decoded.width(), decoded.height())?);
     assert_eq!(image.grid().patches(), 4 * image.placeholders());

@@ -48,8 +48,6 @@ pub struct MediaPolicy {
 #[derive(Clone)]
 pub struct MediaReader {
     processor: Arc<ImageProcessor>,
-    /// What else than its bytes identifies an image.
-    settings: Arc<[u8]>,
     policy: Arc<MediaPolicy>,
     /// None where no host is allowed.
     hosts: Option<Arc<Hosts>>,
@@ -87,7 +85,6 @@ impl MediaReader {
             _ => Some(Arc::new(Hosts::new(policy.hosts.clone())?)),
         };
         Ok(Self {
-            settings: processor.settings().into(),
             processor: Arc::new(processor),
             prepared: Cache::builder().max_capacity(policy.cache_bytes).weigher(weight).build(),
             turns: Arc::new(Semaphore::new((cores / 2).clamp(1, MOST_TURNS))),
@@ -162,12 +159,12 @@ impl MediaReader {
     }
 
     fn prepare(&self, encoded: &[u8]) -> Result<PreparedImage, MediaError> {
-        let identity = ImageIdentity::of(encoded, &self.settings);
+        let identity = self.processor.identity(encoded);
         if let Some(prepared) = self.prepared.get(&identity) {
             return Ok(prepared);
         }
         let decoded = self.decode(encoded)?;
-        let prepared = self.processor.prepare(encoded, &decoded)?;
+        let prepared = self.processor.prepare(identity, &decoded)?;
         self.prepared.insert(identity, prepared.clone());
         Ok(prepared)
     }

@@ -22,33 +22,49 @@ impl Turns {
     /// nothing for a model that reads no images: its renderer refuses such parts.
     pub(super) async fn read_images(&self, messages: &mut [Message]) -> Result<Vec<PreparedImage>, TurnError> {
         let Some(media) = &self.media else { return Ok(Vec::new()) };
-        let most = media.images_per_prompt();
-        if image_parts(messages).count() > most {
-            return Err(TurnError::TooManyImages { most });
-        }
-        let (mut images, mut tokens) = (Vec::new(), 0);
+        let mut reading = Reading::new(media, image_parts(messages).count(), self.max_model_len)?;
         for (place, part) in image_parts(messages) {
             let ContentPart::Object { fields, .. } = part else { continue };
             let fields = std::mem::take(fields);
             let extras = fields.iter().filter(|(key, _)| !OWN_KEYS.contains(&key.as_str()));
             let extras = extras.map(|(key, value)| (key.clone(), value.clone())).collect();
-            let prepared = read(
-                media,
-                url(fields).ok_or_else(|| TurnError::NoImage { field: place.clone() })?,
-                place.then("image_url"),
-            )
-            .await?;
+            let url = url(fields).ok_or_else(|| TurnError::NoImage { field: place.clone() })?;
+            let prepared = reading.add(url, place.then("image_url")).await?;
             let (identity, placeholders) = (*prepared.identity().as_bytes(), prepared.placeholders());
             *part = ContentPart::Image(Image { identity, placeholders, extras });
-            tokens += placeholders;
-            if tokens > self.max_model_len {
-                // The other images would only take memory.
-                let max_model_len = self.max_model_len;
-                return Err(TurnError::PromptTooLong { tokens, max_model_len, encoded_here: true });
-            }
-            images.push(prepared);
         }
-        Ok(images)
+        Ok(reading.images)
+    }
+}
+
+/// The images of one request, which are read one after the other.
+struct Reading<'m> {
+    media: &'m MediaReader,
+    max_model_len: usize,
+    /// The placeholders of all images.
+    tokens: usize,
+    images: Vec<PreparedImage>,
+}
+
+impl<'m> Reading<'m> {
+    /// Before the first of `count` images, unless they are too many.
+    fn new(media: &'m MediaReader, count: usize, max_model_len: usize) -> Result<Self, TurnError> {
+        let most = media.images_per_prompt();
+        if count > most {
+            return Err(TurnError::TooManyImages { most });
+        }
+        Ok(Self { media, max_model_len, tokens: 0, images: Vec::with_capacity(count) })
+    }
+
+    /// Reads the image that a URL names. Ends where no prompt could have all images: the others would only take memory.
+    async fn add(&mut self, url: String, field: Path) -> Result<&PreparedImage, TurnError> {
+        let image = read(self.media, url, field).await?;
+        self.tokens += image.placeholders();
+        let Self { tokens, max_model_len, .. } = *self;
+        if tokens > max_model_len {
+            return Err(TurnError::PromptTooLong { tokens, max_model_len, encoded_here: true });
+        }
+        Ok(self.images.push_mut(image))
     }
 }
 
@@ -82,13 +98,11 @@ impl Turns {
         field: &'static str,
     ) -> Result<IdsWithImages, TurnError> {
         let (media, marks) = self.image_reading()?;
-        if urls.len() > media.images_per_prompt() {
-            return Err(TurnError::TooManyImages { most: media.images_per_prompt() });
-        }
-        let mut images = Vec::with_capacity(urls.len());
+        let mut reading = Reading::new(media, urls.len(), self.max_model_len)?;
         for (index, url) in urls.into_iter().enumerate() {
-            images.push(read(media, url, Path::from(field).then(index)).await?);
+            reading.add(url, Path::from(field).then(index)).await?;
         }
+        let images = reading.images;
         let lengths: Vec<usize> = images.iter().map(PreparedImage::placeholders).collect();
         let (token_ids, ranges) = marks.expand(token_ids, &lengths).map_err(PromptError::Unprovable)?;
         Ok(IdsWithImages { token_ids: token_ids.into(), images: placed(images, &ranges) })
@@ -121,7 +135,7 @@ impl Turns {
 
     /// Refuses ids that were computed with images which are not there, and holds the images that are.
     pub(super) fn check_images(&self, prompt: &[TokenId], images: &[PromptImage]) -> Result<Option<Hold>, TurnError> {
-        let Some((media, marks)) = self.media.as_ref().zip(self.renderer.image_marks()) else { return Ok(None) };
+        let Ok((media, marks)) = self.image_reading() else { return Ok(None) };
         if self.capture.is_some() && !images.is_empty() {
             return Err(TurnError::CapturesImages);
         }

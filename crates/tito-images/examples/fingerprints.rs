@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn fingerprint(processor: &ImageProcessor, encoded: &[u8]) -> Result<String, Box<dyn Error>> {
     let decoded = decode(encoded, &ImageLimits::default())?;
     let pixels = sha256(decoded.pixels());
-    let prepared = match processor.prepare(encoded, &decoded) {
+    let prepared = match processor.prepare(processor.identity(encoded), &decoded) {
         Ok(prepared) => prepared,
         Err(error) => return Ok(format!("{pixels} error: {error}")),
     };

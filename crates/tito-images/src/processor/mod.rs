@@ -52,23 +52,26 @@ impl ImageProcessor {
         Ok(Grid { rows: height as usize / side, columns: width as usize / side })
     }
 
-    /// The image of the pixels `decoded` for the tower. `encoded`, the bytes that it was decoded from, decide its identity
-    /// together with [`settings`](Self::settings).
+    /// What identifies the image of these encoded bytes for this processor, before it is decoded.
+    pub fn identity(&self, encoded: &[u8]) -> ImageIdentity {
+        ImageIdentity::of(encoded, &self.settings())
+    }
+
+    /// The image of the pixels `decoded` for the tower; `identity` is that of the bytes that it was decoded from.
     ///
     /// # Errors
     ///
     /// As [`grid`](Self::grid).
-    pub fn prepare(&self, encoded: &[u8], decoded: &DecodedImage) -> Result<PreparedImage, ImageError> {
+    pub fn prepare(&self, identity: ImageIdentity, decoded: &DecodedImage) -> Result<PreparedImage, ImageError> {
         let from = (decoded.width(), decoded.height());
         let to = self.size(from.0, from.1)?;
         let pixels = resize(decoded.pixels(), from, to);
-        let identity = ImageIdentity::of(encoded, &self.settings());
         let grid = self.grid(from.0, from.1)?;
         Ok(PreparedImage::new(identity, grid, self.shape, self.normalisation, Arc::from(pixels)))
     }
 
-    /// Everything but the encoded bytes that decides the patches of an image, for [`ImageIdentity::of`].
-    pub fn settings(&self) -> Vec<u8> {
+    /// Everything but the encoded bytes that decides the patches of an image.
+    fn settings(&self) -> Vec<u8> {
         let Sizes { factor, fewest, most } = self.sizes;
         let PatchShape { side, merge, frames } = self.shape;
         let sizes = [u64::from(factor), fewest, most, side as u64, merge as u64, frames as u64];

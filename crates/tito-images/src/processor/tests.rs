@@ -33,7 +33,8 @@ fn patches_are_those_of_transformers(family: &str) {
     let processor = ImageProcessor::of_model(&golden["config"], &golden["preprocessor"]).unwrap();
     for image in golden["images"].as_array().unwrap() {
         let (width, height) = (number(&image["width"]), number(&image["height"]));
-        let prepared = processor.prepare(b"", &drawn(width, height, number(&image["seed"]).into())).unwrap();
+        let prepared =
+            processor.prepare(processor.identity(b""), &drawn(width, height, number(&image["seed"]).into())).unwrap();
         let grid = prepared.grid();
         assert_eq!(json!([grid.rows, grid.columns]), image["grid"], "{width}x{height}");
         assert_eq!(grid, processor.grid(width, height).unwrap());
@@ -126,8 +127,10 @@ fn models_that_are_not_known_and_towers_of_another_shape_are_refused() {
 #[test]
 fn every_setting_and_every_byte_decide_the_identity() {
     let image = drawn(9, 9, 0);
-    let identity =
-        |settings: Value, encoded: &[u8]| qwen3(settings).unwrap().prepare(encoded, &image).unwrap().identity();
+    let identity = |settings: Value, encoded: &[u8]| {
+        let processor = qwen3(settings).unwrap();
+        processor.prepare(processor.identity(encoded), &image).unwrap().identity()
+    };
     let plain = identity(json!({}), b"a");
     assert_eq!(identity(json!({"merge_size": 2}), b"a"), plain);
     assert_ne!(identity(json!({}), b"b"), plain);
