@@ -8,28 +8,20 @@ import openai
 import pytest
 
 from conftest import REPOSITORY, Server
-from drawn_models import write_model
+from drawn_models import write_model  # it says where tests/reference is
+from image_model_files import MARKS, write_files
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "image_conversations"
-TOKENIZER = REPOSITORY / "tests" / "fixtures" / "tiny-model"
 SHARED = json.loads((GOLDEN / "files.json").read_text())
 # The bar is 2e-4; one pixel that is wrong by one moves more.
 TOLERANCE = 5e-5
 ASKED = {"temperature": 0, "max_tokens": 8, "return_token_ids": True, "logprobs": True, "prompt_logprobs": 0}
-MARKS = {326: "<|vision_start|>", 327: "<|image_pad|>", 328: "<|vision_end|>", 329: "<|video_pad|>"}
 
 
 def write(directory, case):
     """The model with its tokenizer, template and processor."""
     write_model(directory, case["config"], case["tensors"], case["seed"])
-    tokenizer = json.loads((TOKENIZER / "tokenizer.json").read_text())
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    tokenizer["added_tokens"] += [{"id": id, "content": content, **plain} for id, content in MARKS.items()]
-    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
-    settings = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
-    settings["chat_template"] = SHARED["chat_template"]
-    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
-    (directory / "preprocessor_config.json").write_text(json.dumps(case["preprocessor"]))
+    write_files(directory, SHARED["chat_template"], case["preprocessor"])
     return str(directory)
 
 

@@ -21,12 +21,10 @@ import transformers
 from PIL import Image
 
 from image_cases import QWEN2_5_VISION, QWEN3_TEXT, QWEN3_VISION, qwen2_5, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe
+from image_model_files import MARKS, write_files
 from record_image_models import published
 from recording import GOLDEN, SEEDS, config_of, load, tensors_of
 
-HERE = pathlib.Path(__file__).parent
-TOKENIZER = HERE.parent / "fixtures" / "tiny-model"
-MARKS = {326: "<|vision_start|>", 327: "<|image_pad|>", 328: "<|vision_end|>", 329: "<|video_pad|>"}
 OUTER = {"image_token_id": 327, "video_token_id": 329, "vision_start_token_id": 326, "vision_end_token_id": 328}
 VOCABULARY = 336
 GREEDY = 8
@@ -117,15 +115,18 @@ CONVERSATIONS = {
 }
 
 
-def write_files(directory, processor):
-    """Tokenizer, template and settings of the processor, beside the model."""
-    tokenizer = json.loads((TOKENIZER / "tokenizer.json").read_text())
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    tokenizer["added_tokens"] += [{"id": id, "content": content, **plain} for id, content in MARKS.items()]
-    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
-    settings = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
-    (directory / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": TEMPLATE}))
-    (directory / "preprocessor_config.json").write_text(json.dumps(processor))
+def with_pictures(messages, pictures):
+    """Messages whose parts have the pictures that they name."""
+
+    def shown(part):
+        return {"type": "image", "image": pictures[part["name"]]} if part["type"] == "image" else part
+
+    return [
+        {**message, "content": [shown(part) for part in message["content"]]}
+        if isinstance(message["content"], list)
+        else message
+        for message in messages
+    ]
 
 
 class Reader:
@@ -134,7 +135,7 @@ class Reader:
     def __init__(self, config, settings):
         with tempfile.TemporaryDirectory() as directory:
             directory = pathlib.Path(directory)
-            write_files(directory, settings)
+            write_files(directory, TEMPLATE, settings)
             (directory / "config.json").write_text(json.dumps(config))
             tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
             images = transformers.AutoImageProcessor.from_pretrained(directory)
@@ -148,12 +149,7 @@ class Reader:
         self.processor = kind(image_processor=images, tokenizer=tokenizer, video_processor=videos, chat_template=TEMPLATE)
 
     def read(self, messages, pictures):
-        shown = [
-            {**message, "content": [part if part["type"] == "text" else {"type": "image", "image": pictures[part["name"]]} for part in message["content"]]}
-            if isinstance(message["content"], list)
-            else message
-            for message in messages
-        ]
+        shown = with_pictures(messages, pictures)
         return self.tokens(self.processor.apply_chat_template(shown, tokenize=False, add_generation_prompt=True), messages, pictures)
 
     def tokens(self, words, messages, pictures):
@@ -199,9 +195,9 @@ def conversation(model, reader, pictures, before, after):
     whole = log_probs(model, sequence, given)
     first = {"token_ids": ids, "images": ranges(ids), "log_probs": of_prompt(ids, whole), "answer": sequence[len(ids) :]}
     # What the processor makes of everything after the answer, which the template closes.
-    tail, _ = reader.tokens("<|im_end|>\n" + reader.processor.apply_chat_template(
-        [{**message, "content": message["content"] if isinstance(message["content"], str) else [part if part["type"] == "text" else {"type": "image", "image": pictures[part["name"]]} for part in message["content"]]} for message in after],
-        tokenize=False, add_generation_prompt=True), after, pictures)
+    shown = with_pictures(after, pictures)
+    closed = "<|im_end|>\n" + reader.processor.apply_chat_template(shown, tokenize=False, add_generation_prompt=True)
+    tail, _ = reader.tokens(closed, after, pictures)
     second = sequence + tail
     _, given = reader.read([*before, *after], pictures)
     return {

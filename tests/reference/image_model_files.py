@@ -1,0 +1,21 @@
+"""The files of a tiny model that reads images, but for its weights: tokenizer, template and settings of its processor.
+
+Owns: MARKS, `write_files`. Needs nothing but Python, so that tests of clients use it as record_image_conversations.py does.
+"""
+
+import json
+import pathlib
+
+TOKENIZER = pathlib.Path(__file__).parent.parent / "fixtures" / "tiny-model"
+# What the tokenizer of the tiny model gets for images.
+MARKS = {326: "<|vision_start|>", 327: "<|image_pad|>", 328: "<|vision_end|>", 329: "<|video_pad|>"}
+
+
+def write_files(directory, template, processor):
+    tokenizer = json.loads((TOKENIZER / "tokenizer.json").read_text())
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    tokenizer["added_tokens"] += [{"id": id, "content": content, **plain} for id, content in MARKS.items()]
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+    settings = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
+    (directory / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))
+    (directory / "preprocessor_config.json").write_text(json.dumps(processor))
