@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Images a second through processor and tower, beside transformers on the CPU; see README.md.
+"""Images a second through processor and tower, beside transformers on the same device; see README.md.
 
-    benches/images.py TITO [qwen2_5_vl|qwen3_vl] [--layers 2] [--side 672] [--rounds 5] [--dtype bfloat16]
+    benches/images.py TITO [qwen2_5_vl|qwen3_vl] [--layers 2] [--side 672] [--rounds 5] [--dtype bfloat16] [--device cpu]
 
 Needs the packages of tests/reference/record_image_conversations.py. The tower has the shape of Qwen2.5-VL-3B or
 Qwen3-VL-2B with fewer layers and random weights; the text has one layer. Both sides have two threads. They are asked in
-turns, each round with images of its own as JPEG files, so that nothing is cached that is not meant to be.
+turns, each round with images of its own as JPEG files, so that nothing is cached that is not meant to be. At the end, log-probs
+of one prompt are compared with those of transformers in float32, beside those of transformers in the type that was measured.
 """
 
 import argparse
 import base64
+import inspect
 import io
 import json
 import pathlib
@@ -61,7 +63,7 @@ def write_model(directory, kind, layers, dtype):
     classes = {"qwen2_5_vl": transformers.Qwen2_5_VLForConditionalGeneration, "qwen3_vl": transformers.Qwen3VLForConditionalGeneration}
     model = classes[kind](config_of(kind, layers)).to(dtype).eval()
     model.save_pretrained(directory)
-    tiny.write_files(directory, PROCESSORS[kind])
+    tiny.write_files(directory, tiny.TEMPLATE, PROCESSORS[kind])
     return model
 
 
@@ -77,9 +79,9 @@ def picture(seed, side):
 
 
 class Tito:
-    def __init__(self, program, directory, dtype):
+    def __init__(self, program, directory, dtype, device):
         command = [program, "serve", str(directory), "--host", "127.0.0.1", "--port", "0", "--served-model-name", "m", "--engine", "native"]
-        command += ["--threads", str(THREADS), "--dtype", str(dtype).removeprefix("torch.")]
+        command += ["--threads", str(THREADS), "--dtype", str(dtype).removeprefix("torch."), "--device", device]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         said = []
         for line in self.process.stderr:
@@ -99,8 +101,15 @@ class Tito:
             read = answer.read()
         return json.loads(read), time.perf_counter() - start
 
-    def chat(self, messages):
-        return self.ask("/v1/chat/completions", messages=messages, max_tokens=1, temperature=0, return_token_ids=True)
+    def chat(self, messages, **fields):
+        fields = {"messages": messages, "max_tokens": 1, "temperature": 0, "return_token_ids": True, **fields}
+        return self.ask("/v1/chat/completions", **fields)
+
+    def scored(self, messages):
+        """The ids of a prompt, and the log-prob of each but the first."""
+        answer, _ = self.chat(messages, prompt_logprobs=0)
+        ids = answer["prompt_token_ids"]
+        return ids, [row[str(id)]["logprob"] for id, row in zip(ids[1:], answer["prompt_logprobs"][1:], strict=True)]
 
 
 def shown(*files):
@@ -109,9 +118,12 @@ def shown(*files):
 
 
 class Transformers:
-    def __init__(self, model, kind):
+    def __init__(self, model, kind, device):
         torch.set_num_threads(THREADS)
-        self.model = model
+        self.model = model.to(device)
+        self.device = device
+        # Older versions find images by their placeholders alone.
+        self.tells_kinds = "mm_token_type_ids" in inspect.signature(model.forward).parameters
         self.images = tiny.Reader({"model_type": kind}, PROCESSORS[kind]).processor.image_processor
 
     def processor(self, file):
@@ -119,21 +131,40 @@ class Transformers:
         made = self.images(images=[Image.open(io.BytesIO(file)).convert("RGB")], return_tensors="pt")
         return made, time.perf_counter() - start
 
+    def wait(self):
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def pixels(self, made):
+        return {"pixel_values": made["pixel_values"].to(self.device, self.model.dtype), "image_grid_thw": made["image_grid_thw"].to(self.device)}
+
     def tower(self, made):
         start = time.perf_counter()
+        given = self.pixels(made)
         with torch.no_grad():
-            self.model.model.visual(made["pixel_values"].to(self.model.dtype), grid_thw=made["image_grid_thw"])
+            self.model.model.visual(given["pixel_values"], grid_thw=given["image_grid_thw"])
+        self.wait()
         return time.perf_counter() - start
 
-    def whole(self, ids, made):
-        """The model's first token of a prompt, tower included."""
-        kinds = torch.tensor([[int(id == 327) for id in ids]], dtype=torch.int)
+    def logits(self, ids, made, keep):
+        """Those of the last `keep` positions of a prompt, tower included; 0 for all."""
+        kinds = {"mm_token_type_ids": torch.tensor([[int(id == 327) for id in ids]], dtype=torch.int, device=self.device)}
         self.model.model.rope_deltas = None
-        start = time.perf_counter()
         with torch.no_grad():
-            self.model(torch.tensor([ids]), use_cache=False, mm_token_type_ids=kinds, logits_to_keep=1,
-                       pixel_values=made["pixel_values"].to(self.model.dtype), image_grid_thw=made["image_grid_thw"])
+            return self.model(torch.tensor([ids], device=self.device), use_cache=False, logits_to_keep=keep, **self.pixels(made),
+                              **(kinds if self.tells_kinds else {})).logits[0]
+
+    def whole(self, ids, made):
+        """The seconds that the first token of a prompt takes."""
+        start = time.perf_counter()
+        self.logits(ids, made, 1)
+        self.wait()
         return time.perf_counter() - start
+
+    def scored(self, ids, made):
+        """The log-prob of each id but the first."""
+        log_probs = self.logits(ids, made, 0)[:-1].float().log_softmax(-1)
+        return log_probs.gather(-1, torch.tensor(ids[1:], device=self.device)[:, None])[:, 0].tolist()
 
 
 def round_of(tito, theirs, seed, side):
@@ -153,6 +184,19 @@ def round_of(tito, theirs, seed, side):
     return taken, {"transformers' tower alone": theirs.tower(made), "second turn": cached, "the same with a new image": fresh}, len(ids)
 
 
+def agreement(tito, theirs, side):
+    """How far log-probs of a prompt are from those of transformers in float32, the model's type from now on."""
+    file = picture(1_000, side)
+    ids, mine = tito.scored([shown(file)])
+    made, _ = theirs.processor(file)
+    rounded = theirs.scored(ids, made)
+    theirs.model = theirs.model.float()
+    exact = theirs.scored(ids, made)
+    for name, found in (("tito", mine), ("transformers", rounded)):
+        far = [abs(a - b) for a, b in zip(found, exact, strict=True)]
+        print(f"log-probs of {len(far)} ids, {name} from float32: {max(far):.2g} at most, {statistics.mean(far):.2g} on average")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tito")
@@ -160,19 +204,21 @@ def main():
     for name, default in (("layers", 2), ("side", 672), ("rounds", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     asked = parser.parse_args()
     dtype = getattr(torch, asked.dtype)
     with tempfile.TemporaryDirectory() as directory:
         directory = pathlib.Path(directory)
-        theirs = Transformers(write_model(directory, asked.kind, asked.layers, dtype), asked.kind)
-        tito = Tito(asked.tito, directory, dtype)
+        theirs = Transformers(write_model(directory, asked.kind, asked.layers, dtype), asked.kind, asked.device)
+        tito = Tito(asked.tito, directory, dtype, asked.device)
         try:
             # The first round warms both up.
             rounds = [round_of(tito, theirs, seed, asked.side) for seed in range(asked.rounds + 1)][1:]
+            agreement(tito, theirs, asked.side)
         finally:
             tito.process.terminate()
             tito.process.wait()
-    print(f"{asked.kind}, {asked.layers} layers of vision, {asked.dtype}, images of {asked.side} squared, prompts of {rounds[0][2]} ids")
+    print(f"{asked.kind}, {asked.layers} layers of vision, {asked.dtype} on {asked.device}, images of {asked.side} squared, prompts of {rounds[0][2]} ids")
     for name in rounds[0][0]:
         mine, other = zip(*(taken[name] for taken, _, _ in rounds), strict=True)
         ratios = [b / a for a, b in zip(mine, other, strict=True)]

@@ -29,7 +29,7 @@ pub(super) fn unproven(load_plan: LoadPlan<'_>, native_reason: Option<&str>) -> 
     let text = reason.text;
     let before = native_reason.map_or_else(String::new, |reason| format!("{reason}, and "));
     let instead = match native_reason {
-        None if native::find(load_plan.settings, load_plan.files)?.is_ok() => "--engine native serves it".to_owned(),
+        None if native::find(load_plan)?.is_ok() => "--engine native serves it".to_owned(),
         _ if !reason.is_worth_a_try => "docs/models.md lists what is served".to_owned(),
         _ => format!("docs/models.md lists what is served, and {FLAG} serves this all the same"),
     };

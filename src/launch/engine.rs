@@ -80,12 +80,12 @@ pub(super) fn choose(load_plan: LoadPlan<'_>) -> anyhow::Result<Choice> {
     }
     match settings.kind {
         EngineKind::Scripted => Ok(Choice::Scripted),
-        EngineKind::Native => match native::find(settings, files)? {
+        EngineKind::Native => match native::find(load_plan)? {
             Ok(found) => Ok(Choice::Native(Box::new(found))),
             Err(reason) => bail!("the native engine cannot serve this model: {reason}"),
         },
         EngineKind::Mistralrs => mistralrs(load_plan, None),
-        EngineKind::Auto => match native::find(settings, files)? {
+        EngineKind::Auto => match native::find(load_plan)? {
             Ok(found) => Ok(Choice::Native(Box::new(found))),
             Err(reason) => match native_only {
                 Some(flag) => bail!("{flag}, which cannot serve this model: {reason}"),

@@ -31,9 +31,7 @@ pub(super) fn find(
         }
         return Ok(None);
     };
-    let preprocessor = preprocessor(files, settings.processor)?;
-    let processor = ImageProcessor::of_model(&Value::Object(files.config.raw.clone()), &preprocessor);
-    let side = processor.map_err(|error| error.to_string()).and_then(|processor| {
+    let side = processor(files, settings.processor.as_ref())?.and_then(|processor| {
         let marks = marks(reading, &files.config.raw)?;
         let media = MediaReader::new(processor, settings.policy);
         Ok(ImageSide { media: media.map_err(|error| format!("no other host can be asked: {error}"))?, marks })
@@ -47,13 +45,30 @@ pub(super) fn find(
     }
 }
 
+/// The most patches that an image may have: none where the files of the model do not say how images are read, and `None` where
+/// only text is wanted.
+pub(super) fn most_patches(files: &ModelFiles, settings: &ImageSettings) -> anyhow::Result<Option<usize>> {
+    if settings.text_only {
+        return Ok(None);
+    }
+    let processor = processor(files, settings.processor.as_ref())?;
+    Ok(Some(processor.map_or(0, |processor| processor.most_patches())))
+}
+
+/// The model's processor, or why there is none.
+fn processor(files: &ModelFiles, flag: Option<&Map<String, Value>>) -> anyhow::Result<Result<ImageProcessor, String>> {
+    let preprocessor = preprocessor(files, flag)?;
+    let processor = ImageProcessor::of_model(&Value::Object(files.config.raw.clone()), &preprocessor);
+    Ok(processor.map_err(|error| error.to_string()))
+}
+
 /// The settings of the model's processor, with those of the flag in their place.
-fn preprocessor(files: &ModelFiles, flag: Option<Map<String, Value>>) -> anyhow::Result<Value> {
+fn preprocessor(files: &ModelFiles, flag: Option<&Map<String, Value>>) -> anyhow::Result<Value> {
     let mut preprocessor = files.image_processor.clone().unwrap_or_default();
     if let Some(flag) = flag {
         let size = preprocessor.entry("size").or_insert_with(|| Value::Object(Map::new()));
         let Value::Object(size) = size else { anyhow::bail!("the `size` of preprocessor_config.json is no object") };
-        size.extend(flag);
+        size.extend(flag.clone());
         // Older names of the same two settings.
         preprocessor.remove("min_pixels");
         preprocessor.remove("max_pixels");

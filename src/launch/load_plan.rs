@@ -1,6 +1,9 @@
 //! What every engine is told before it is loaded.
 
-use super::{device::Device, settings::EngineSettings};
+use super::{
+    device::Device,
+    settings::{EngineSettings, ImageSettings},
+};
 use crate::{
     model::{EosTokens, ModelFiles},
     tokenizer::Tokenizer,
@@ -10,6 +13,7 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(super) struct LoadPlan<'a> {
     pub(super) settings: &'a EngineSettings,
+    pub(super) images: &'a ImageSettings,
     pub(super) device: Device,
     pub(super) files: &'a ModelFiles,
     pub(super) tokenizer: &'a Tokenizer,

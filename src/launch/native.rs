@@ -5,7 +5,10 @@ use std::{path::Path, sync::Arc};
 use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 
-use super::{device::Device, kernels, memory, progress::Progress, settings::EngineSettings, step_gate, weights};
+use super::{
+    device::Device, images, kernels, load_plan::LoadPlan, memory, progress::Progress, settings::EngineSettings,
+    step_gate, weights,
+};
 use crate::{
     config::Dtype as AskedDtype,
     engine::{
@@ -14,7 +17,7 @@ use crate::{
     },
     files,
     gguf::{GgufError, GgufFile, GgufTensors},
-    model::{ModelFiles, ModelSource},
+    model::ModelSource,
 };
 
 /// What is said where the command line asks for a type in which this engine has no arithmetic.
@@ -25,10 +28,12 @@ const FLOAT16: &str = "--dtype float16: the native engine has no arithmetic in f
 pub(super) struct Found {
     config: Map<String, Value>,
     source: WeightsSource,
+    image_patches: Option<usize>,
 }
 
 /// Looks whether the native engine serves this; the reason if it does not.
-pub(super) fn find(asked: &EngineSettings, files: &ModelFiles) -> anyhow::Result<Result<Found, String>> {
+pub(super) fn find(load_plan: LoadPlan<'_>) -> anyhow::Result<Result<Found, String>> {
+    let LoadPlan { settings: asked, images, files, .. } = load_plan;
     let (config, source) = match &files.source {
         ModelSource::Directory { path } => (files.config.raw.clone(), WeightsSource::Directory(path.clone())),
         ModelSource::Gguf { path } => {
@@ -42,14 +47,15 @@ pub(super) fn find(asked: &EngineSettings, files: &ModelFiles) -> anyhow::Result
             (config, WeightsSource::Gguf { path: path.clone(), keep_blocks })
         }
     };
-    Ok(native::supports(&config).map(|()| Found { config, source }))
+    let image_patches = images::most_patches(files, images)?;
+    Ok(native::supports(&config).map(|()| Found { config, source, image_patches }))
 }
 
 /// What the engine is told; fails with one sentence if the machine cannot hold the weights.
 pub(super) async fn settings(
     asked: &EngineSettings,
     device: Device,
-    Found { config, source }: Found,
+    Found { config, source, image_patches }: Found,
     max_model_len: usize,
 ) -> anyhow::Result<NativeSettings> {
     let asked_kernels = asked.kernels.as_deref().map(kernels::parse_name).transpose()?;
@@ -72,6 +78,7 @@ pub(super) async fn settings(
         return_routed_experts: asked.return_routed_experts,
         speculation: asked.speculation,
         adapters: asked.adapters,
+        image_patches,
         device: asked.native_device(device),
         kv_cache_bytes: asked.kv_cache_bytes(),
         threads: asked.threads,

@@ -78,8 +78,15 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
     let eos = files.eos(&tokenizer)?;
     let max_model_len = model::max_model_len(&asked, &files)?;
     let models = ServedModels::new(asked.name.clone(), asked.served_names);
-    let load_plan =
-        LoadPlan { settings: &settings.engine, device, files: &files, tokenizer: &tokenizer, eos: &eos, max_model_len };
+    let load_plan = LoadPlan {
+        settings: &settings.engine,
+        images: &settings.images,
+        device,
+        files: &files,
+        tokenizer: &tokenizer,
+        eos: &eos,
+        max_model_len,
+    };
     let engine = engine::load(load_plan, progress).await?;
     let loaded = adapters::load(&engine, &settings.adapters, modules, &models, progress).await?;
     let by_name = loaded.all().into_iter().filter_map(|(name, _)| Some((name.clone(), loaded.get(&name)?)));

@@ -66,6 +66,6 @@ impl TextSide {
         max_model_len: usize,
     ) -> LoadPlan<'a> {
         let (tokenizer, eos) = (&*self.tokenizer, &self.eos);
-        LoadPlan { settings: &settings.engine, device, files, tokenizer, eos, max_model_len }
+        LoadPlan { settings: &settings.engine, images: &settings.images, device, files, tokenizer, eos, max_model_len }
     }
 }

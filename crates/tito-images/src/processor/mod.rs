@@ -18,6 +18,9 @@ use crate::{
 use settings::ProcessorSettings;
 use smart_resize::Sizes;
 
+/// An image of so many pixels can be read whatever the settings are.
+const LEAST_PIXELS: u64 = 1 << 20;
+
 /// What a checkpoint does to the pixels of an image before its tower reads them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageProcessor {
@@ -50,6 +53,13 @@ impl ImageProcessor {
         let (width, height) = self.size(width, height)?;
         let side = self.shape.side;
         Ok(Grid { rows: height as usize / side, columns: width as usize / side })
+    }
+
+    /// The most patches that there is to be room for. Only an image of an extreme shape can have more of them, as its shorter
+    /// side is one block in any case.
+    pub fn most_patches(&self) -> usize {
+        let pixels = self.sizes.most.max(self.sizes.fewest.saturating_mul(2)).max(LEAST_PIXELS);
+        usize::try_from(pixels / (self.shape.side * self.shape.side) as u64).unwrap_or(usize::MAX)
     }
 
     /// What identifies the image of these encoded bytes for this processor, before it is decoded.

@@ -55,7 +55,7 @@ pub use self::step_gate::StepGate;
 use self::{
     backend::{Backend, NoRoom},
     cpu::Pool,
-    cuda::{DeviceBackend, Gpu},
+    cuda::{Gpu, StepBytes},
     executor::{Command, Entry, Executor},
     model::{AdapterSites, Model, ModelShape, Room},
     room::{max_concurrency, memory_needs},
@@ -129,8 +129,8 @@ pub struct NativeEngine {
     keeps_routes: bool,
     /// The matrices that adapters can change, and the bounds of adapters, where they are served.
     adapters: Option<(Arc<AdapterSites>, AdapterLimits)>,
-    /// How images are read, and the shape of their patches, where the model reads them.
-    images: Option<(ImageReading, PatchShape)>,
+    /// How images are read, the shape of their patches and the most of them, where the model reads images.
+    images: Option<(ImageReading, PatchShape, usize)>,
 }
 
 impl NativeEngine {
@@ -174,7 +174,7 @@ impl NativeEngine {
         if memory_share.is_none() {
             wanted.divide(settings.kv_cache_bytes)?;
         }
-        let step = DeviceBackend::step_bytes(&shape, settings.max_num_batched_tokens);
+        let step = backend.step_bytes(&shape, settings.max_num_batched_tokens, settings.most_image_patches(&shape));
         let number = backend.dtype().size();
         let adapters = settings.adapters.map_or(0, |AdapterLimits { max_loras, max_lora_rank }| {
             max_loras as u64 * AdapterSites::of(&shape).slot_bytes(max_lora_rank, number)
@@ -182,7 +182,7 @@ impl NativeEngine {
         let model = Model::load(backend, shape, weights, progress)?;
         let bytes = match memory_share {
             None => settings.kv_cache_bytes,
-            Some(memory_share) => gpu.room_for_cache(memory_share, step + adapters)?,
+            Some(memory_share) => gpu.room_for_cache(memory_share, StepBytes { all: step.all + adapters, ..step })?,
         };
         Self::serve(settings, gpu.name(), model, bytes, wanted.divide(bytes)?)
     }
@@ -211,7 +211,9 @@ impl NativeEngine {
         let tensors = model.tensors().into();
         let routes = model.shape().routes();
         let images = model.shape().images.as_ref();
-        let images = images.map(|images| (ImageReading { placeholder: images.placeholder }, images.tower.patch));
+        let most_patches = settings.most_image_patches(model.shape());
+        let images =
+            images.map(|images| (ImageReading { placeholder: images.placeholder }, images.tower.patch, most_patches));
         let adapters = settings.adapters.map(|limits| (Arc::clone(model.adapter_sites()), limits));
         let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
         let scheduler =
@@ -255,16 +257,23 @@ impl NativeEngine {
         StepGate::new(self.commands.clone())
     }
 
-    /// Refuses images whose patches are not those that the tower reads.
+    /// Refuses images whose patches are not those that the tower reads, or are too many for it.
     fn check_images(&self, SequenceRequest { images, .. }: &SequenceRequest) -> Result<(), EngineError> {
-        let Some((_, read)) = self.images else { return Ok(()) };
-        match images.iter().position(|image| image.image.shape() != read) {
-            Some(number) => Err(EngineError::Unsupported(format!(
-                "image {number} of the prompt was prepared as {:?}, and the model reads {read:?}",
-                images[number].image.shape()
-            ))),
-            None => Ok(()),
+        let Some((_, read, most)) = self.images else { return Ok(()) };
+        for (number, image) in images.iter().map(|image| &image.image).enumerate() {
+            let (shape, patches) = (image.shape(), image.grid().patches());
+            if shape != read {
+                return Err(EngineError::Unsupported(format!(
+                    "image {number} of the prompt was prepared as {shape:?}, and the model reads {read:?}"
+                )));
+            }
+            if patches > most {
+                return Err(EngineError::Unsupported(format!(
+                    "image {number} of the prompt has {patches} patches, and the model reads at most {most}"
+                )));
+            }
         }
+        Ok(())
     }
 
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Outputs, EngineError> {
@@ -369,7 +378,7 @@ impl Engine for NativeEngine {
     }
 
     fn images(&self) -> Option<ImageReading> {
-        self.images.map(|(reading, _)| reading)
+        self.images.map(|(reading, ..)| reading)
     }
 
     fn control(&self) -> Option<&dyn EngineControl> {

@@ -69,8 +69,7 @@ fn pool(settings: &NativeSettings) -> Result<Pool, LoadError> {
 
 fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
     let shape = ModelShape::read(&settings.config)?;
-    // What reads images is computed on the processor only.
-    let shape = if settings.device == Device::Cpu { shape } else { shape.of_text_alone() };
+    let shape = if settings.image_patches.is_some() { shape } else { shape.of_text_alone() };
     shape.check_length(settings.max_model_len)?;
     if settings.return_routed_experts && shape.routes().is_none() {
         return Err(LoadError::Unsupported(

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::engine::AdapterLimits;
 
 pub use super::cpu::{KernelName, KernelSet, Mismatch};
-use super::drafts::Speculation;
+use super::{drafts::Speculation, model::ModelShape};
 
 /// The type of the weights and of what is cached; sums are in f32 with both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +108,9 @@ pub struct NativeSettings {
     pub speculation: Option<Speculation>,
     /// The bounds of adapters; `None` where none are served.
     pub adapters: Option<AdapterLimits>,
+    /// The most patches that an image may have, where the model reads images; `None` to load what reads text alone. A GPU
+    /// keeps memory free for so many.
+    pub image_patches: Option<usize>,
     /// See [`Device`].
     pub device: Device,
     /// Bytes for keys and values and for recurrent states, unless a share of a GPU's memory is to decide. Memory of the
@@ -137,12 +140,20 @@ impl NativeSettings {
             return_routed_experts: false,
             speculation: None,
             adapters: None,
+            image_patches: Some(usize::MAX),
             device: Device::Cpu,
             kv_cache_bytes: 1 << 30,
             threads: None,
             kernels: None,
             unusable_kernels: Vec::new(),
         }
+    }
+
+    /// The most patches of an image that a sequence has room for; 0 where no images are read.
+    pub(super) fn most_image_patches(&self, shape: &ModelShape) -> usize {
+        let Some(images) = &shape.images else { return 0 };
+        let joined = images.tower.patch.merge * images.tower.patch.merge;
+        self.image_patches.unwrap_or(0).min(self.max_model_len.saturating_mul(joined))
     }
 
     /// Why trainers' weights cannot take the place of these, if they cannot.
@@ -173,6 +184,7 @@ impl NativeSettings {
             return_routed_experts: false,
             speculation: None,
             adapters: None,
+            image_patches: Some(usize::MAX),
             device: Device::Cpu,
             kv_cache_bytes: 1 << 20,
             threads: Some(1),

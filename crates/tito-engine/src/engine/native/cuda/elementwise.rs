@@ -2,6 +2,8 @@
 //!
 //! Each operation is one kernel on CUDA, and a handful of candle's elsewhere; both in f32.
 
+use std::ops::Range;
+
 use candle_core::{D, Result, Tensor};
 
 use crate::engine::native::backend::{Gate, HeadRange, LogitShape, NormShape, Rotation, Xielu};
@@ -101,6 +103,26 @@ pub(super) fn shape_logits(logits: &Tensor, LogitShape { factor, cap }: LogitSha
         Some(cap) => (((logits * f64::from(factor))? / cap)?.tanh()? * cap)?,
     };
     logits.slice_set(&shaped, 0, 0)
+}
+
+/// Multiplies some columns of every row by a factor, in place.
+pub(super) fn scale_columns(states: &Tensor, columns: Range<usize>, factor: f32) -> Result<()> {
+    if factor.to_bits() == 1.0_f32.to_bits() {
+        return Ok(());
+    }
+    let part = states.narrow(1, columns.start, columns.len())?.contiguous()?;
+    states.slice_set(&scaled(part, factor)?, 1, columns.start)
+}
+
+/// Multiplies columns of every row, from `first` on, by others of them, in place.
+pub(super) fn multiply_columns(states: &Tensor, by: Range<usize>, first: usize) -> Result<()> {
+    let product = (states.narrow(1, first, by.len())? * states.narrow(1, by.start, by.len())?)?;
+    states.slice_set(&product.contiguous()?, 1, first)
+}
+
+/// Adds every row of `from`, times a factor, to that of `to`.
+pub(super) fn add(from: &Tensor, factor: f32, to: &Tensor) -> Result<()> {
+    to.slice_set(&(to + scaled(from.clone(), factor)?)?, 0, 0)
 }
 
 /// A tensor times a factor.

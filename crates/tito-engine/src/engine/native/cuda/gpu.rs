@@ -6,7 +6,7 @@ use super::{DeviceBackend, attention::MOST_SCORES};
 use crate::engine::native::{
     LoadError,
     cpu::Processor,
-    model::{LOGIT_ROWS, ModelShape},
+    model::{LOGIT_ROWS, ModelShape, TowerShape},
     settings::Dtype,
 };
 
@@ -16,8 +16,24 @@ const ROWS_OF_HIDDEN: u64 = 8;
 const ROWS_OF_WIDEST: u64 = 4;
 /// How many copies of scores are there at a time: scores, their weights, and what both become.
 const COPIES_OF_SCORES: u64 = 4;
+/// How many rows of a tower's width, in f32, are there for each patch of an image: most of them where its position is made
+/// of four others.
+const COPIES_OF_PATCH: u64 = 16;
+/// How many of the widest rows of a tower are there for each patch: the row, and its bias before it is written.
+const COPIES_OF_WIDEST: u64 = 2;
+/// The same where a product is made in tiles: the product, and its sum, too.
+const COPIES_OF_WIDEST_IN_TILES: u64 = 4;
 /// What libraries take, and what is lost between allocations.
 const OTHER_BYTES: u64 = 1 << 30;
+
+/// What a step takes besides weights and caches, at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StepBytes {
+    /// For its tokens.
+    pub(crate) all: u64,
+    /// For the largest image.
+    pub(crate) image: u64,
+}
 
 /// An open GPU.
 pub(crate) struct Gpu {
@@ -61,16 +77,22 @@ impl Gpu {
     }
 
     /// The bytes that keys and values may have: a share of the memory, less what is taken and what a step takes.
-    pub(crate) fn room_for_cache(&self, share: f64, step_bytes: u64) -> Result<u64, LoadError> {
+    pub(crate) fn room_for_cache(&self, share: f64, step: StepBytes) -> Result<u64, LoadError> {
         let (free, total) = self.memory()?;
-        room(share, free, total, step_bytes).ok_or_else(|| {
+        room(share, free, total, step.all + step.image).ok_or_else(|| {
+            let image = match step.image >> 20 {
+                0 => String::new(),
+                image => {
+                    format!(", the largest image {image} MB (--mm-processor-kwargs and a smaller max_pixels lower it)")
+                }
+            };
             LoadError::Gpu(format!(
-                "cuda:{} has no room for keys and values: {} MB of its {} MB are free, a step takes {} MB, and \
+                "cuda:{} has no room for keys and values: {} MB of its {} MB are free, a step takes {} MB{image}, and \
                  --gpu-memory-utilization is {share}",
                 self.number,
                 free >> 20,
                 total >> 20,
-                step_bytes >> 20
+                step.all >> 20
             ))
         })
     }
@@ -87,13 +109,22 @@ impl Gpu {
 }
 
 impl DeviceBackend {
-    /// The most that a step over so many tokens takes besides weights and caches, in bytes.
-    pub(crate) fn step_bytes(shape: &ModelShape, tokens: usize) -> u64 {
+    /// What a step over so many tokens takes, with an image of so many patches among them.
+    pub(crate) fn step_bytes(&self, shape: &ModelShape, tokens: usize, patches: usize) -> StepBytes {
         let widest = shape.widest_row() as u64;
         let row = 4 * (ROWS_OF_HIDDEN * shape.hidden as u64 + ROWS_OF_WIDEST * widest + shape.mixture_row() as u64);
         // Rows that go to the host are copied before.
         let logits = 2 * 4 * (LOGIT_ROWS * shape.vocab_size) as u64;
-        tokens as u64 * row + logits + 4 * COPIES_OF_SCORES * MOST_SCORES as u64 + OTHER_BYTES
+        let image = shape.images.as_ref().map_or(0, |images| patches as u64 * self.patch_bytes(&images.tower));
+        let all = tokens as u64 * row + logits + 4 * COPIES_OF_SCORES * MOST_SCORES as u64 + OTHER_BYTES;
+        StepBytes { all, image }
+    }
+
+    /// The most that a tower takes for each patch of an image, in bytes.
+    fn patch_bytes(&self, tower: &TowerShape) -> u64 {
+        let widest = (3 * tower.hidden).max(tower.gate.inputs(tower.intermediate)) as u64;
+        let copies = if self.tile.is_some() { COPIES_OF_WIDEST_IN_TILES } else { COPIES_OF_WIDEST };
+        4 * (COPIES_OF_PATCH * tower.hidden as u64 + copies * widest)
     }
 }
 

@@ -14,6 +14,12 @@ pub(super) fn numbers_of<T: WithDType>(part: &Tensor) -> Result<Vec<T>> {
     part.force_contiguous()?.flatten_all()?.to_vec1()
 }
 
+/// Rows of as many numbers as those of a tensor have, on its device.
+pub(super) fn sent(numbers: &[f32], like: &Tensor) -> Result<Tensor> {
+    let columns = like.dim(1)?;
+    Tensor::from_slice(numbers, (numbers.len() / columns, columns), like.device())
+}
+
 /// Numbers of rows, on the device.
 pub(super) fn picked(rows: impl Iterator<Item = usize>, device: &Device) -> Result<Tensor> {
     let rows: Vec<u32> = rows.map(|row| u32::try_from(row).expect("a batch has fewer rows")).collect();

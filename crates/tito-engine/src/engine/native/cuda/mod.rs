@@ -32,12 +32,13 @@ mod reading;
 mod recurrent;
 #[cfg(any(feature = "cuda", test))]
 mod schedule;
+mod segments;
 mod shared;
 mod summaries;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::gpu::Gpu;
+pub(crate) use self::gpu::{Gpu, StepBytes};
 
 use std::ops::Range;
 
@@ -59,7 +60,7 @@ use super::{
 use super::{
     backend::{
         Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, Gate, HeadRange, Learnt, LogitShape, NoRoom,
-        NormShape, Rotation,
+        NormShape, Rotation, SegmentHeads,
     },
     cpu::{Processor, RecurrentStore, States, Taps, convolve, recur},
     recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
@@ -288,19 +289,11 @@ impl Backend for DeviceBackend {
     }
 
     fn scale(&mut self, states: &mut Buffer, columns: Range<usize>, factor: f32) {
-        if factor.to_bits() == 1.0_f32.to_bits() {
-            return;
-        }
-        let states = states.tensor();
-        let part = states.narrow(1, columns.start, columns.len()).and_then(|part| part.contiguous());
-        let scaled = part.and_then(|part| elementwise::scaled(part, factor));
-        done(scaled.and_then(|scaled| states.slice_set(&scaled, 1, columns.start)));
+        done(elementwise::scale_columns(states.tensor(), columns, factor));
     }
 
     fn add(&mut self, from: &Buffer, factor: f32, to: &mut Buffer) {
-        let (from, to) = (from.tensor(), to.tensor());
-        let sum = elementwise::scaled(from.clone(), factor).and_then(|from| to + from);
-        done(sum.and_then(|sum| to.slice_set(&sum, 0, 0)));
+        done(elementwise::add(from.tensor(), factor, to.tensor()));
     }
 
     fn linear(&mut self, input: &Buffer, matrix: &Matrix, bias: Option<&Tensor>, out: &mut Buffer) {
@@ -394,10 +387,7 @@ impl Backend for DeviceBackend {
     }
 
     fn multiply_columns(&mut self, states: &mut Buffer, by: Range<usize>, first: usize) {
-        let states = states.tensor();
-        let product =
-            states.narrow(1, by.start, by.len()).and_then(|by_them| states.narrow(1, first, by.len())? * by_them);
-        done(product.and_then(|product| states.slice_set(&product.contiguous()?, 1, first)));
+        done(elementwise::multiply_columns(states.tensor(), by, first));
     }
 
     fn finite(&mut self, shared: StepShared) -> Vec<bool> {
@@ -463,6 +453,39 @@ impl Backend for DeviceBackend {
         let out = done(out.reshape(self.sums(), rows, width));
         done(back.multiply(gated, chosen, |matrix| self.numbers_of(matrix), out));
         done(kernels::add_experts(out, chosen, factor, sum.tensor()));
+    }
+
+    fn put(&mut self, numbers: &[f32], columns: usize, out: &mut Buffer) {
+        done(out.reshape(self.sums(), numbers.len() / columns, columns));
+        self.put_rows(numbers, 0, out);
+    }
+
+    fn put_rows(&mut self, numbers: &[f32], first: usize, to: &mut Buffer) {
+        let to = to.tensor();
+        done(host::sent(numbers, to).and_then(|rows| to.slice_set(&rows, 0, first)));
+    }
+
+    fn add_rows(&mut self, numbers: &[f32], first: usize, to: &mut Buffer) {
+        let to = to.tensor();
+        let sum = host::sent(numbers, to).and_then(|rows| to.narrow(0, first, rows.dim(0)?)? + rows);
+        done(sum.and_then(|sum| to.slice_set(&sum, 0, first)));
+    }
+
+    fn add_vector(&mut self, vector: &Tensor, to: &mut Buffer) {
+        let to = to.tensor();
+        done(to.broadcast_add(vector).and_then(|sum| to.slice_set(&sum, 0, 0)));
+    }
+
+    fn join(&mut self, from: &Buffer, count: usize, to: &mut Buffer) {
+        let (rows, columns) = done(from.tensor().dims2());
+        let out = done(to.reshape(self.sums(), rows / count, count * columns));
+        done(from.tensor().reshape(out.shape()).and_then(|joined| out.slice_set(&joined, 0, 0)));
+    }
+
+    fn attend_within(&mut self, states: &Buffer, shape: SegmentHeads, segments: &[Range<usize>], out: &mut Buffer) {
+        let (states, width) = (states.tensor(), shape.heads * shape.head_dim);
+        let out = done(states.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, width)));
+        done(segments::attend_within(states, shape, segments, out));
     }
 
     fn read(&mut self, states: &Buffer, columns: usize) -> Vec<f32> {

@@ -19,7 +19,7 @@ use crate::engine::{
                 adapters::{self, Adapted},
                 compare, compare_changes, directory,
                 families::{Golden, KINDS, in_order},
-                loaded, logits, model as on_cpu,
+                images, loaded, logits, model as on_cpu,
             },
         },
         tests::Random,
@@ -96,6 +96,33 @@ fn what_was_computed_to_warm_up_changes_nothing() {
 fn every_family_agrees_with_numpy_in_equal_shapes() {
     for name in MODELS {
         compare(name, &mut loaded(name, backend(DType::F32).deterministic()), TOLERANCE);
+    }
+}
+
+#[test]
+fn prompts_with_images_agree_with_transformers() {
+    for name in images::MODELS {
+        let golden = images::golden(name);
+        for backend in [backend(DType::F32), backend(DType::F32).deterministic()] {
+            let mut model = images::on(backend, &golden);
+            for prompt in images::prompts(&golden) {
+                let worst = prompt.compare(&mut model);
+                assert!(worst < TOLERANCE, "{name}: {} is off by {worst:.1e}", prompt.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn pieces_of_prompts_with_images_have_the_same_bits_in_equal_shapes() {
+    for (name, dtype) in images::FAMILIES.into_iter().zip([DType::BF16, DType::F32].into_iter().cycle()) {
+        let golden = images::golden(name);
+        let load = || images::on(backend(dtype).deterministic(), &golden);
+        let (mut whole, mut pieces) = (load(), load());
+        for prompt in images::prompts(&golden) {
+            let same = prompt.bits(&mut pieces, &[1, 4, 2, 3, 21]) == prompt.bits(&mut whole, &[]);
+            assert!(same, "{name} in {dtype:?}: {}", prompt.name);
+        }
     }
 }
 

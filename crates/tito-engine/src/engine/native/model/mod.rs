@@ -37,7 +37,7 @@ pub(crate) use adapter_sites::AdapterSites;
 pub(crate) use adapters::AdapterSlot;
 pub(crate) use routes::{RoutedRow, StepRoutes};
 pub(crate) use settings::ConfigError;
-pub(crate) use shape::ModelShape;
+pub(crate) use shape::{ModelShape, TowerShape};
 pub(crate) use tensors::{Checked, parameter_count};
 pub(crate) use tied::Head;
 pub(crate) use update::Undo;

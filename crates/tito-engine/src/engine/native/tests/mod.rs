@@ -43,6 +43,7 @@ pub(super) fn settings(model: &str) -> NativeSettings {
         return_routed_experts: false,
         speculation: None,
         adapters: None,
+        image_patches: Some(usize::MAX),
         device: Device::Cpu,
         kv_cache_bytes: 64 << 20,
         threads: Some(1),

@@ -13,7 +13,7 @@ use crate::engine::{PromptImage, images::tests::made};
 /// How far a log-prob may be from that of transformers, both in f32.
 const FAR: f64 = 2e-5;
 /// All of them.
-const MODELS: [&str; 17] = [
+pub(in crate::engine::native) const MODELS: [&str; 17] = [
     "qwen2_5_vl_full",
     "qwen2_5_vl_plain",
     "qwen2_5_vl_tied",
@@ -33,12 +33,12 @@ const MODELS: [&str; 17] = [
     "qwen3_vl_tied",
 ];
 /// One of each family.
-const FAMILIES: [&str; 5] =
+pub(in crate::engine::native) const FAMILIES: [&str; 5] =
     ["qwen2_5_vl_plain", "qwen3_5_moe_plain", "qwen3_5_plain", "qwen3_vl_moe_plain", "qwen3_vl_plain"];
 
 /// A prompt of a model that reads images, and what transformers makes of it.
 pub(in crate::engine::native) struct ImagePrompt {
-    name: String,
+    pub(in crate::engine::native) name: String,
     pub(in crate::engine::native) token_ids: Vec<TokenId>,
     pub(in crate::engine::native) images: Vec<PromptImage>,
     next_log_probs: Vec<f64>,
@@ -70,15 +70,20 @@ fn placed(image: &Value, shape: PatchShape) -> PromptImage {
 }
 
 fn load(golden: &Golden, set: KernelSet, threads: usize, precision: Precision) -> Model<CpuBackend> {
+    on(cpu(set, threads, precision), golden)
+}
+
+/// The model with its tower, on a device.
+pub(in crate::engine::native) fn on<B: Backend>(backend: B, golden: &Golden) -> Model<B> {
     let shape = ModelShape::read(golden.config()).unwrap();
-    let mut model = Model::load(cpu(set, threads, precision), shape, &golden.weights(), &mut |_, _| ()).unwrap();
+    let mut model = Model::load(backend, shape, &golden.weights(), &mut |_, _| ()).unwrap();
     model.allocate_cache(Room { blocks: BLOCKS, slots: 1 }).unwrap();
     model
 }
 
 impl ImagePrompt {
     /// The greatest difference of a log-prob; all greedy tokens are the same.
-    fn compare(&self, model: &mut Model<CpuBackend>) -> f64 {
+    pub(in crate::engine::native) fn compare<B: Backend>(&self, model: &mut Model<B>) -> f64 {
         let images = SequenceImages::of(&self.images);
         let mut rows = |ids: &[TokenId], first| rows_seeing(model, span(ids.len(), first), ids, images.as_ref());
         let whole = rows(&self.token_ids, 0);
@@ -95,7 +100,8 @@ impl ImagePrompt {
         worst
     }
 
-    fn bits(&self, model: &mut Model<CpuBackend>, lengths: &[usize]) -> Vec<Vec<u32>> {
+    /// The bits of all logits, in pieces of these lengths and the rest.
+    pub(in crate::engine::native) fn bits<B: Backend>(&self, model: &mut Model<B>, lengths: &[usize]) -> Vec<Vec<u32>> {
         let images = SequenceImages::of(&self.images);
         let (mut first, mut all) = (0, Vec::new());
         for length in lengths.iter().copied().chain([self.token_ids.len()]) {

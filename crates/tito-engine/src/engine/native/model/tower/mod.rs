@@ -61,8 +61,9 @@ impl<B: Backend> Tower<B> {
         let patches = Patches::of(image.grid(), &self.shape);
         let mut buffers = Buffers::new(backend);
         self.begin(backend, image, &patches, &mut buffers);
-        // A step without sequences, for its angles.
-        let shared = backend.begin_step(&Batch::default(), vec![patches.angles(&self.shape)]);
+        // A step of rows that are of no sequence, for their angles.
+        let rows = Batch { token_ids: vec![0; patches.all().len()], ..Batch::default() };
+        let shared = backend.begin_step(&rows, vec![patches.angles(&self.shape)]);
         let mut deepstack = Vec::new();
         for (number, layer) in self.layers.iter().enumerate() {
             layer.compute(backend, &patches, &mut buffers, &shared);
