@@ -3,7 +3,7 @@
 
 use anyhow::{anyhow, bail};
 
-use super::{progress::Progress, settings::ParserSettings};
+use super::{harmony, progress::Progress, settings::ParserSettings};
 use crate::{
     TokenId,
     config::Choice,
@@ -69,18 +69,21 @@ const REASONING: Flag<ReasoningParser> = Flag {
     needed_tokens: ReasoningParser::needed_tokens,
 };
 
-/// What flags and the chat templates choose: the one for requests with tools, and the one for others.
+/// What flags and the chat templates choose: the one for requests with tools, and the one for others. Where Harmony renders
+/// prompts and no flag chooses, answers are read as Harmony.
 pub(super) fn chosen(
     settings: ParserSettings,
     (with_tools, without): (Option<&str>, Option<&str>),
+    is_harmony: bool,
     progress: &Progress,
 ) -> anyhow::Result<ToolPolicy> {
-    let policy = ToolPolicy {
+    let flags = ToolPolicy {
         parser: CALLS.chosen(settings.calls, with_tools, progress)?,
         auto: settings.auto_tool_choice,
         reasoning: REASONING.chosen(settings.reasoning, without, progress)?,
         strict_level: settings.strict_level,
     };
+    let policy = if is_harmony { harmony::policy(flags, progress) } else { flags };
     check_strict_level(policy)?;
     Ok(policy)
 }
@@ -199,7 +202,7 @@ mod tests {
             reasoning: Some(Choice::Named(ReasoningParser::named("qwen3").unwrap())),
             strict_level: ToolStrictLevel::Auto,
         };
-        let tools = chosen(settings, (template, None), &Progress::new()).map_err(|error| error.to_string())?;
+        let tools = chosen(settings, (template, None), false, &Progress::new()).map_err(|error| error.to_string())?;
         Ok((tools.parser.map(ToolParser::name), tools.reasoning.map(ReasoningParser::name)))
     }
 

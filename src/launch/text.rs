@@ -44,11 +44,12 @@ impl TextSide {
         let tokenizer = Arc::new(model::tokenizer(model, files)?);
         let eos = files.eos(&tokenizer)?;
         let given = model::given_template(model)?;
-        let tools = parsers::chosen(settings.parsers, model::template_texts(files, given.as_ref()), progress)?;
-        let vocabulary = Vocabulary::new(&tokenizer, &files.tokenizer_config);
-        let tools = parsers::spelled(tools, vocabulary, &model.name)?;
         let (templates, template_source) = model::templates(model, files, given.as_ref())?;
         let (harmony, template_source) = harmony::of_model(model, files, &tokenizer, template_source);
+        let texts = model::template_texts(files, given.as_ref());
+        let tools = parsers::chosen(settings.parsers, texts, harmony.is_some(), progress)?;
+        let vocabulary = Vocabulary::new(&tokenizer, &files.tokenizer_config);
+        let tools = parsers::spelled(tools, vocabulary, &model.name)?;
         let tokenizer_info = settings.tokenizer_info.then(|| {
             let template = given.as_ref().map(|(source, _)| source.as_str());
             TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, &model.name, template)

@@ -118,3 +118,10 @@ DEVIATIONS = {
     },
     "Responses are stored without a setting": {"plain/responses_background": STATUS},
 }
+
+# Where an answer ends for another reason than vLLM recorded, and why.
+FINISH_REASONS = {
+    "plain/chat_extra_message_fields": "length, not stop: the ids on its messages count here, so that it is another prompt",
+    "tools/chat_hermes_malformed_stream": "stop, not tool_calls: there is no call, nor is there one in the JSON answer of vLLM",
+    "tools/chat_tools_named_stream": "length, not stop: the tokens end within the arguments, which follow the schema here",
+}

@@ -8,6 +8,8 @@ import time
 import urllib.parse
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "vllm" / "exchanges.jsonl"
+# What tito says in them.
+ANSWERS = GOLDEN.parent / "answers.jsonl"
 JSON_BODY = {"Content-Type": "application/json"}
 # What float32 of another program may differ by.
 TOLERANCE = 2e-3

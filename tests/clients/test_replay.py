@@ -1,19 +1,24 @@
 """Every exchange recorded from vLLM, sent to tito: status, JSON to the last key and null, framing, errors, and where
 nothing is random ids, texts and log-probs.
 
-The table at the end counts what is equal and what differs on purpose. Nothing else passes.
+The table at the end counts what is equal and what differs on purpose. Nothing else passes. What tito says where nothing is
+random is in tests/golden/vllm/answers.jsonl, word for word, so that a change of it is read; UPDATE_EXPECT=1 writes that file.
 """
 
 import collections
+import json
+import os
 import re
 
 import pytest
 
 from conftest import REPOSITORY, Server, note
-from deviations import DEVIATIONS
-from recorded import Comparison, exchanges
+from deviations import DEVIATIONS, FINISH_REASONS
+from parsed import parsed
+from recorded import ANSWERS, Comparison, exchanges
 
 EXCHANGES = exchanges()
+UPDATE = os.environ.get("UPDATE_EXPECT") == "1"
 BASE = ["--engine", "native", "--dtype", "float32", "--max-model-len", "4096", "--continuity-cache-size", "0"]
 TOOLS = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--trust-request-chat-template"]
 TOOLS += ["--enable-tokenizer-info-endpoint", "--enable-scale-out"]
@@ -27,6 +32,8 @@ FLAGS = {
 }
 PAGE = REPOSITORY / "docs" / "vllm-compatibility.md"
 counts = collections.Counter()
+# What tito says now, by exchange.
+saying = {}
 # The ids of stored responses, by those that vLLM gave.
 stored = {}
 
@@ -46,6 +53,9 @@ def servers():
     for server in started.values():
         server.stop()
     note("replayed: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
+    if UPDATE:
+        lines = [json.dumps({"name": name, "said": said}, ensure_ascii=False) for name, said in saying.items()]
+        ANSWERS.write_text("".join(line + "\n" for line in lines))
 
 
 def deviation(exchange):
@@ -53,9 +63,23 @@ def deviation(exchange):
     return {why: places for why, names in DEVIATIONS.items() for name, places in names.items() if name == exchange.name}
 
 
+def reasons(said):
+    """Why each choice of an answer ended."""
+    return [choice["finish_reason"] for choice in said]
+
+
+def answers():
+    """What tito says, by exchange."""
+    if UPDATE:
+        return saying
+    lines = map(json.loads, ANSWERS.read_text().splitlines())
+    return {line["name"]: line["said"] for line in lines}
+
+
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.name)
 def test_tito_answers_as_vllm_answered(servers, exchange):
-    found = Comparison(exact=not exchange.samples).answers(exchange.recorded, exchange.ask(servers(exchange.group).url, stored))
+    answer = exchange.ask(servers(exchange.group).url, stored)
+    found = Comparison(exact=not exchange.samples).answers(exchange.recorded, answer)
     allowed = deviation(exchange)
     places = [place for places in allowed.values() for place in places]
     for place in places:
@@ -63,6 +87,9 @@ def test_tito_answers_as_vllm_answered(servers, exchange):
     wrong = [(at, what) for at, what in found if not any(re.fullmatch(place, at) for place in places)]
     counts["wrong" if wrong else "deviations" if allowed else "equal"] += 1
     assert not wrong, "\n".join(f"{at}: {what}" for at, what in wrong)
+    if not exchange.samples and parsed(exchange.recorded):
+        saying[exchange.name] = parsed(answer)
+        assert UPDATE or saying[exchange.name] == answers()[exchange.name]
 
 
 def test_deviations_are_those_of_the_page():
@@ -72,3 +99,10 @@ def test_deviations_are_those_of_the_page():
     for why, places in DEVIATIONS.items():
         assert why in page, f"{PAGE.name} does not say: {why}"
         assert places.keys() <= names, f"{places.keys() - names} were not recorded"
+
+
+def test_finish_reasons_that_differ_are_those_of_the_list():
+    theirs = {exchange.name: parsed(exchange.recorded) for exchange in EXCHANGES if not exchange.samples}
+    assert answers().keys() == {name for name, said in theirs.items() if said}
+    differ = {name for name, said in answers().items() if reasons(said) != reasons(theirs[name])}
+    assert differ == FINISH_REASONS.keys()

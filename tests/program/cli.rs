@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::program::{Server, TINY_MODEL, failure, failure_with, run, serve_arguments, tito};
 
 /// A copy of the tiny model that can be spoiled.
-fn model_copy() -> tempfile::TempDir {
+pub(crate) fn model_copy() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(TINY_MODEL).unwrap() {
         let path = entry.unwrap().path();

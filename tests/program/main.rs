@@ -20,6 +20,7 @@ mod damaged;
 mod doctor;
 /// Adapters that requests find by their names.
 mod found_adapters;
+mod gpt_oss;
 /// Files that are not what they are said to be, or lie elsewhere.
 mod hostile_files;
 /// HTTP/2, as clients ask who know it before.

@@ -79,6 +79,9 @@ fn arguments() -> Vec<String> {
     let texts = [
         "{\"a\": 1}",
         "{\"a\": \"\\ud83d\"}",
+        "{\"a\": \"\\ud83d",
+        "{\"a\": \"\\ud83d\"} ",
+        "\"\\ud83d\"",
         "{\"a\": \"\\ud83d\\ude00\"}",
         "{\"a\": ",
         "{\"a\": 1} and so on",
@@ -226,10 +229,19 @@ fn forget_ids(items: &mut [Value]) {
 
 /// Takes back what was answered with these texts, with its ids and without.
 async fn take_back(format: &str, texts: &[String]) {
+    take_back_through(None, format, texts).await;
+}
+
+/// The same with another chat template than the tiny model's.
+async fn take_back_through(template: Option<&str>, format: &str, texts: &[String]) {
     for dialect in [Dialect::Chat, Dialect::Messages, Dialect::Responses] {
         for carries_ids in [true, false] {
             let app =
                 saying(format, &texts.iter().flat_map(|text| [text.clone(), "ok".to_owned()]).collect::<Vec<_>>());
+            let app = match template {
+                Some(template) => app.chat_template(template),
+                None => app,
+            };
             for (number, text) in texts.iter().enumerate() {
                 let answer = dialect.ask(&app, number, &[]).await;
                 let known = dialect.ids(&answer).concat();
@@ -252,6 +264,19 @@ async fn every_answer_is_taken_back_whatever_its_arguments_are() {
         let texts: Vec<String> = arguments().iter().map(|arguments| format!("{before}{arguments}{after}")).collect();
         take_back(format, &texts).await;
     }
+}
+
+/// Shows arguments as they were written, as those of DeepSeek do; it fails where they are an object.
+const TEXT_TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role + '\n' + (message.content or '') }}\
+    {% for call in message.tool_calls or [] %}{{ '<tool_call>' + call.function.name + '\n' + call.function.arguments \
+    + '\n' }}</tool_call>{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+#[tokio::test]
+async fn arguments_that_a_template_shows_to_the_letter_are_taken_back_too() {
+    let format = "openai";
+    let (_, before, after) = FORMS.iter().find(|(named, ..)| *named == format).unwrap();
+    let texts: Vec<String> = arguments().iter().map(|arguments| format!("{before}{arguments}{after}")).collect();
+    take_back_through(Some(TEXT_TEMPLATE), format, &texts).await;
 }
 
 #[tokio::test]

@@ -117,9 +117,13 @@ fn saying(word: &str) -> Object {
     Object::from_iter([("zz".to_owned(), Value::from(word))])
 }
 
-/// The call with these arguments, in the form that it has them. A call without arguments shows nothing of them.
+/// The call with these arguments, in the form that it has them: a text that is no object is one of another end, so that
+/// what they say stands alone. A call without arguments shows nothing of them.
 fn call_with(call: &Value, arguments: &Object) -> Value {
     let like = |own: &Value| match own {
+        Value::String(text) if !(text.starts_with('{') && text.ends_with('}')) => {
+            Value::String(arguments.values().filter_map(Value::as_str).collect())
+        }
         Value::String(_) => Value::String(Value::Object(arguments.clone()).to_json_string()),
         _ => Value::Object(arguments.clone()),
     };

@@ -1,6 +1,7 @@
 pub(super) mod lost;
 mod marks;
 mod properties;
+mod read_otherwise;
 mod reasoning_marks;
 mod recorded;
 mod samples;

@@ -41,7 +41,7 @@ mod until_end;
 mod xlam;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 #[cfg(test)]
 mod written_values;
 

@@ -21,7 +21,7 @@ pub(super) fn tool(name: &str, parameters: &str) -> FunctionTool {
 }
 
 /// A tool `f` with arguments of every type, and `g` without any.
-pub(super) fn tools() -> Vec<FunctionTool> {
+pub(in crate::parser) fn tools() -> Vec<FunctionTool> {
     let properties = ["integer", "number", "boolean", "object", "array", "string"]
         .map(|name| format!(r#""{name}": {{"type": "{name}"}}"#))
         .join(", ");
