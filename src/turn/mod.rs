@@ -117,6 +117,11 @@ impl Turns {
         self.renderer.tokenizer()
     }
 
+    /// Returns whether what clients say is captured.
+    pub(crate) fn captures_texts(&self) -> bool {
+        self.capture.as_ref().is_some_and(|capture| capture.trajectories.keeps_texts())
+    }
+
     /// Returns how many ids the model knows, which may be more than the tokenizer knows.
     pub fn vocab_size(&self) -> usize {
         self.generator.engine().info().vocab_size

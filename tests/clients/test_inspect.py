@@ -178,6 +178,21 @@ def test_tokens_show_where_they_came_from(serving, page):
     page.get_by_label("Colour by").select_option("origin")
 
 
+def test_what_the_client_said_is_shown_as_it_said_it(serving, page):
+    trajectory = serving.trajectories[0]
+    tree = json.loads(serving.get(f"/v1/trajectories/{trajectory}"))
+    second = tree["turns"][1]
+    assert second["said"]["items_before"] == 2
+    page.goto(f"{serving.url}/inspect#/t/{trajectory}/{second['id']}")
+    said = page.locator(".said")
+    said.locator("summary").last.click()
+    shown = json.loads(said.locator("pre").last.inner_text())
+    assert shown == second["said"]["items"][-1] == {"role": "user", "content": f"And in Japan? 火山 {HOSTILE}"}
+    assert said.locator("summary").count() == 2 and "After 2 items of the turn before." in said.inner_text()
+    assert page.title() == "tito inspect" and page.locator("main img, main script").count() == 0, "texts are texts"
+    shot(page, "said")
+
+
 def test_drift_is_marked_and_shown_side_by_side(serving, page):
     trajectory = serving.trajectories[0]
     for turn in json.loads(serving.get(f"/v1/trajectories/{trajectory}"))["turns"]:

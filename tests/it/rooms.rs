@@ -141,6 +141,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
             "state",
             "structured",
             "tokenizer",
+            "trajectory",
             "turn",
             "wire",
         ],

@@ -2,6 +2,7 @@
 
 import { aboutPosition, checking } from "./check.js";
 import { button, choice, clipped, count, element, facts, fill, many, short, time } from "./dom.js";
+import { saidBy } from "./said.js";
 import { MODES, originOf, shades, swatch } from "./shades.js";
 import { ask, curl, json, pathOf, save } from "./server.js";
 import { TokenView, visible } from "./tokens.js";
@@ -26,13 +27,14 @@ export async function showTrajectory({ main, say, about, query }, id, wanted) {
   const side = element("div", { class: "side" });
   const detail = element("aside", { class: "detail", "aria-label": "The token" });
   const drawSide = () => fill(side, [
-    summary(tree), branches(tree, turn), again, notes(tree, turn, about, changed),
+    summary(tree), branches(tree, turn), again, said, notes(tree, turn, about, changed),
   ]);
   function changed(noted) {
     tree = { ...tree, ...noted };
     drawSide();
   }
   const { toolbar, view, check } = tokens(tree, turn, data, detail, about);
+  const said = saidBy(turn);
   const again = checking({ tree, turn, about, signal, shown: check, go: (at) => {
     view.go(at);
     view.element.focus({ preventScroll: true });

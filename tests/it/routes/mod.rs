@@ -54,5 +54,6 @@ mod trajectory_faults;
 mod trajectory_logprobs;
 mod trajectory_replays;
 mod trajectory_responses;
+mod trajectory_said;
 mod trajectory_tables;
 mod weight_versions;
