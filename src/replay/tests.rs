@@ -373,6 +373,25 @@ async fn what_cannot_be_sampled_again_says_why() {
 }
 
 #[tokio::test]
+async fn what_other_weights_sample_now_is_not_compared() {
+    let (mut replayer, good) = (replayer("a"), generation().await);
+    replayer.weights = 1;
+    let Outcome::Unrepeatable(reason) = outcome(&replayer, good).await else { panic!("others sampled it now") };
+    assert!(reason.contains("weights were replaced while it was sampled again"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_turn_that_is_longer_than_the_context_now_is_refused() {
+    let good = generation().await;
+    let mut shorter = replayer("a");
+    let info = EngineInfo::scripted(shorter.tokenizer.vocab_size(), 32);
+    let engine = Arc::new(ScriptedEngine::hashed(info, vec![EOS]));
+    shorter.generator = Generator::new(engine, Arc::clone(&shorter.tokenizer));
+    let Outcome::Unrepeatable(reason) = outcome(&shorter, good).await else { panic!("it has 33 ids") };
+    assert_eq!(reason, "it may have 33 ids, and the context is 32 (--max-model-len)");
+}
+
+#[tokio::test]
 async fn a_grammar_is_compiled_again() {
     let replayer = replayer("a");
     let demand =

@@ -11,7 +11,7 @@ export function saidBy(turn) {
   const title = element("h2", {}, "What the client said");
   if (!said) {
     return element("section", { class: "said" }, title,
-      element("p", { class: "hint" }, "Not kept: the prompt came as ids or as a text, or texts are not captured."));
+      element("p", { class: "hint" }, "Not kept: the endpoint has no messages, or texts are not captured."));
   }
   const before = said.items_before > 0 && element("p", { class: "hint" }, `After ${many(said.items_before, "item")} of the turn before.`);
   return element("section", { class: "said" }, title, element("p", { class: "hint" }, `To ${NAMES[said.dialect] ?? said.dialect}`), before,

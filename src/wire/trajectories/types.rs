@@ -155,7 +155,7 @@ pub(crate) struct TurnShown {
     /// The tools, as the chat template is given them; null where they are those of the parent, or where there are none.
     #[schema(value_type = Option<Vec<Object>>)]
     tools: serde_json::Value,
-    /// What the client said, in the JSON of its own dialect; null where that is not kept, or where the prompt came as ids.
+    /// What the client said, in the JSON of its own dialect; null where that is not kept, or where the endpoint has no messages.
     said: Option<SaidShown>,
 }
 
