@@ -12,7 +12,7 @@ use crate::{
     http::{caller::Caller, json_body::JsonBody},
     state::Api,
     wire::{
-        body::{Body, parse},
+        body::{Body, parse_with},
         error::ApiError,
     },
 };
@@ -40,10 +40,11 @@ async fn invocations(
     JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<Response, ApiError> {
     let body = body.get().as_bytes();
-    if let Some(request) = read(body)? {
+    let captures_texts = api.turns.captures_texts();
+    if let Some(request) = read(body, captures_texts)? {
         return chat_completions::complete(api, caller, request).await;
     }
-    if let Some(request) = read(body)? {
+    if let Some(request) = read(body, captures_texts)? {
         return completions::complete(api, caller, request).await;
     }
     let message = "Cannot find suitable handler for request. Expected one of: ['ChatCompletionRequest', \
@@ -52,6 +53,8 @@ async fn invocations(
 }
 
 /// Reads a body, or returns `None` if it does not have the shape of this request.
-fn read<T: Body>(body: &[u8]) -> Result<Option<T>, ApiError> {
-    parse(body).map(Some).or_else(|error| if error.is_about_shape() { Ok(None) } else { Err(error) })
+fn read<T: Body>(body: &[u8], captures_texts: bool) -> Result<Option<T>, ApiError> {
+    parse_with(body, captures_texts)
+        .map(Some)
+        .or_else(|error| if error.is_about_shape() { Ok(None) } else { Err(error) })
 }

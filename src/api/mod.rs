@@ -16,7 +16,7 @@ mod tokenize;
 use std::sync::Arc;
 
 use axum::{
-    Router,
+    Extension, Router,
     extract::Request,
     http::{Method, header::ALLOW},
     middleware::{self, Next},
@@ -30,6 +30,7 @@ use crate::{
         docs::{self, Docs},
         document::{self, Document},
         error,
+        json_body::CapturesTexts,
         slashes::Paths,
     },
     inspect, sglang,
@@ -83,6 +84,7 @@ pub fn router(api: Arc<Api>, docs: &Docs) -> Router {
     let (routes, document) = routes().split_for_parts();
     let pages: Vec<&str> = docs::pages(docs).iter().copied().chain([inspect::PATH]).collect();
     let paths = Paths::new(&document, &pages);
+    let routes = if api.turns.captures_texts() { routes.layer(Extension(CapturesTexts)) } else { routes };
     routes
         .merge(docs::router(document, docs))
         .merge(inspect::page())

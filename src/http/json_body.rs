@@ -14,6 +14,10 @@ use crate::{
     },
 };
 
+/// In the extensions of a request: what clients say is captured, so bodies have it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CapturesTexts;
+
 /// A JSON body; if it is rejected, the answer has the shape of every other error.
 #[derive(Debug)]
 pub(crate) struct JsonBody<T>(pub T);
@@ -23,13 +27,14 @@ impl<T: Body, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         require_json(&request)?;
+        let captures_texts = request.extensions().get::<CapturesTexts>().is_some();
         let bytes = Bytes::from_request(request, state)
             .await
             .map_err(|rejection| ApiError::malformed(None, format!("cannot read the body: {rejection}")))?;
         if bytes.len() <= in_flight::LARGE {
-            return body::parse(&bytes).map(Self);
+            return body::parse_with(&bytes, captures_texts).map(Self);
         }
-        in_flight::blocking(move || body::parse(&bytes)).await?.map(Self)
+        in_flight::blocking(move || body::parse_with(&bytes, captures_texts)).await?.map(Self)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Captured trajectories, as people and trainers see them: `/v1/trajectories` with its exports, and the page `/inspect`.
 //!
-//! Owns what `tito inspect` serves without a model, and the same paths of a server that generates. Refuses to sample, and
-//! to decide what is captured: that is `turn`'s, and `trajectory` keeps it.
+//! Owns what `tito inspect` serves without a model, and the same paths of a server that generates. Has
+//! `replay` and `turn` compute a turn again. Refuses to decide what is captured: that is `turn`'s, and `trajectory` keeps it.
 
 mod page;
 mod trajectories;

@@ -29,7 +29,7 @@ const PAGE: File = ("text/html; charset=utf-8", include_str!("page/page.html"));
 type File = (&'static str, &'static str);
 
 /// The files of the page, by their names under it.
-const FILES: [(&str, File); 10] = [
+const FILES: [(&str, File); 12] = [
     ("page.css", ("text/css; charset=utf-8", include_str!("page/page.css"))),
     ("icon.svg", ("image/svg+xml", include_str!("page/icon.svg"))),
     ("main.js", (SCRIPT, include_str!("page/main.js"))),
@@ -38,6 +38,8 @@ const FILES: [(&str, File); 10] = [
     ("list.js", (SCRIPT, include_str!("page/list.js"))),
     ("trajectory.js", (SCRIPT, include_str!("page/trajectory.js"))),
     ("tokens.js", (SCRIPT, include_str!("page/tokens.js"))),
+    ("check.js", (SCRIPT, include_str!("page/check.js"))),
+    ("said.js", (SCRIPT, include_str!("page/said.js"))),
     ("shades.js", (SCRIPT, include_str!("page/shades.js"))),
     ("prompt.js", (SCRIPT, include_str!("page/prompt.js"))),
 ];

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::{
     control::WeightSets,
-    engine::{Engine, EngineInfo},
+    engine::Engine,
+    replay::computed_by,
     trajectory::{ComputedBy, Trajectories, WeightSet},
     turn::Capture,
 };
@@ -31,15 +32,5 @@ async fn keep(mut weights: WeightSets, by: ComputedBy, trajectories: Arc<Traject
         if matches!(kept, Ok(Ok(()))) {
             weights.pass_over(number);
         }
-    }
-}
-
-/// What computes, as a capture says it.
-pub(super) fn computed_by(info: &EngineInfo) -> ComputedBy {
-    ComputedBy {
-        tito: env!("CARGO_PKG_VERSION").to_owned(),
-        engine: info.engine.to_owned(),
-        device: info.device.clone(),
-        dtype: info.dtype.clone(),
     }
 }

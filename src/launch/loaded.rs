@@ -87,7 +87,7 @@ impl Loaded {
                 .logging(settings.request_log)
                 .with_patience(stream_stall_timeout),
             continuity: Continuity::new(settings.continuity, engine.info().vocab_size),
-            structured,
+            structured: Arc::new(structured),
             policies: Policies { sampling, tools: text.tools, requests: settings.requests },
             max_model_len,
             utc_offset,

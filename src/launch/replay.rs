@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use futures::StreamExt;
 
 use super::{
-    adapters, capture, engine,
+    adapters, engine,
     load_plan::LoadPlan,
     model,
     progress::Progress,
@@ -19,10 +19,11 @@ use super::{
 };
 use crate::{
     control::model_checksum,
-    replay::{Outcome, Replayed, Replayer, end_name},
+    generation::Generator,
+    replay::{Outcome, Replayed, Replayer, computed_by},
     state::ServedModels,
-    structured::Grammars,
     trajectory::{CapturePolicy, Trajectories},
+    turn::StructuredOutputCompiler,
 };
 
 /// How much of a capture is proven, where nothing of it came out differently.
@@ -49,7 +50,7 @@ pub(super) async fn replay(capture: &Path, trajectory: Option<&str>, settings: S
     let trajectories = opened.context("a capture is a file")?;
     let replayer = replayer(settings, &progress).await?;
     let counted = counted(&replayer, &trajectories, trajectory).await;
-    replayer.engine.shutdown(std::time::Duration::from_secs(5)).await;
+    replayer.generator.engine().shutdown(std::time::Duration::from_secs(5)).await;
     let Counted { equal, equal_tokens, partial, partial_tokens, differ, unrepeatable } = counted?;
     if equal + partial + differ + unrepeatable == 0 {
         match trajectory {
@@ -96,9 +97,17 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
     step.done();
     // The tokens that may end an output, in the order in which the server names them.
     let ends = eos.primary.into_iter().chain(eos.others.iter().copied());
-    let computed_by = capture::computed_by(engine.info());
-    let grammars = Arc::new(Grammars::new(Arc::clone(&tokenizer), ends));
-    Ok(Replayer { engine, tokenizer, grammars, adapters, checksum, computed_by })
+    Ok(Replayer {
+        compiler: Arc::new(StructuredOutputCompiler::new(Arc::clone(&tokenizer), ends)),
+        adapters,
+        weights: engine.current_weights().number,
+        checksum,
+        computed_by: computed_by(engine.info()),
+        generator: Generator::new(engine, Arc::clone(&tokenizer)),
+        tokenizer,
+        owner: None,
+        cache_salt: None,
+    })
 }
 
 #[derive(Default)]
@@ -120,66 +129,29 @@ async fn counted(
     let mut counted = Counted::default();
     let mut all = std::pin::pin!(replayer.replay(trajectories, trajectory));
     while let Some(Replayed { trajectory, turn, outcome }) = all.next().await {
-        let place = format!("{trajectory} {turn}");
-        match outcome {
+        match &outcome {
             Outcome::Equal { tokens } => {
                 counted.equal += 1;
                 counted.equal_tokens += tokens;
+                continue;
             }
-            Outcome::Partial { tokens, all, rest } => {
+            Outcome::Partial { tokens, .. } => {
                 counted.partial += 1;
                 counted.partial_tokens += tokens;
-                let which = if tokens < all { format!("the first {tokens} of {all}") } else { format!("all {all}") };
-                writeln!(stdout(), "{place}: {which} tokens are equal to the bit; {rest}")?;
             }
-            Outcome::Ends { captured, again, reasons } => {
-                counted.differ += 1;
-                let (captured, why) = (end_name(captured), why(&reasons));
-                writeln!(
-                    stdout(),
-                    "{place}: all tokens are equal to the bit; the end was {captured}, and {again} ({why})"
-                )?;
-            }
-            Outcome::Differs { index, captured, again, reasons } => {
-                counted.differ += 1;
-                let told = |(id, logprob): (crate::TokenId, f32)| format!("id {id} with log-prob {logprob}");
-                let again = again.map_or_else(|| "the end".to_owned(), told);
-                let (captured, why) = (told(captured), why(&reasons));
-                writeln!(stdout(), "{place}: token {index} was {captured}, and is {again} now ({why})")?;
-            }
-            Outcome::MaskDiffers { index, captured, again, reasons } => {
-                counted.differ += 1;
-                let (then, now, why) = (some_of(&captured), some_of(&again), why(&reasons));
-                writeln!(
-                    stdout(),
-                    "{place}: token {index} is the same, and its sampling mask is another one: only then it had {then}, and \
-                     only now it has {now} ({why})"
-                )?;
-            }
-            Outcome::Unrepeatable(reason) => {
-                counted.unrepeatable += 1;
-                writeln!(stdout(), "{place}: not repeatable: {reason}")?;
-            }
+            Outcome::Ends { .. } | Outcome::Differs { .. } | Outcome::MaskDiffers { .. } => counted.differ += 1,
+            Outcome::Unrepeatable(_) => counted.unrepeatable += 1,
         }
+        writeln!(stdout(), "{trajectory} {turn}: {}{}", outcome.told(), why(&outcome))?;
     }
     Ok(counted)
 }
 
-/// The first of some ids, and how many there are.
-fn some_of(ids: &[crate::TokenId]) -> String {
-    const SHOWN: usize = 5;
-    let first: Vec<String> = ids.iter().take(SHOWN).map(ToString::to_string).collect();
-    match ids.len() {
-        0 => "none".to_owned(),
-        count @ ..=SHOWN => format!("{count} (id {})", first.join(", ")),
-        count => format!("{count} (id {}, …)", first.join(", ")),
-    }
-}
-
-/// What may be why.
-fn why(reasons: &[String]) -> String {
-    match reasons {
-        [] => "nothing else is known to be different".to_owned(),
-        reasons => reasons.join("; "),
+/// What may be why a turn came out differently; empty for any other turn.
+fn why(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Equal { .. } | Outcome::Partial { .. } | Outcome::Unrepeatable(_) => String::new(),
+        _ if outcome.reasons().is_empty() => " (nothing else is known to be different)".to_owned(),
+        _ => format!(" ({})", outcome.reasons().join("; ")),
     }
 }

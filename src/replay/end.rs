@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::{
     TokenId,
-    engine::FinishReason,
+    generation::Finish,
     tokenizer::{Tokenizer, TokenizerError},
     trajectory::{Ended, Generation},
 };
@@ -42,7 +42,7 @@ pub(super) fn compared(
     prompt: &[TokenId],
     sampled: &[TokenId],
     generation: &Generation,
-    again: Option<FinishReason>,
+    again: Option<&Finish>,
 ) -> End {
     let unproven = |why: &str| End::Unproven(format!("{why}, so its end is not compared"));
     match generation.finish {
@@ -66,16 +66,18 @@ pub(super) fn compared(
 }
 
 /// An end as records and answers name it.
-pub(crate) fn end_name(end: Ended) -> String {
+pub(super) fn end_name(end: Ended) -> String {
     serde_json::to_value(end).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-fn ended(reason: FinishReason) -> Ended {
-    match reason {
-        FinishReason::Eos => Ended::Eos,
-        FinishReason::StopToken(_) => Ended::StopToken,
-        FinishReason::Length => Ended::Length,
-        FinishReason::Abort => Ended::Abort,
+fn ended(finish: &Finish) -> Ended {
+    match finish {
+        Finish::Eos => Ended::Eos,
+        Finish::StopToken(_) => Ended::StopToken,
+        Finish::StopString(_) => Ended::StopString,
+        Finish::Length => Ended::Length,
+        Finish::Repetition => Ended::Repetition,
+        Finish::Abort => Ended::Abort,
     }
 }
 

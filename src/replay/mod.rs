@@ -3,7 +3,10 @@
 //! Owns which fields of a record determine the sampled tokens, and the report on a turn that comes out differently.
 //! Refuses to load models. Only the same bits of ids and log-probs count as equal.
 
+mod captured;
 mod end;
+mod outcome;
+mod positions;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -14,32 +17,41 @@ use futures::{Stream, StreamExt, stream};
 
 use crate::{
     TokenId,
-    engine::{Adapter, Engine, EngineError, EngineOutput, FinishReason, SampledToken, SequenceRequest},
-    structured::Grammars,
+    engine::{Adapter, EngineError, EngineInfo},
+    generation::{Event, Finish, GenerationRequest, Generator, WeightSpans},
     tokenizer::Tokenizer,
     trajectory::{
-        CaptureError, ComputedBy, Ended, Filter, PackedMasks, Sequence, SequenceKey, SequenceTurn, Trajectories, Unit,
-        WeightSet, WeightsUsed,
+        ComputedBy, Filter, Owner, PackedMasks, SequenceKey, SequenceTurn, Trajectories, Unit, WeightSet, WeightsUsed,
     },
+    turn::StructuredOutputCompiler,
 };
-pub(crate) use end::end_name;
+pub(crate) use captured::CapturedTurn;
 use end::{End, compared, is_of_model};
+pub(crate) use outcome::Outcome;
+pub(crate) use positions::Verdict;
+use positions::{other_ids, verdicts};
 use request::{Unrepeatable, request};
 
 /// What samples again.
 pub(crate) struct Replayer {
-    /// The engine, with the weights that are tried.
-    pub engine: Arc<dyn Engine>,
+    /// Generates with the weights that are tried.
+    pub generator: Generator,
     /// Finds stop strings in texts.
     pub tokenizer: Arc<Tokenizer>,
     /// Compiles what outputs had to keep to.
-    pub grammars: Arc<Grammars>,
+    pub compiler: Arc<StructuredOutputCompiler>,
     /// The adapters that are loaded, by the names that requests give them.
     pub adapters: HashMap<String, Arc<Adapter>>,
-    /// The checksum of the weights; `None` where the engine has none.
+    /// How often the weights had been replaced that are tried. If others sample, nothing is compared.
+    pub weights: u64,
+    /// The checksum of these weights; `None` where it is not known, or not known yet.
     pub checksum: Option<String>,
     /// What computes besides.
     pub computed_by: ComputedBy,
+    /// Who asks.
+    pub owner: Owner,
+    /// Keys and values are shared with requests of the same salt only; `None` shares them among all replays without one.
+    pub cache_salt: Option<Arc<str>>,
 }
 
 /// What came of a turn.
@@ -53,57 +65,27 @@ pub(crate) struct Replayed {
     pub outcome: Outcome,
 }
 
-/// What came of sampling a turn again.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Outcome {
-    /// All tokens have the ids, the log-probs and the sampling masks that were captured, to the bit, and the turn ends after them for the same
-    /// reason.
-    Equal {
-        /// Tokens of the turn.
-        tokens: usize,
-    },
-    /// What was sampled again is equal, and that is not all of it.
-    Partial {
-        /// Tokens that were sampled again, and are equal.
-        tokens: usize,
-        /// Tokens of the turn.
-        all: usize,
-        /// What is not proven, and why.
-        rest: String,
-    },
-    /// All tokens are equal, and the end is another one.
-    Ends {
-        /// The end that was captured.
-        captured: Ended,
-        /// What is there instead.
-        again: String,
-        /// As for tokens.
-        reasons: Vec<String>,
-    },
-    /// A token came out differently.
-    Differs {
-        /// The first one, counted from 0 among those that the turn sampled.
-        index: usize,
-        /// The id and the log-prob that were captured.
-        captured: (TokenId, f32),
-        /// Those that came out now; `None` where the turn ended before.
-        again: Option<(TokenId, f32)>,
-        /// What is known to be different and may be why; empty where nothing is known.
-        reasons: Vec<String>,
-    },
-    /// A token came out as it was, and was drawn from other ids.
-    MaskDiffers {
-        /// The first one, counted from 0 among those that the turn sampled.
-        index: usize,
-        /// The ids that it was drawn from then, and is not drawn from now.
-        captured: Vec<TokenId>,
-        /// The ids that it is drawn from now, and was not then.
-        again: Vec<TokenId>,
-        /// As for tokens.
-        reasons: Vec<String>,
-    },
-    /// It cannot be sampled again, or what is kept of it is not what was sampled.
-    Unrepeatable(String),
+/// What came of a turn, token by token.
+#[derive(Debug, Clone)]
+pub(crate) struct Compared {
+    /// What came of it as a whole.
+    pub outcome: Outcome,
+    /// What came of each token that the turn sampled.
+    pub verdicts: Vec<Verdict>,
+    /// The ids and the log-probs that were sampled now: no more than the turn has, and fewer where it ended before.
+    pub again: Vec<(TokenId, f32)>,
+    /// What the weights are called that sampled now; `None` where nothing was sampled.
+    pub version: Option<Arc<str>>,
+}
+
+/// Returns what computes, as captures say it.
+pub(crate) fn computed_by(info: &EngineInfo) -> ComputedBy {
+    ComputedBy {
+        tito: env!("CARGO_PKG_VERSION").to_owned(),
+        engine: info.engine.to_owned(),
+        device: info.device.clone(),
+        dtype: info.dtype.clone(),
+    }
 }
 
 impl Replayer {
@@ -124,58 +106,68 @@ impl Replayer {
                 keys.extend(part.into_iter().filter(|key| trajectory.is_none_or(|wanted| *key.trajectory == *wanted)));
             }
         }
-        let seats = self.engine.seats().max(1);
-        stream::iter(keys).map(|key| self.turn(trajectories, key)).buffer_unordered(seats)
+        let seats = self.generator.engine().seats().max(1);
+        stream::iter(keys).map(|key| self.replayed(trajectories, key)).buffer_unordered(seats)
     }
 
-    async fn turn(&self, trajectories: &Trajectories, key: SequenceKey) -> Replayed {
+    async fn replayed(&self, trajectories: &Trajectories, key: SequenceKey) -> Replayed {
         let (trajectory, turn) = (Arc::clone(&key.trajectory), Arc::clone(&key.turn));
-        let outcome = match self.outcome(trajectories, &key).await {
-            Ok(outcome) => outcome,
-            Err(Unrepeatable(reason)) => Outcome::Unrepeatable(reason),
+        let outcome = match CapturedTurn::read(trajectories, &key, self.vocab_size()) {
+            Ok(captured) => self.turn(&captured).await.outcome,
+            Err(error) => Outcome::Unrepeatable(error.to_string()),
         };
         Replayed { trajectory, turn, outcome }
     }
 
-    async fn outcome(&self, trajectories: &Trajectories, key: &SequenceKey) -> Result<Outcome, Unrepeatable> {
-        let failed = |error: CaptureError| Unrepeatable(error.to_string());
-        let mut sequence = trajectories.sequence(key, self.engine.info().vocab_size).map_err(failed)?;
-        let turn = sequence.turns.pop().ok_or_else(|| Unrepeatable("it has no turn".to_owned()))?;
+    /// Samples a turn again, and compares it token by token.
+    pub(crate) async fn turn(&self, captured: &CapturedTurn) -> Compared {
+        self.compared(captured).await.unwrap_or_else(|Unrepeatable(reason)| Compared {
+            outcome: Outcome::Unrepeatable(reason),
+            verdicts: vec![Verdict::NotCompared; captured.len()],
+            again: Vec::new(),
+            version: None,
+        })
+    }
+
+    async fn compared(&self, captured: &CapturedTurn) -> Result<Compared, Unrepeatable> {
+        let CapturedTurn { turn, sets, .. } = captured;
         let generation = &turn.generation;
-        let used = |number| trajectories.weights(&generation.process, number).map_err(failed);
-        let sets = generation.weights.iter().map(|weights| used(weights.number)).collect::<Result<Vec<_>, _>>()?;
-        let all = turn.end - turn.start;
-        let tokens = self.own_tokens(&turn, &sets)?.min(all);
-        let prompt: Arc<[TokenId]> = sequence.token_ids[..turn.start].into();
+        let all = captured.len();
+        let tokens = self.own_tokens(turn, sets)?.min(all);
         // One more than there are, so that it is seen whether the turn goes on.
         let looks_for_end = tokens == all && is_of_model(generation.finish);
-        let masks_then = sequence.masks.of(turn.start, turn.end);
+        let masks_then = captured.masks();
         let asked = tokens + usize::from(looks_for_end);
+        let prompt = captured.prompt();
         let request = request(self, generation, Arc::clone(&prompt), asked, !masks_then.is_empty()).await?;
-        let captured = captured(&sequence, &turn);
-        let Sampled { tokens: again, masks, finish } = self.sampled(request, tokens, looks_for_end).await?;
-        let same = |(captured, again): (&(TokenId, f32), &(TokenId, f32))| {
-            captured.0 == again.0 && captured.1.to_bits() == again.1.to_bits()
-        };
-        let equal = captured.iter().zip(&again).take_while(|pair| same(*pair)).count();
-        let reasons = || self.reasons(&turn, sets.first().and_then(Option::as_ref));
-        if let Some((index, captured, again)) = other_mask(&masks_then, &masks, equal) {
-            return Ok(Outcome::MaskDiffers { index, captured, again, reasons: reasons() });
-        }
-        if equal < tokens {
-            let (captured, again) = (captured[equal], again.get(equal).copied());
-            return Ok(Outcome::Differs { index: equal, captured, again, reasons: reasons() });
-        }
-        if tokens < all {
+        let Sampled { tokens: again, masks, finish, version } = self.sampled(request, tokens, looks_for_end).await?;
+        let then = captured.tokens();
+        let verdicts = verdicts(&then, &masks_then, &again, &masks, tokens);
+        let equal = verdicts.iter().position(|verdict| *verdict != Verdict::Equal).unwrap_or(all);
+        let reasons = || self.reasons(turn, sets.first().and_then(Option::as_ref));
+        let outcome = if equal < tokens {
+            if verdicts[equal] == Verdict::Mask {
+                let (captured, again) = other_ids(&masks_then, &masks, equal);
+                Outcome::MaskDiffers { index: equal, captured, again, reasons: reasons() }
+            } else {
+                let (captured, again) = (then[equal], again.get(equal).copied());
+                Outcome::Differs { index: equal, captured, again, reasons: reasons() }
+            }
+        } else if tokens < all {
             let rest = "weights were replaced then, and neither the rest nor its end is proven".to_owned();
-            return Ok(Outcome::Partial { tokens, all, rest });
-        }
-        let sampled = &sequence.token_ids[turn.start..turn.end];
-        Ok(match compared(&self.tokenizer, &prompt, sampled, generation, finish) {
-            End::Same => Outcome::Equal { tokens },
-            End::Other(again) => Outcome::Ends { captured: generation.finish, again, reasons: reasons() },
-            End::Unproven(rest) => Outcome::Partial { tokens, all, rest },
-        })
+            Outcome::Partial { tokens, all, rest }
+        } else {
+            match compared(&self.tokenizer, &prompt, captured.sampled(), generation, finish.as_ref()) {
+                End::Same => Outcome::Equal { tokens },
+                End::Other(again) => Outcome::Ends { captured: generation.finish, again, reasons: reasons() },
+                End::Unproven(rest) => Outcome::Partial { tokens, all, rest },
+            }
+        };
+        Ok(Compared { outcome, verdicts, again, version })
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.generator.engine().info().vocab_size
     }
 
     /// How many of a turn's first tokens one set of weights sampled, if it may be the one that is tried.
@@ -205,29 +197,38 @@ impl Replayer {
     /// The first `tokens` tokens, and how the engine ended the turn after them, where that is looked for and it did.
     async fn sampled(
         &self,
-        request: SequenceRequest,
+        request: GenerationRequest,
         tokens: usize,
         looks_for_end: bool,
     ) -> Result<Sampled, Unrepeatable> {
-        let mut outputs = self.engine.generate(request);
-        let mut sampled = Sampled::default();
+        let mut events = self.generator.generate_all([request]);
+        let (mut sampled, mut weights) = (Sampled::default(), WeightSpans::default());
         while sampled.tokens.len() < tokens || looks_for_end {
-            match outputs.next().await {
-                // It goes on.
-                Some(Ok(EngineOutput::Token(_))) if sampled.tokens.len() == tokens => break,
-                Some(Ok(EngineOutput::Token(SampledToken { id, logprob, sampling_mask, .. }))) => {
-                    sampled.tokens.push((id, logprob));
-                    if let Some(row) = sampling_mask {
-                        sampled.masks.push(&row);
-                    }
-                }
-                Some(Ok(EngineOutput::Finished(FinishReason::Abort))) | None => {
-                    return Err(Unrepeatable("the engine gave it up".to_owned()));
-                }
-                Some(Ok(EngineOutput::Finished(reason))) => return Ok(Sampled { finish: Some(reason), ..sampled }),
-                Some(Ok(_)) => {}
+            let delta = match events.next().await {
+                Some(Ok((_, Event::Delta(delta)))) => delta,
+                Some(Ok((_, Event::Prompt(_)))) => continue,
+                None => return Err(Unrepeatable("the engine gave it up".to_owned())),
                 Some(Err(EngineError::Unsupported(reason))) => return Err(Unrepeatable(reason)),
                 Some(Err(error)) => return Err(Unrepeatable(format!("the engine failed: {error}"))),
+            };
+            weights.push(&delta);
+            if weights.spans().iter().any(|span| span.number != self.weights) {
+                let reason = "weights were replaced while it was sampled again; replay it once more";
+                return Err(Unrepeatable(reason.to_owned()));
+            }
+            sampled.version = weights.latest();
+            let goes_on = delta.tokens.len() > tokens - sampled.tokens.len();
+            for token in delta.tokens.into_iter().take(tokens - sampled.tokens.len()) {
+                sampled.tokens.push((token.id, token.logprob));
+                if let Some(row) = token.sampling_mask {
+                    sampled.masks.push(&row);
+                }
+            }
+            match delta.finish {
+                _ if goes_on => break,
+                Some(Finish::Abort) => return Err(Unrepeatable("the engine gave it up".to_owned())),
+                Some(finish) => return Ok(Sampled { finish: Some(finish), ..sampled }),
+                None => {}
             }
         }
         Ok(sampled)
@@ -243,7 +244,7 @@ impl Replayer {
         };
         match (set, &self.checksum) {
             (Some(set), checksum) => {
-                differ("the checksum of the weights", &set.checksum, checksum.as_deref().unwrap_or("none"));
+                differ("the checksum of the weights", &set.checksum, checksum.as_deref().unwrap_or("not known"));
                 let (then, now) = (&set.computed_by, &self.computed_by);
                 differ("the version of tito", &then.tito, &now.tito);
                 differ("the engine", &then.engine, &now.engine);
@@ -266,30 +267,7 @@ struct Sampled {
     /// The ids that each token was drawn from, where the turn has them.
     masks: PackedMasks,
     /// How the engine ended it.
-    finish: Option<FinishReason>,
-}
-
-/// The first of so many tokens that was drawn from other ids, with those that are in its row only then and only now; `None`
-/// where rows are equal, or the turn has none.
-fn other_mask(
-    captured: &PackedMasks,
-    again: &PackedMasks,
-    tokens: usize,
-) -> Option<(usize, Vec<TokenId>, Vec<TokenId>)> {
-    let mut again = again.rows();
-    captured.rows().take(tokens).enumerate().find_map(|(index, then)| {
-        let now = again.next().unwrap_or_default();
-        // Rows are in ascending order.
-        let only = |of: &[TokenId], not: &[TokenId]| {
-            of.iter().copied().filter(|id| not.binary_search(id).is_err()).collect::<Vec<_>>()
-        };
-        (then != now).then(|| (index, only(then, now), only(now, then)))
-    })
-}
-
-/// The ids that a turn sampled, and their log-probs.
-fn captured(sequence: &Sequence, turn: &SequenceTurn) -> Vec<(TokenId, f32)> {
-    let ids = &sequence.token_ids[turn.start..turn.end];
-    let logprobs = &sequence.logprobs[turn.start..turn.end];
-    ids.iter().copied().zip(logprobs.iter().map(|logprob| logprob.unwrap_or(f32::NAN))).collect()
+    finish: Option<Finish>,
+    /// What the weights are called that sampled it.
+    version: Option<Arc<str>>,
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::Replayer;
 use crate::{
     TokenId,
-    engine::{Adapter, Routing, SequenceRequest},
+    engine::{Adapter, EngineInfo, Party, Routing},
+    generation::GenerationRequest,
     sampling::{SamplingParams, SharedConstraint},
     structured::Demand,
     trajectory::{AdapterUsed, Generation, SamplingUsed},
@@ -22,7 +23,7 @@ pub(super) async fn request(
     prompt: Arc<[TokenId]>,
     tokens: usize,
     has_masks: bool,
-) -> Result<SequenceRequest, Unrepeatable> {
+) -> Result<GenerationRequest, Unrepeatable> {
     let refuse = |reason: &str| Err(Unrepeatable(reason.to_owned()));
     let Some(used) = &generation.sampling else { return refuse("its sampling was not kept") };
     if used.gives_experts {
@@ -36,21 +37,31 @@ pub(super) async fn request(
         Some(used) => Some(adapter(replayer, used)?),
     };
     let constraint = constraint(replayer, generation, used).await?;
-    let vocab_size = replayer.engine.info().vocab_size;
+    let EngineInfo { vocab_size, max_model_len, .. } = *replayer.generator.engine().info();
     let mut sampling = params(used, constraint, tokens)?;
     // However long a row may have been then, no row is longer than this.
     sampling.sampling_mask = has_masks.then_some(vocab_size);
     let sampling = sampling.validated(vocab_size).map_err(|error| unreadable(&error.to_string()))?;
-    Ok(SequenceRequest {
+    let most = prompt.len() + sampling.max_tokens;
+    if most > max_model_len {
+        return Err(Unrepeatable(format!(
+            "it may have {most} ids, and the context is {max_model_len} (--max-model-len)"
+        )));
+    }
+    Ok(GenerationRequest {
         prompt_token_ids: prompt,
+        sequences: 1,
+        party: replayer.owner.clone().map(Party::Client),
         sampling: Arc::new(sampling),
         prompt_logprobs: None,
         candidates: None,
-        cache_salt: None,
+        cache_salt: replayer.cache_salt.clone(),
         adapter,
         routing: Routing::default(),
         images: Arc::default(),
-        timed: false,
+        text: Arc::default(),
+        owner: replayer.owner.clone(),
+        request_ids: Arc::new([]),
     })
 }
 
@@ -90,9 +101,7 @@ async fn constraint(
     };
     let demand: Demand = serde_json::from_str(kept.get())
         .map_err(|error| Unrepeatable(format!("its grammar cannot be read: {error}")))?;
-    let (grammars, vocab_size) = (Arc::clone(&replayer.grammars), replayer.engine.info().vocab_size);
-    let compiled = tokio::task::spawn_blocking(move || demand.compile(&grammars, vocab_size)).await;
-    let compiled = compiled.map_err(|error| Unrepeatable(error.to_string()))?;
+    let compiled = replayer.compiler.compile_again(demand, replayer.generator.engine().info().vocab_size).await;
     compiled.map_err(|error| Unrepeatable(format!("its grammar cannot be compiled: {error}")))
 }
 

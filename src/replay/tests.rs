@@ -4,10 +4,10 @@ use serde_json::value::to_raw_value;
 
 use super::*;
 use crate::{
-    engine::{EngineInfo, scripted::ScriptedEngine},
+    engine::{Engine, EngineInfo, EngineOutput, SequenceRequest, scripted::ScriptedEngine},
     sampling::{SamplingParams, ValidSamplingParams},
     store::{BatchStore, MemoryStore},
-    structured::{Constraint, Demand},
+    structured::{Constraint, Demand, Grammars},
     tokenizer::Tokenizer,
     trajectory::{CapturePolicy, Ended, Generation, SamplingUsed, WeightsUsed},
 };
@@ -23,13 +23,17 @@ fn tokenizer() -> Arc<Tokenizer> {
 fn replayer(checksum: &str) -> Replayer {
     let tokenizer = tokenizer();
     let info = EngineInfo::scripted(tokenizer.vocab_size(), 512);
+    let engine = Arc::new(ScriptedEngine::hashed(info, vec![EOS]));
     Replayer {
-        engine: Arc::new(ScriptedEngine::hashed(info, vec![EOS])),
-        grammars: Arc::new(Grammars::new(Arc::clone(&tokenizer), [EOS])),
+        generator: Generator::new(engine, Arc::clone(&tokenizer)),
+        compiler: Arc::new(StructuredOutputCompiler::new(Arc::clone(&tokenizer), [EOS])),
         tokenizer,
         adapters: HashMap::new(),
+        weights: 0,
         checksum: Some(checksum.to_owned()),
         computed_by: computed_by("cpu"),
+        owner: None,
+        cache_salt: None,
     }
 }
 
@@ -101,7 +105,7 @@ fn params() -> SamplingParams {
 }
 
 async fn generation() -> Generation {
-    let (sampled, logprobs) = sampled(&*replayer("a").engine, params()).await;
+    let (sampled, logprobs) = sampled(replayer("a").generator.engine(), params()).await;
     assert_eq!(sampled.len(), 30);
     Generation {
         prompt: PROMPT.into(),
@@ -189,11 +193,12 @@ async fn a_turn_comes_out_as_it_was_captured_and_every_bit_counts() {
 #[tokio::test]
 async fn sampling_masks_are_compared_and_one_id_counts() {
     let replayer = replayer("a");
-    let vocab_size = replayer.engine.info().vocab_size;
+    let vocab_size = replayer.generator.engine().info().vocab_size;
     // Greedily, a log-prob is that over the mask, which is zero, and without a mask the model's own.
     for (temperature, rows) in [(1.1, 2..=40), (0.0, 1..=1)] {
         let masked = SamplingParams { sampling_mask: Some(vocab_size), temperature, ..params() };
-        let mut outputs = replayer.engine.generate(SequenceRequest::new(PROMPT, masked.validated(vocab_size).unwrap()));
+        let mut outputs =
+            replayer.generator.engine().generate(SequenceRequest::new(PROMPT, masked.validated(vocab_size).unwrap()));
         let (mut sampled, mut logprobs, mut masks) = (Vec::new(), Vec::new(), PackedMasks::default());
         while let Some(output) = outputs.next().await {
             if let EngineOutput::Token(token) = output.unwrap() {
@@ -325,7 +330,7 @@ async fn a_stop_string_is_looked_for_where_the_turn_ends() {
     let letters: Vec<TokenId> = (67..=92).collect();
     let replayer = replayer("a");
     let only = SamplingParams { allowed_token_ids: Some(letters.clone()), ..params() };
-    let (sampled, logprobs) = sampled(&*replayer.engine, only).await;
+    let (sampled, logprobs) = sampled(replayer.generator.engine(), only).await;
     let text = replayer.tokenizer.decode(&sampled, false).unwrap();
     let sampling = SamplingUsed { allowed_token_ids: Some(letters), max_tokens: 40, ..used() };
     let good = Generation { sampled, logprobs, sampling: Some(sampling), ..generation().await };
@@ -368,13 +373,33 @@ async fn what_cannot_be_sampled_again_says_why() {
 }
 
 #[tokio::test]
+async fn what_other_weights_sample_now_is_not_compared() {
+    let (mut replayer, good) = (replayer("a"), generation().await);
+    replayer.weights = 1;
+    let Outcome::Unrepeatable(reason) = outcome(&replayer, good).await else { panic!("others sampled it now") };
+    assert!(reason.contains("weights were replaced while it was sampled again"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_turn_that_is_longer_than_the_context_now_is_refused() {
+    let good = generation().await;
+    let mut shorter = replayer("a");
+    let info = EngineInfo::scripted(shorter.tokenizer.vocab_size(), 32);
+    let engine = Arc::new(ScriptedEngine::hashed(info, vec![EOS]));
+    shorter.generator = Generator::new(engine, Arc::clone(&shorter.tokenizer));
+    let Outcome::Unrepeatable(reason) = outcome(&shorter, good).await else { panic!("it has 33 ids") };
+    assert_eq!(reason, "it may have 33 ids, and the context is 32 (--max-model-len)");
+}
+
+#[tokio::test]
 async fn a_grammar_is_compiled_again() {
     let replayer = replayer("a");
     let demand =
         Demand { constraint: Some(Constraint::Regex("[ab]{4}".to_owned())), reasoning_end: None, budget: None };
-    let compiled = demand.compile(&replayer.grammars, replayer.engine.info().vocab_size).unwrap();
+    let compiled =
+        demand.compile(&Grammars::new(tokenizer(), [EOS]), replayer.generator.engine().info().vocab_size).unwrap();
     let params = SamplingParams { constraint: compiled, ignore_eos: false, min_tokens: 0, ..params() };
-    let (sampled, logprobs) = sampled(&*replayer.engine, params).await;
+    let (sampled, logprobs) = sampled(replayer.generator.engine(), params).await;
     let generation = Generation {
         ranks: vec![1; sampled.len()],
         weights: vec![weights(0, 0, sampled.len())],

@@ -17,6 +17,7 @@ use crate::{
         template::{ChatTemplate, Patience},
     },
     state::Api,
+    trajectory::Said,
     turn::{PromptRequest, RequestPolicy},
     wire::{error::ApiError, fields::chat_messages::two_ends},
 };
@@ -38,6 +39,8 @@ pub(crate) struct Conversation {
     pub(crate) cache_salt: Option<Arc<str>>,
     /// The adapter that is asked.
     pub(crate) adapter: Option<Arc<Adapter>>,
+    /// What the client says, as it wrote it, where that is captured.
+    pub(crate) said: Option<Said>,
 }
 
 /// The fields that bring ids, or that name the conversation to which the ids belong.
@@ -134,6 +137,7 @@ impl Conversation {
             wants_text: false,
             must_fit: false,
             continues: None,
+            said: self.said,
         })
     }
 

@@ -9,6 +9,7 @@ use super::{
     fingerprint::Fingerprint,
     index::turn_key,
     record::{Place, RecordIds, TurnRecord},
+    said::Said,
     weight::Weight,
 };
 use crate::TokenId;
@@ -23,11 +24,12 @@ struct Parent {
     ambiguous: bool,
 }
 
-/// Messages and tools.
+/// Messages and tools, and what the client said.
 #[derive(Default)]
 struct Texts {
     messages: Vec<Arc<RawValue>>,
     tools: Option<Vec<Arc<RawValue>>>,
+    said: Option<Said>,
 }
 
 impl Trajectories {
@@ -178,6 +180,7 @@ impl Texts {
         if generation.tools.is_some() {
             self.tools = generation.tools;
         }
+        self.said = generation.said.map(|added| Said::after(self.said.take(), added));
     }
 }
 
@@ -192,6 +195,10 @@ fn record(mut place: Place, mut generation: Generation, shared: Option<(usize, T
         let same = own.iter().map(|tool| tool.get()).eq(before.tools.iter().flatten().map(|tool| tool.get()));
         // That there are no tools any more has to be said.
         generation.tools = (!same).then_some(own);
+        generation.said = generation.said.map(|said| match &before.said {
+            Some(before) => said.since(before),
+            None => said,
+        });
     }
     TurnRecord { place, generation }
 }

@@ -24,6 +24,7 @@ mod notes;
 mod record;
 mod rescored;
 mod room;
+mod said;
 mod sampling;
 mod sequence;
 #[cfg(test)]
@@ -46,6 +47,7 @@ pub use masks::PackedMasks;
 pub use notes::{MOST_TAGS, Note, Noted, Notes};
 pub use record::{AdapterUsed, ContinuityFound, Ended, Generation, Place, TurnRecord, WeightsUsed};
 pub use rescored::Rescored;
+pub use said::Said;
 pub use sampling::SamplingUsed;
 pub use sequence::{Sequence, SequenceKey, SequenceKeys, SequenceTurn, Unit};
 

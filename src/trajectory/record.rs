@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{CaptureError, PackedMasks, SamplingUsed};
+use super::{CaptureError, PackedMasks, Said, SamplingUsed};
 use crate::TokenId;
 
 /// One generation, as whoever ran it describes it.
@@ -67,6 +67,10 @@ pub struct Generation {
     pub messages: Vec<Arc<RawValue>>,
     /// The tools as the chat template is given them; in a record `None` where they are those of the turn before.
     pub tools: Option<Vec<Arc<RawValue>>>,
+    /// What the client said, in the JSON of its dialect; in a record, what it said more than in the turn before. Records of tito
+    /// 0.1.0 do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said: Option<Said>,
 }
 
 /// An adapter.

@@ -16,7 +16,8 @@ use crate::{
     sampling::Logprobs,
     structured::Demand,
     trajectory::{
-        AdapterUsed, CaptureError, ContinuityFound, Ended, Generation, SamplingUsed, Trajectories, WeightsUsed, now,
+        AdapterUsed, CaptureError, ContinuityFound, Ended, Generation, Said, SamplingUsed, Trajectories, WeightsUsed,
+        now,
     },
 };
 
@@ -36,6 +37,7 @@ pub struct Capture {
 pub(super) struct CapturedConversation {
     messages: Vec<Arc<RawValue>>,
     tools: Option<Vec<Arc<RawValue>>>,
+    said: Option<Said>,
     continues: Option<Arc<str>>,
 }
 
@@ -44,6 +46,7 @@ impl Capture {
     pub(super) fn capture_conversation(
         &self,
         prompt: &ChatPrompt,
+        said: Option<Said>,
         continues: Option<Arc<str>>,
     ) -> CapturedConversation {
         if !self.trajectories.keeps_texts() {
@@ -51,7 +54,7 @@ impl Capture {
         }
         let messages = prompt.messages.iter().map(|said| raw(&message(said))).collect();
         let tools = prompt.tools.as_ref().map(|tools| tools.iter().map(|told| raw(&tool(told))).collect());
-        CapturedConversation { messages, tools, continues }
+        CapturedConversation { messages, tools, said, continues }
     }
 
     /// Begins the turn of a request; `demand` says what its outputs have to keep to.
@@ -110,6 +113,7 @@ impl CapturedConversation {
     pub(super) fn tell(self, generation: &mut Generation, verdict: &Verdict) {
         generation.messages = self.messages;
         generation.tools = self.tools;
+        generation.said = self.said;
         generation.continues = self.continues;
         generation.continuity = Some(continuity_found(verdict));
     }

@@ -9,7 +9,7 @@ use crate::{
     TokenId,
     generation::{OpenReasoning, open_reasoning},
     sampling::SharedConstraint,
-    structured::{Cancellation, Constraint, Grammars, JsonOptions, ReasoningEnd, after_reasoning},
+    structured::{Cancellation, Constraint, Demand, Grammars, JsonOptions, ReasoningEnd, after_reasoning},
     tokenizer::Tokenizer,
 };
 
@@ -91,6 +91,24 @@ impl StructuredOutputCompiler {
         let constraint = Arc::new(constraint.within(&self.json));
         let compiled = self.compiled(Arc::clone(&constraint)).await?;
         Ok(Some((constraint, compiled)))
+    }
+
+    /// Compiles again what an output had to keep to, as a capture has it, for a vocabulary of `vocab_size` tokens; `None` where
+    /// it had to keep to nothing. It takes turns with the constraints of requests.
+    ///
+    /// # Errors
+    ///
+    /// If the constraint cannot be compiled any more.
+    pub(crate) async fn compile_again(
+        &self,
+        mut demand: Demand,
+        vocab_size: usize,
+    ) -> Result<Option<SharedConstraint>, TurnError> {
+        let compiled = match demand.constraint.take() {
+            Some(constraint) => Some(self.compiled(Arc::new(constraint)).await?),
+            None => None,
+        };
+        Ok(demand.around(compiled, vocab_size))
     }
 
     /// Compiles a constraint when its turn comes; dropping the future gives up the turn, or ends the compilation.

@@ -72,7 +72,7 @@ pub struct Turns {
     /// Knows the ids of earlier turns of a conversation.
     pub continuity: Continuity,
     /// Compiles constraints on outputs to grammars.
-    pub structured: StructuredOutputCompiler,
+    pub structured: Arc<StructuredOutputCompiler>,
     /// The policies that the server, not the request, decides.
     pub policies: Policies,
     /// The longest sequence, prompt and output together.
@@ -99,7 +99,7 @@ impl Turns {
         let EngineInfo { vocab_size, max_model_len, .. } = *engine.info();
         let ends = eos.primary.into_iter().chain(eos.others.iter().copied());
         Self {
-            structured: StructuredOutputCompiler::new(Arc::clone(&tokenizer), ends),
+            structured: Arc::new(StructuredOutputCompiler::new(Arc::clone(&tokenizer), ends)),
             generator: Generator::new(engine, tokenizer),
             renderer,
             continuity: Continuity::new(ContinuityPolicy::default(), vocab_size),
@@ -115,6 +115,11 @@ impl Turns {
     /// Returns the tokenizer, which turns text to ids and back.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         self.renderer.tokenizer()
+    }
+
+    /// Returns whether what clients say is captured.
+    pub(crate) fn captures_texts(&self) -> bool {
+        self.capture.as_ref().is_some_and(|capture| capture.trajectories.keeps_texts())
     }
 
     /// Returns how many ids the model knows, which may be more than the tokenizer knows.

@@ -12,6 +12,7 @@ use crate::{
     images::PreparedImage,
     prompt::{ChatPrompt, PromptError, Provenance, RenderedPrompt},
     tokenizer::Extent,
+    trajectory::Said,
 };
 
 /// A valid conversation, with everything that may tell its ids.
@@ -32,6 +33,8 @@ pub struct PromptRequest {
     pub must_fit: bool,
     /// The id of the request that the client says it continues.
     pub continues: Option<Arc<str>>,
+    /// What the client says, as it wrote it, where that is captured.
+    pub said: Option<Said>,
 }
 
 /// A conversation in ids.
@@ -95,10 +98,18 @@ impl Turns {
     }
 
     fn prompt_blocking(&self, request: PromptRequest, images: Vec<PreparedImage>) -> Result<Prompted, TurnError> {
-        let PromptRequest { mut prompt, carriers, asks_for_continuity, truncation, wants_text, must_fit, continues } =
-            request;
-        let said =
-            self.capture.as_ref().filter(|_| must_fit).map(|capture| capture.capture_conversation(&prompt, continues));
+        let PromptRequest {
+            mut prompt,
+            carriers,
+            asks_for_continuity,
+            truncation,
+            wants_text,
+            must_fit,
+            continues,
+            said,
+        } = request;
+        let capture = self.capture.as_ref().filter(|_| must_fit);
+        let said = capture.map(|capture| capture.capture_conversation(&prompt, said, continues));
         let extent = match truncation {
             Some(truncation) => truncation.extent(),
             None if must_fit => Extent::AtMost(self.max_model_len),

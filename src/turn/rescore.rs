@@ -20,18 +20,32 @@ impl Turns {
     ///
     /// If they cannot be compared; the text says why.
     pub async fn rescore(&self, sequence: &Sequence, adapter: Option<Arc<Adapter>>) -> Result<Rescored, String> {
+        let (again, version) = self.logprobs_again(sequence, adapter).await?;
+        let then = sequence.logprobs.iter().zip(&sequence.loss_mask);
+        let pairs = then.zip(again).filter(|((_, learnt), _)| **learnt);
+        let pairs: Vec<(f32, f32)> = pairs.filter_map(|((then, _), now)| Some(((*then)?, now?))).collect();
+        Rescored::of(version, &pairs).ok_or_else(|| "nothing of it is learnt from".to_owned())
+    }
+
+    /// Computes the log-probs again of all ids of a sequence, of which only those that are learnt from are comparable, and says
+    /// what the weights are called that did. The first id has none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::rescore`].
+    pub async fn logprobs_again(
+        &self,
+        sequence: &Sequence,
+        adapter: Option<Arc<Adapter>>,
+    ) -> Result<(Vec<Option<f32>>, Arc<str>), String> {
         let is_learnt = |turn: &&SequenceTurn| sequence.loss_mask[turn.start..turn.end].contains(&true);
         sequence.turns.iter().filter(is_learnt).try_for_each(can_be_rescored)?;
         let (output, version) = self.scored(sequence, adapter).await?;
         if output.logprobs.len() + 1 != sequence.token_ids.len() {
             return Err("the engine gave not one log-prob for each id".to_owned());
         }
-        // The first id has no log-prob, and was not sampled.
-        let again = output.logprobs.iter().map(|token| token.logprob);
-        let then = sequence.logprobs.iter().zip(&sequence.loss_mask).skip(1);
-        let pairs = then.zip(again).filter(|((_, learnt), _)| **learnt);
-        let pairs: Vec<(f32, f32)> = pairs.filter_map(|((then, _), now)| Some(((*then)?, now))).collect();
-        Rescored::of(version, &pairs).ok_or_else(|| "nothing of it is learnt from".to_owned())
+        let again = output.logprobs.iter().map(|token| Some(token.logprob));
+        Ok(([None].into_iter().chain(again).collect(), version))
     }
 
     /// Scores the ids of a sequence, and says what the weights are called that did.

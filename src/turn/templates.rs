@@ -93,6 +93,7 @@ mod tests {
             truncation: None,
             must_fit: false,
             continues: None,
+            said: None,
             wants_text: false,
         }
     }

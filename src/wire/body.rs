@@ -10,12 +10,14 @@ use crate::{
     json::{Document, Node, NodeKind, Path, Reader, Rewrites, Segment},
     pydantic::{NotFinite, Schema, Walk},
     sampling::SamplingParams,
+    trajectory::Said,
     wire::{
         error::{
             ApiError,
             validation::{invalid_json, missing, value_error},
         },
         fields::{chat_messages, sampling::SamplingFields},
+        said::SaidFields,
     },
 };
 
@@ -23,6 +25,11 @@ use crate::{
 pub(crate) trait Body: DeserializeOwned + Send + 'static {
     /// The rules that vLLM declares for it.
     const RULES: &'static Rules;
+    /// Where a client says things in it that are captured; `None` where nothing is.
+    const SAID: Option<&'static SaidFields> = None;
+
+    /// Takes what the client says in it, where that is captured.
+    fn take_said(&mut self, _said: Said) {}
 }
 
 /// JSON text of any kind, for readers that look at parts of it only.
@@ -68,11 +75,16 @@ pub(crate) static ANY: Rules = Rules::new(&Schema::Any);
 
 /// Reads JSON text as a body that keeps the rules of its type.
 pub(crate) fn parse<T: Body>(bytes: &[u8]) -> Result<T, ApiError> {
-    let text = std::str::from_utf8(bytes).map_err(|_| ApiError::unreadable())?;
-    read(text)
+    parse_with(bytes, false)
 }
 
-fn read<T: Body>(text: &str) -> Result<T, ApiError> {
+/// Does the same; the body has what the client says in it, if that is captured.
+pub(crate) fn parse_with<T: Body>(bytes: &[u8], captures_texts: bool) -> Result<T, ApiError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| ApiError::unreadable())?;
+    read(text, T::SAID.filter(|_| captures_texts))
+}
+
+fn read<T: Body>(text: &str, captured: Option<&SaidFields>) -> Result<T, ApiError> {
     // Python's decoder accepts a byte order mark in front.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.is_empty() {
@@ -82,11 +94,24 @@ fn read<T: Body>(text: &str) -> Result<T, ApiError> {
     if document.repeats_keys() {
         let text = document.root.without_repeats();
         let mut document = parsed(&text)?;
-        let rewrites = settled(&mut document, &text, T::RULES)?;
-        return deserialized(&document.root, &rewrites);
+        return typed(&mut document, &text, captured);
     }
-    let rewrites = settled(&mut document, text, T::RULES)?;
-    deserialized(&document.root, &rewrites)
+    typed(&mut document, text, captured)
+}
+
+/// Puts a document that repeats no keys into its type.
+fn typed<'a, T: Body>(
+    document: &mut Document<'a>,
+    text: &'a str,
+    captured: Option<&SaidFields>,
+) -> Result<T, ApiError> {
+    let said = captured.map(|fields| fields.read(&document.root));
+    let rewrites = settled(document, text, T::RULES)?;
+    let mut body: T = deserialized(&document.root, &rewrites)?;
+    if let Some(said) = said {
+        body.take_said(said);
+    }
+    Ok(body)
 }
 
 /// Reads a body that keeps its rules into its type, and refuses what the rules let pass but the type does not.

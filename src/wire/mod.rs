@@ -16,6 +16,7 @@ pub(crate) mod messages;
 pub(crate) mod npy;
 pub(crate) mod responses;
 pub(crate) mod routed_experts;
+pub(crate) mod said;
 pub(crate) mod sglang;
 pub(crate) mod tinker;
 pub(crate) mod token_io;

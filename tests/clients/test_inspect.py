@@ -14,7 +14,10 @@ import time
 import urllib.request
 
 import pytest
+from checkpoints import TOLERANCE
 from conftest import Server, note
+from control import MODEL as TRAINED
+from control import Trained, prompt
 
 CHROMIUM = shutil.which("chromium")
 MODEL = pathlib.Path(os.environ["TITO_TEST_MODEL"])
@@ -173,6 +176,21 @@ def test_tokens_show_where_they_came_from(serving, page):
     page.get_by_label("Colour by").select_option("weights")
     page.wait_for_selector(".token.v-0")
     page.get_by_label("Colour by").select_option("origin")
+
+
+def test_what_the_client_said_is_shown_as_it_said_it(serving, page):
+    trajectory = serving.trajectories[0]
+    tree = json.loads(serving.get(f"/v1/trajectories/{trajectory}"))
+    second = tree["turns"][1]
+    assert second["said"]["items_before"] == 2
+    page.goto(f"{serving.url}/inspect#/t/{trajectory}/{second['id']}")
+    said = page.locator(".said")
+    said.locator("summary").last.click()
+    shown = json.loads(said.locator("pre").last.inner_text())
+    assert shown == second["said"]["items"][-1] == {"role": "user", "content": f"And in Japan? 火山 {HOSTILE}"}
+    assert said.locator("summary").count() == 2 and "After 2 items of the turn before." in said.inner_text()
+    assert page.title() == "tito inspect" and page.locator("main img, main script").count() == 0, "texts are texts"
+    shot(page, "said")
 
 
 def test_drift_is_marked_and_shown_side_by_side(serving, page):
@@ -380,3 +398,85 @@ def test_keys_are_asked_for_and_each_sees_its_own(long_model, page):
         page.complaints[:] = [text for text in page.complaints if "status of 401" not in text]
     finally:
         server.stop()
+
+
+def test_a_turn_is_computed_again_and_shown_position_by_position(page, tmp_path):
+    """By an engine that computes: with the weights that sampled, with others, and where it cannot be done."""
+    trained = Trained(tmp_path, "--capture", "memory", "--enable-lora")
+    server, asked = trained.server, {"session_id": "again", "seed": 4, "max_tokens": 24}
+    adapter = trained.checkpoints.write_adapter("policy", 5)
+    server.exchange("/v1/load_lora_adapter", {"lora_name": "policy", "lora_path": str(adapter)})
+    trained.complete(prompt(1), model=TRAINED, **asked)
+    trained.complete(prompt(2), model="policy", **asked)
+    server.exchange("/v1/unload_lora_adapter", {"lora_name": "policy"})
+    [trajectory] = json.loads(server.get("/v1/trajectories"))["data"]
+    path = f"/v1/trajectories/{trajectory['id']}"
+
+    def turns():
+        return json.loads(server.get(path))["turns"]
+
+    server.poll("the checksum of the weights is kept", lambda: turns()[0]["weights"][0]["checksum"] is not None)
+    first, adapted = turns()
+    start, end = first["prompt_tokens"], first["prompt_tokens"] + 24
+    said = page.locator(".verdict")
+
+    def begun(name):
+        page.get_by_role("button", name=name, exact=True).click()
+        page.wait_for_selector(".verdict .whole")
+
+    def classes(which):
+        return page.locator(f".tokens .token.{which}").count()
+
+    page.goto(f"{server.url}/inspect#/t/{trajectory['id']}/{first['id']}")
+    page.wait_for_selector("#token-0")
+    for name in ("Replay", "Score again"):
+        begun(name)
+        assert "Equal to the bit" in said.inner_text()
+        assert page.get_by_label("Colour by").input_value() == "check"
+        assert (classes("c-equal"), classes("none")) == (24, start)
+        page.hover(f"#token-{start}")
+        assert "equal to the bit" in page.locator(".detail").inner_text()
+    # Nothing of that is captured.
+    assert len(turns()) == 2
+    shot(page, "replayed")
+
+    directory = trained.checkpoints.write("one", 1)
+    server.post("/start_weight_update")
+    server.post("/update_weights", update_info={"path": str(directory)})
+    server.post("/finish_weight_update", weight_version="one")
+    server.poll("the checksum of the new weights is kept", lambda: "not known now" not in replayed(server, path, first))
+    begun("Replay")
+    told = json.loads(replayed(server, path, first))
+    assert "Differs" in said.inner_text() and "the checksum of the weights: " in said.inner_text()
+    shot(page, "replayed-by-others")
+    for span in told["spans"]:
+        page.wait_for_selector(f"#token-{span['start']}.c-{span['verdict'].replace('_', '-')}")
+    [jump] = [span for span in told["spans"] if span["verdict"] == "token_id"]
+    page.locator(".verdict .jump").last.click()
+    page.wait_for_selector(f"#token-{jump['start']}.active")
+    assert f"Id now{told['token_ids'][jump['start'] - start]}" in page.locator(".detail").inner_text().replace("\n", "")
+    begun("Score again")
+    assert "one" in said.inner_text() and "nats" in said.inner_text()
+    scored = json.loads(server.exchange(f"{path}/turns/{first['id']}/rescore", {})[1])
+    page.hover(f"#token-{end - 1}")
+    difference = scored["logprobs"][-1] - first["logprobs"][-1]
+    shown = page.locator(".detail dt:text-is('Differs by') + dd").inner_text()
+    assert abs(float(shown.removesuffix(" nats")) - difference) <= 1e-2 * abs(difference)
+    expected = trained.checkpoints.log_probs("one", first["added_token_ids"], first["sampled_token_ids"])
+    assert max(abs(now - wanted) for now, wanted in zip(scored["logprobs"], expected, strict=True)) <= TOLERANCE
+    shot(page, "scored")
+
+    page.goto(f"{server.url}/inspect#/t/{trajectory['id']}/{adapted['id']}")
+    page.locator(f'.tree [aria-current="true"][href$="{adapted["id"]}"]').wait_for()
+    for name, cannot in (("Replay", "Cannot be replayed"), ("Score again", "Cannot be scored again")):
+        begun(name)
+        until(page, f"document.querySelector('.verdict').textContent.includes('{cannot}')")
+        assert "adapter" in said.inner_text() and "loaded" in said.inner_text()
+    shot(page, "not-repeatable")
+    trained.stop()
+
+
+def replayed(server, path, turn):
+    status, text = server.exchange(f"{path}/turns/{turn['id']}/replay", {})
+    assert status == 200, text
+    return text

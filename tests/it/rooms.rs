@@ -123,7 +123,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
         "tinker",
         &["engine", "generation", "http", "json", "model", "sampling", "state", "tinker_sessions", "turn", "wire"],
     ),
-    ("inspect", &["http", "state", "tokenizer", "trajectory", "turn", "wire"]),
+    ("inspect", &["engine", "http", "replay", "state", "tokenizer", "trajectory", "turn", "wire"]),
     // What all handlers share.
     (
         "request_fields",
@@ -141,6 +141,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
             "state",
             "structured",
             "tokenizer",
+            "trajectory",
             "turn",
             "wire",
         ],
@@ -201,7 +202,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
             "trajectory",
         ],
     ),
-    ("replay", &["engine", "sampling", "store", "structured", "tokenizer", "trajectory"]),
+    ("replay", &["engine", "generation", "sampling", "store", "structured", "tokenizer", "trajectory", "turn"]),
     ("trajectory", &["sampling", "store"]),
     // The flags name types of these.
     ("config", &["json", "parser", "prompt", "sampling"]),

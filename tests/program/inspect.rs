@@ -61,6 +61,10 @@ fn a_capture_file_is_shown_and_stays_as_it_is() {
             // Nothing can be changed or generated.
             let reward = server.post(&format!("/v1/trajectories/{id}/reward"), &json!({ "reward": 1 }));
             assert!(reward["error"].is_object() || reward["detail"].is_string(), "{reward}");
+            for what in ["replay", "rescore"] {
+                let again = server.post(&format!("/v1/trajectories/{id}/turns/{turn}/{what}"), &json!({}));
+                assert_eq!(again, json!({ "detail": "Not Found" }), "{what}");
+            }
             assert!(!server.get("/v1/models").starts_with("HTTP/1.1 200"));
             let (status, log) = server.stop("-TERM");
             assert!(status.success() && !log.contains("panicked"), "{log}");

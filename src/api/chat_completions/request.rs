@@ -185,6 +185,7 @@ fn prompt(
         stop_token_ids: sampling.stop_token_ids().to_vec(),
         cache_salt: sampling.cache_salt.clone(),
         adapter: sampling.adapter.clone(),
+        said: request.said,
     };
     Ok(PromptRequest { truncation, wants_text, must_fit: true, ..conversation.into_request(api, caller)? })
 }

@@ -128,6 +128,7 @@ fn conversation(request: MessagesRequest, tools: &MessageTools, api: &Api) -> Re
         stop_token_ids: Vec::new(),
         cache_salt: None,
         adapter: None,
+        said: request.said,
     })
 }
 

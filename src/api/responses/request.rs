@@ -364,6 +364,7 @@ fn conversation(
         stop_token_ids: sampling.stop_token_ids().to_vec(),
         cache_salt: sampling.cache_salt.clone(),
         adapter: sampling.adapter.clone(),
+        said: request.said,
     }
 }
 

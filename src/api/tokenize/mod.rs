@@ -63,6 +63,7 @@ impl TokenizeRequest {
             stop_token_ids: self.stop_token_ids.unwrap_or_default(),
             cache_salt: cache_salt(self.cache_salt.as_ref())?,
             adapter,
+            said: None,
         })
     }
 }

@@ -1,9 +1,11 @@
-// How tokens are coloured: by origin, log-prob, entropy or weights. Every class differs in lightness or in its lines too,
+// How tokens are coloured: by origin, log-prob, entropy, weights, or what came of them when they were computed again. Every class differs in lightness or in its lines too,
 // so that no meaning hangs on a hue (page.css).
 
+import { CHECKED, classOf } from "./check.js";
 import { count } from "./dom.js";
 
-export const MODES = [["origin", "origin"], ["logprob", "log-prob"], ["entropy", "entropy"], ["weights", "weight version"]];
+export const MODES = [["origin", "origin"], ["logprob", "log-prob"], ["entropy", "entropy"], ["weights", "weight version"],
+  ["check", "computed again"]];
 
 const ROLES = { system: "system", developer: "system", tool: "tool", function: "tool", assistant: "answer" };
 const ORIGINS = {
@@ -52,6 +54,14 @@ export function shades(mode, data) {
     const names = [...kinds.keys()];
     for (const span of data.spans) {
       fill(span.start, span.end, isSampled(span) ? kinds.get(names[versions.indexOf(weightsOf(span)) + 1]).index : 0);
+    }
+  } else if (mode === "check") {
+    const none = kind("none", data.check ? "not sampled by this turn, or not compared" : "nothing was computed again");
+    for (const [name, text] of CHECKED) kind(name, text);
+    fill(0, of.length, none);
+    for (const { start, end, verdict } of data.check?.spans ?? []) {
+      counts[none] -= end - start;
+      fill(start, end, kinds.get(classOf(verdict)).index);
     }
   } else {
     scale(mode, data, of, counts, kind);

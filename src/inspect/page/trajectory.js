@@ -1,6 +1,8 @@
 // One trajectory: its tree of turns, the tokens of the turn that is chosen, and what is attached to it.
 
+import { aboutPosition, checking } from "./check.js";
 import { button, choice, clipped, count, element, facts, fill, many, short, time } from "./dom.js";
+import { saidBy } from "./said.js";
 import { MODES, originOf, shades, swatch } from "./shades.js";
 import { ask, curl, json, pathOf, save } from "./server.js";
 import { TokenView, visible } from "./tokens.js";
@@ -25,14 +27,19 @@ export async function showTrajectory({ main, say, about, query }, id, wanted) {
   const side = element("div", { class: "side" });
   const detail = element("aside", { class: "detail", "aria-label": "The token" });
   const drawSide = () => fill(side, [
-    summary(tree), branches(tree, turn), notes(tree, turn, about, changed),
+    summary(tree), branches(tree, turn), again, said, notes(tree, turn, about, changed),
   ]);
   function changed(noted) {
     tree = { ...tree, ...noted };
     drawSide();
   }
+  const { toolbar, view, check } = tokens(tree, turn, data, detail, about);
+  const said = saidBy(turn);
+  const again = checking({ tree, turn, about, signal, shown: check, go: (at) => {
+    view.go(at);
+    view.element.focus({ preventScroll: true });
+  } });
   drawSide();
-  const { toolbar, view } = tokens(tree, turn, data, detail, about);
   fill(main, [
     element("h1", { class: "title" }, clipped(tree.session ?? short(tree.id)), element("small", {}, tree.id), actions(tree, turn, data)),
     element("div", { class: "trajectory" }, side, element("section", { class: "middle", "aria-label": "Tokens" }, toolbar, view.element), detail),
@@ -245,17 +252,27 @@ function tokens(tree, turn, data, detail, about) {
     view.paint(shade);
     fill(legend, shade.legend.map((entry) => swatch(entry, element)));
   };
-  recolour(MODES.some(([name]) => name === mode) ? mode : "origin");
+  // What came of another turn says nothing of this one.
+  recolour(mode !== "check" && MODES.some(([name]) => name === mode) ? mode : "origin");
   const known = mode === "entropy" && !data.entropies;
   fill(detail, [chosen, overview(data, about, view, known)]);
   const drifts = data.drift?.length ?? 0;
+  const colours = choice("Colour by", MODES, mode, recolour);
   const toolbar = element("div", { class: "toolbar" },
     element("p", {}, element("strong", {}, many(data.token_ids.length, "token")), data.drift === null
       ? element("span", {}, "drift not known")
       : element("span", { class: drifts ? "warning" : "" }, drifts ? `${many(drifts, "drift")} ` : "no drift")),
-    choice("Colour by", MODES, mode, recolour), legend,
+    colours, legend,
     element("p", { id: "token-keys", class: "keys" }, "Keys: arrows, Page, Home, End; d drift, t turn (with Shift backwards)"));
-  return { toolbar, view };
+  // Shows what came of the turn when it was computed again; null takes an earlier answer away.
+  function showCheck(found) {
+    data.check = found;
+    const wanted = found?.spans.length ? "check" : mode === "check" ? "origin" : mode;
+    colours.querySelector("select").value = wanted;
+    recolour(wanted);
+    if (view.active >= 0) view.select(view.active, false);
+  }
+  return { toolbar, view, check: showCheck };
 }
 
 function head(turn) {
@@ -316,6 +333,7 @@ function aboutToken(at, data, byId, spanAt) {
       ["Weights", span.weight_version],
       ["Weights of the base", span.base_version],
       ["Adapter", span.adapter],
+      ...aboutPosition(data.check, at, data),
     ]),
     drift && sideBySide(drift, data),
   ];

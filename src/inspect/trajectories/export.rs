@@ -12,7 +12,9 @@ use futures::{Stream, TryStreamExt, stream};
 use tokio::task;
 
 use super::{
-    OwnTrajectories, not_found,
+    OwnTrajectories,
+    again::loaded_adapter,
+    not_found,
     query::{Content, ExportQuery, StrictQuery},
 };
 use crate::{
@@ -177,11 +179,9 @@ async fn rescored_line_of(api: &Api, key: SequenceKey, made: Result<Sequence, Ca
         Ok(sequence) => sequence,
         Err(error) => return line_of(&key, Err(error)),
     };
-    let used = sequence.turns.last().and_then(|turn| turn.generation.adapter.as_ref());
-    let rescored = match used.map(|used| (used, api.models.loaded(&used.name))) {
-        None => api.turns.rescore(&sequence, None).await,
-        Some((_, Some(adapter))) => api.turns.rescore(&sequence, Some(adapter)).await,
-        Some((used, None)) => Err(format!("the adapter {} is not loaded", used.name)),
+    let rescored = match loaded_adapter(api, &sequence) {
+        Ok(adapter) => api.turns.rescore(&sequence, adapter).await,
+        Err(reason) => Err(reason),
     };
     line_of(&key, rescored_line(sequence, rescored).map_err(|error| not_written(&error)))
 }

@@ -1,5 +1,6 @@
 //! `/v1/trajectories`: captured turns, what clients attach to them, and their export.
 
+mod again;
 mod export;
 mod own;
 mod query;
@@ -34,6 +35,8 @@ pub(crate) fn router() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(export::export_trajectories))
         .routes(routes!(get_trajectory, delete_trajectory))
         .routes(routes!(tokens::get_tokens))
+        .routes(routes!(again::replay_turn))
+        .routes(routes!(again::rescore_turn))
         .routes(routes!(set_reward))
         .routes(routes!(change_tags))
 }

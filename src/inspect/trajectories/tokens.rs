@@ -18,8 +18,8 @@ use crate::{
 
 /// The ids in the path.
 pub(super) struct TurnPath {
-    trajectory: String,
-    turn: String,
+    pub(super) trajectory: String,
+    pub(super) turn: String,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for TurnPath {
@@ -61,7 +61,7 @@ pub(super) async fn get_tokens(own: OwnTrajectories, path: TurnPath) -> Result<R
 }
 
 /// The sequence that ends with a turn; `None` if there is no such turn.
-fn made(
+pub(super) fn made(
     trajectories: &Trajectories,
     owner: &Owner,
     (trajectory, turn): (&str, &str),

@@ -9,6 +9,7 @@ use crate::{
     chat::{FunctionTool, Message, TokenIds},
     json::Value,
     parser::ToolCall,
+    trajectory::Said,
     wire::{
         answer::{
             metrics::{PerRequestMetrics, StreamedMetrics},
@@ -22,6 +23,7 @@ use crate::{
         fields::{
             of_sglang::SglangFields, sampling::SamplingFields, stream_options::StreamOptions, tools::WordOrObject,
         },
+        said::SaidFields,
         sglang::generate::SglangMetaInfo,
     },
 };
@@ -119,6 +121,10 @@ pub(crate) struct ChatCompletionRequest {
     /// after the last token that is given any, the model chooses as ever.
     #[schema(value_type = Option<Object>)]
     pub routed_experts: Option<serde_json::Value>,
+    /// What the client says, where that is captured.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub said: Option<Said>,
     /// How to sample.
     #[serde(flatten)]
     pub sampling: SamplingFields,
@@ -128,6 +134,12 @@ pub(crate) struct ChatCompletionRequest {
 
 impl Body for ChatCompletionRequest {
     const RULES: &'static Rules = &rules::RULES;
+    const SAID: Option<&'static SaidFields> =
+        Some(&SaidFields { dialect: "chat_completions", items: "messages", system: None });
+
+    fn take_said(&mut self, said: Said) {
+        self.said = Some(said);
+    }
 }
 
 /// A finished answer. Fields that tito does not have are there and null, as vLLM's clients expect them.

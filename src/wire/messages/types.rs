@@ -7,9 +7,11 @@ use super::rules;
 use crate::{
     chat::{TokenBundle, TokenIds},
     json::Value,
+    trajectory::Said,
     wire::{
         body::{Body, Rules},
         fields::sampling::SamplingFields,
+        said::SaidFields,
     },
 };
 
@@ -74,6 +76,10 @@ pub(crate) struct MessagesRequest {
     pub return_token_continuity: Option<bool>,
     /// Becomes part of the answer's id; the header `X-Request-Id` wins.
     pub request_id: Option<String>,
+    /// What the client says, where that is captured.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub said: Option<Said>,
     /// How to sample.
     #[serde(flatten)]
     pub sampling: SamplingFields,
@@ -81,6 +87,12 @@ pub(crate) struct MessagesRequest {
 
 impl Body for MessagesRequest {
     const RULES: &'static Rules = &rules::MESSAGES_RULES;
+    const SAID: Option<&'static SaidFields> =
+        Some(&SaidFields { dialect: "messages", items: "messages", system: Some("system") });
+
+    fn take_said(&mut self, said: Said) {
+        self.said = Some(said);
+    }
 }
 
 /// A conversation whose prompt is to be counted: the same fields, all of them checked; `max_tokens` may be left out.

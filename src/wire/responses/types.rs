@@ -9,6 +9,7 @@ use crate::{
     TokenId,
     chat::TokenIds,
     json::Value,
+    trajectory::Said,
     wire::{
         answer::{
             metrics::PerRequestMetrics, token_continuity::TokenContinuity, tool_notices::ToolNotices,
@@ -16,6 +17,7 @@ use crate::{
         },
         body::{Body, Rules},
         fields::{sampling::SamplingFields, tools::WordOrObject},
+        said::SaidFields,
     },
 };
 
@@ -118,6 +120,10 @@ pub struct ResponsesRequest {
     pub safety_identifier: Option<String>,
     /// Report what became of the ids of earlier turns, drift included.
     pub return_token_continuity: Option<bool>,
+    /// What the client says, where that is captured.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub said: Option<Said>,
     /// How to sample.
     #[serde(flatten)]
     pub sampling: SamplingFields,
@@ -125,6 +131,12 @@ pub struct ResponsesRequest {
 
 impl Body for ResponsesRequest {
     const RULES: &'static Rules = &rules::RULES;
+    const SAID: Option<&'static SaidFields> =
+        Some(&SaidFields { dialect: "responses", items: "input", system: Some("instructions") });
+
+    fn take_said(&mut self, said: Said) {
+        self.said = Some(said);
+    }
 }
 
 /// How a cache of prompts is to be used.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
+    check::RescoredDone,
     trainers,
     types::{NotesShown, PackedMask, TurnHead},
 };
@@ -91,20 +92,8 @@ struct Line {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum RescoredShown {
-    Done {
-        weight_version: Arc<str>,
-        tokens: usize,
-        equal_tokens: usize,
-        token_mult_prob_error: f64,
-        mean_difference: f64,
-        median: f64,
-        p90: f64,
-        p99: f64,
-        greatest: f64,
-    },
-    Failed {
-        error: String,
-    },
+    Done(RescoredDone),
+    Failed { error: String },
 }
 
 /// A turn of a line.
@@ -127,20 +116,7 @@ pub(crate) fn rescored_line(
 ) -> Result<String, serde_json::Error> {
     let shown = match rescored {
         Err(error) => RescoredShown::Failed { error },
-        Ok(Rescored { version, tokens, equal, mult_prob_error, mean_difference, quantiles }) => {
-            let [median, p90, p99, greatest] = quantiles;
-            RescoredShown::Done {
-                weight_version: version,
-                tokens,
-                equal_tokens: equal,
-                token_mult_prob_error: mult_prob_error,
-                mean_difference,
-                median,
-                p90,
-                p99,
-                greatest,
-            }
-        }
+        Ok(rescored) => RescoredShown::Done(rescored.into()),
     };
     serde_json::to_string(&Line { rescored: Some(shown), ..own(sequence) })
 }

@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::{
     TokenId,
-    trajectory::{Generation, Notes, PackedMasks, Place, TrajectorySummary, TurnRecord},
+    trajectory::{Generation, Notes, PackedMasks, Place, Said, TrajectorySummary, TurnRecord},
     wire::body::{self, Body, Rules},
 };
 
@@ -154,6 +155,34 @@ pub(crate) struct TurnShown {
     /// The tools, as the chat template is given them; null where they are those of the parent, or where there are none.
     #[schema(value_type = Option<Vec<Object>>)]
     tools: serde_json::Value,
+    /// What the client said, in the JSON of its own dialect; null where that is not kept, or where the endpoint has no messages.
+    said: Option<SaidShown>,
+}
+
+/// What a client said in its request. Ids and log-probs that items carried are left out.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SaidShown {
+    /// `chat_completions`, `messages` or `responses`.
+    #[schema(value_type = String)]
+    dialect: Arc<str>,
+    /// How many of its items are the first ones that the parent has.
+    items_before: usize,
+    /// The messages or input items after those, to the letter.
+    #[schema(value_type = Vec<Object>)]
+    items: Vec<Arc<RawValue>>,
+    /// The `system` or the `instructions`; null where they are those of the parent, or where there are none, and false where there
+    /// are none any more.
+    #[schema(value_type = Option<Object>)]
+    system: Option<Arc<RawValue>>,
+    /// The tools, likewise.
+    #[schema(value_type = Option<Object>)]
+    tools: Option<Arc<RawValue>>,
+}
+
+impl From<Said> for SaidShown {
+    fn from(Said { dialect, items, before, system, tools }: Said) -> Self {
+        Self { dialect, items_before: before, items, system, tools }
+    }
 }
 
 impl From<TurnRecord> for TurnShown {
@@ -169,6 +198,7 @@ impl From<TurnRecord> for TurnShown {
             messages_before: place.messages_before,
             messages: serde_json::to_value(messages).unwrap_or_default(),
             tools: serde_json::to_value(generation.tools.take()).unwrap_or_default(),
+            said: generation.said.take().map(Into::into),
             head: TurnHead::new(place, generation),
         }
     }

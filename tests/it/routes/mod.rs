@@ -52,6 +52,8 @@ mod tool_references;
 mod trajectories;
 mod trajectory_faults;
 mod trajectory_logprobs;
+mod trajectory_replays;
 mod trajectory_responses;
+mod trajectory_said;
 mod trajectory_tables;
 mod weight_versions;

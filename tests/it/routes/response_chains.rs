@@ -233,22 +233,34 @@ async fn a_long_conversation_takes_what_its_last_turn_takes_a_few_times() {
     }
 }
 
-/// The bytes that are kept of 50 turns: far fewer than those of their records, and none that a deleted turn alone had.
+/// The bytes that are kept of 50 turns, in memory and in a file: far fewer than those of their records, growing with the turns and
+/// not with their square, and none that a deleted turn alone had.
 #[tokio::test]
 async fn fifty_turns_are_kept_once_and_each_goes_without_the_others() {
-    let store = Arc::new(MemoryStore::new(1 << 30, Duration::from_hours(1)));
+    let directory = tempfile::tempdir().unwrap();
+    kept_once(Arc::new(MemoryStore::new(1 << 30, Duration::from_hours(1)))).await;
+    kept_once(Arc::new(DiskStore::open(&directory.path().join("responses.redb"), 1 << 30).unwrap())).await;
+}
+
+async fn kept_once<S: ResponseStore + BatchStore + 'static>(store: Arc<S>) {
     let app = spelling("Hello Bob").max_model_len(100_000).response_store(Arc::clone(&store) as _);
-    let (mut chain, mut whole): (Vec<Value>, Vec<usize>) = (Vec::new(), Vec::new());
+    let (mut chain, mut whole, mut taken): (Vec<Value>, Vec<usize>, Vec<u64>) = (Vec::new(), Vec::new(), Vec::new());
     for turn in 0..50 {
         let said: Vec<_> = (0..10).map(|line| format!("In turn {turn} the tool said {}.", turn * line)).collect();
         let more = json!({ "input": said.join("\n"), "include": ["token_ids"] });
         let response = create(&app, chain.last().map_or(more.clone(), |last| continuing(last, &more))).await;
         whole.push(store.get(response["id"].as_str().unwrap()).unwrap().unwrap().1.len());
+        taken.push(store.kept_bytes().unwrap());
         chain.push(response);
     }
-    let (all, last, kept) = (whole.iter().sum::<usize>() as u64, whole[49] as u64, store.kept_bytes().unwrap());
-    println!("50 turns: {all} bytes of records, {last} of the last one, {kept} kept");
-    assert!(kept < all / 3 && kept < 10 * last, "{kept} of {all}, the last one has {last}");
+    let (all, last, kept) = (whole.iter().sum::<usize>() as u64, whole[49] as u64, taken[49]);
+    println!("50 turns: {all} bytes of records, {last} of the last one, {kept} kept, {} of the first 25", taken[24]);
+    // A file counts more of each part than memory does.
+    assert!(kept < all / 2 && kept < 12 * last, "{kept} of {all}, the last one has {last}");
+    // Twice the turns take twice the room; whole records would take four times as much.
+    let (first, second) = (whole[..25].iter().sum::<usize>(), whole[25..].iter().sum::<usize>());
+    assert!(second > 5 * first / 2, "whole records: {first} and {second}");
+    assert!(2 * (kept - taken[24]) < 3 * taken[24], "{kept} of 50, {} of 25", taken[24]);
     // All but the last one go, and it is whole and goes on.
     for response in &chain[..49] {
         call(&app, "DELETE", &format!("{PATH}/{}", response["id"].as_str().unwrap())).await.ok();

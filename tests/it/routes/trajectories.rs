@@ -340,12 +340,17 @@ async fn a_trajectory_of_another_key_is_like_one_that_never_was() {
     let id = ask("one", Method::GET, PATH, None).await.ok()["data"][0]["id"].as_str().unwrap().to_owned();
     assert_ne!(ask("two", Method::GET, PATH, None).await.ok()["data"][0]["id"], *id);
     assert_eq!(ask("two", Method::GET, &format!("{PATH}/export"), None).await.text.lines().count(), 1);
+    let tree = ask("one", Method::GET, &format!("{PATH}/{id}"), None).await.ok();
+    let turn = tree["turns"][0]["id"].as_str().unwrap();
     let everything = async |key: &str, id: &str| {
         let mut told = Vec::new();
         for (method, path, body) in [
             (Method::GET, format!("{PATH}/{id}"), None),
             (Method::GET, format!("{PATH}?after={id}"), None),
             (Method::GET, format!("{PATH}/export?after={id}"), None),
+            (Method::GET, format!("{PATH}/{id}/turns/{turn}/tokens"), None),
+            (Method::POST, format!("{PATH}/{id}/turns/{turn}/replay"), Some(json!({}))),
+            (Method::POST, format!("{PATH}/{id}/turns/{turn}/rescore"), Some(json!({}))),
             (Method::POST, format!("{PATH}/{id}/reward"), Some(json!({ "reward": 1 }))),
             (Method::POST, format!("{PATH}/{id}/tags"), Some(json!({ "add": ["a"] }))),
             (Method::DELETE, format!("{PATH}/{id}"), None),

@@ -25,14 +25,20 @@ impl Demand {
     pub fn compile(&self, grammars: &Grammars, vocab_size: usize) -> Result<Option<SharedConstraint>, StructuredError> {
         let compile = |constraint| grammars.compile(constraint, &Cancellation::default());
         let compiled = self.constraint.as_ref().map(compile).transpose()?;
+        Ok(self.around(compiled, vocab_size))
+    }
+
+    /// Puts the rest of what is demanded around its compiled constraint: that it begins after thoughts, and how long those may
+    /// be.
+    pub fn around(&self, compiled: Option<SharedConstraint>, vocab_size: usize) -> Option<SharedConstraint> {
         let compiled = compiled.map(|compiled| match self.reasoning_end {
             Some(end) => after_reasoning(compiled, end, vocab_size),
             None => compiled,
         });
-        Ok(match self.budget {
+        match self.budget {
             Some(budget) => Some(budget.with(compiled)),
             None => compiled,
-        })
+        }
     }
 }
 
