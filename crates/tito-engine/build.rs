@@ -9,9 +9,9 @@ use std::{
 
 const FOLDER: &str = "src/engine/native/cuda/kernels";
 /// Names of files, and whether products and sums may be fused there.
-const KERNELS: [(&str, bool); 3] = [("rows", true), ("summary", false), ("experts", false)];
+const KERNELS: [(&str, bool); 4] = [("rows", true), ("summary", false), ("experts", false), ("segments", false)];
 /// What they include.
-const SHARED: [&str; 4] = ["warp.cuh", "attention.cuh", "tile_attention.cuh", "prompt_attention.cuh"];
+const SHARED: [&str; 5] = ["warp.cuh", "block.cuh", "attention.cuh", "tile_attention.cuh", "prompt_attention.cuh"];
 /// The file that is compiled once for each size of heads, without fusing.
 const ATTENTION: &str = "paged_attention";
 /// These sizes, `HEAD_DIMS` in `paged_attention.rs`.

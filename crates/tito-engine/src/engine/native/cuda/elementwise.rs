@@ -6,13 +6,15 @@ use std::ops::Range;
 
 use candle_core::{D, Result, Tensor};
 
+use super::host;
 use crate::engine::native::backend::{Gate, HeadRange, LogitShape, NormShape, Rotation, Xielu};
 
 /// The norm of every row.
 pub(super) fn norm(states: &Tensor, weight: &Tensor, norm: NormShape, out: &Tensor) -> Result<()> {
     #[cfg(feature = "cuda")]
-    if states.device().is_cuda() && !norm.centred {
-        return super::kernels::norm(states, weight, norm, out);
+    if states.device().is_cuda() {
+        let kernel = if norm.centred { super::kernels::centred_norm } else { super::kernels::norm };
+        return kernel(states, weight, norm, out);
     }
     out.slice_set(&normed(states, weight, norm)?.to_dtype(out.dtype())?, 0, 0)
 }
@@ -23,6 +25,10 @@ pub(super) fn head_norm(states: &Tensor, heads: HeadRange, weight: &Tensor, norm
     #[cfg(feature = "cuda")]
     if states.device().is_cuda() && !norm.centred && weight.dim(0)? == width {
         return super::kernels::head_norm(states, heads, weight, norm);
+    }
+    #[cfg(feature = "cuda")]
+    if states.device().is_cuda() && norm.centred && (weight.dim(0)?, states.dim(1)?) == (width, width) {
+        return super::kernels::centred_norm(states, weight, norm, states);
     }
     let (rows, first, all) = (states.dim(0)?, first * width, count * width);
     let part = states.narrow(1, first, all)?.contiguous()?.reshape((rows, count, width))?;
@@ -62,7 +68,7 @@ pub(super) fn rotate(states: &Tensor, rotation: Rotation, (cosines, sines): &(Te
 /// Makes `width` numbers of every row, which holds as many gates and ups.
 pub(super) fn gate(states: &Tensor, gate: Gate, width: usize, out: &Tensor) -> Result<()> {
     #[cfg(feature = "cuda")]
-    if states.device().is_cuda() && !matches!(gate, Gate::GeluTanhAlone | Gate::GeluAlone | Gate::Xielu(_)) {
+    if states.device().is_cuda() && !matches!(gate, Gate::GeluTanhAlone | Gate::Xielu(_)) {
         return super::kernels::gate(states, gate, width, out);
     }
     let halves = || Ok((states.narrow(1, 0, width)?, states.narrow(1, width, width)?));
@@ -123,6 +129,38 @@ pub(super) fn multiply_columns(states: &Tensor, by: Range<usize>, first: usize) 
 /// Adds every row of `from`, times a factor, to that of `to`.
 pub(super) fn add(from: &Tensor, factor: f32, to: &Tensor) -> Result<()> {
     to.slice_set(&(to + scaled(from.clone(), factor)?)?, 0, 0)
+}
+
+/// Writes a vector to every row, or adds it.
+pub(super) fn put_vector(vector: &Tensor, out: &Tensor, added: bool) -> Result<()> {
+    #[cfg(feature = "cuda")]
+    if out.device().is_cuda() {
+        return super::kernels::put_vector(vector, out, added);
+    }
+    let rows = if added { out.broadcast_add(vector)? } else { vector.broadcast_as(out.shape())?.contiguous()? };
+    out.slice_set(&rows, 0, 0)
+}
+
+/// Adds rows of `from`, each times its weight, to those of `to` that `picks` names.
+///
+/// Where every row of `to` is named as often, one after the other, there is no need to look for their places, which a GPU does
+/// slowly.
+pub(super) fn add_scaled(from: &Tensor, picks: &[(usize, f32)], to: &Tensor) -> Result<()> {
+    let weights: Vec<f32> = picks.iter().map(|(_, weight)| *weight).collect();
+    let (from, (rows, columns)) = (from.narrow(0, 0, picks.len())?, to.dims2()?);
+    let times = picks.len() / rows.max(1);
+    if times * rows == picks.len() && picks.iter().enumerate().all(|(number, (row, _))| *row == number / times) {
+        let weights = Tensor::from_vec(weights, (rows, times), to.device())?;
+        let from = from.reshape((rows, times * columns))?;
+        for number in 0..times {
+            let part = from.narrow(1, number * columns, columns)?.broadcast_mul(&weights.narrow(1, number, 1)?)?;
+            to.slice_set(&(to + part)?, 0, 0)?;
+        }
+        return Ok(());
+    }
+    let scaled = from.broadcast_mul(&Tensor::from_vec(weights, (picks.len(), 1), to.device())?)?;
+    let places = host::picked(picks.iter().map(|(row, _)| *row), to.device())?;
+    to.slice_set(&to.index_add(&places, &scaled, 0)?, 0, 0)
 }
 
 /// A tensor times a factor.

@@ -145,9 +145,7 @@ impl DeviceBackend {
     ) -> Result<()> {
         let (begun, matrix) = (accumulate || bias.is_some(), self.numbers_of(matrix)?);
         if let Some(bias) = bias {
-            let biased =
-                if accumulate { out.broadcast_add(bias)? } else { bias.broadcast_as(out.shape())?.contiguous()? };
-            out.slice_set(&biased, 0, 0)?;
+            elementwise::put_vector(bias, out, accumulate)?;
         }
         let Some(tile) = self.tile else { return products::multiply(input, &matrix, out, begun) };
         let product = products::multiply_in_tiles(input, &matrix, tile)?;
@@ -408,12 +406,7 @@ impl Backend for DeviceBackend {
     }
 
     fn add_scaled(&mut self, from: &Buffer, picks: &[(usize, f32)], to: &mut Buffer) {
-        let (from, to) = (from.tensor(), to.tensor());
-        let weights: Vec<f32> = picks.iter().map(|(_, weight)| *weight).collect();
-        let scaled = Tensor::from_vec(weights, (picks.len(), 1), &self.device)
-            .and_then(|weights| from.narrow(0, 0, picks.len())?.broadcast_mul(&weights));
-        let places = host::picked(picks.iter().map(|(row, _)| *row), &self.device);
-        done(places.and_then(|places| to.slice_set(&to.index_add(&places, &scaled?, 0)?, 0, 0)));
+        done(elementwise::add_scaled(from.tensor(), picks, to.tensor()));
     }
 
     #[cfg(feature = "cuda")]
@@ -472,8 +465,7 @@ impl Backend for DeviceBackend {
     }
 
     fn add_vector(&mut self, vector: &Tensor, to: &mut Buffer) {
-        let to = to.tensor();
-        done(to.broadcast_add(vector).and_then(|sum| to.slice_set(&sum, 0, 0)));
+        done(elementwise::put_vector(vector, to.tensor(), true));
     }
 
     fn join(&mut self, from: &Buffer, count: usize, to: &mut Buffer) {

@@ -41,8 +41,8 @@ pub(super) fn attend_within(
         let at_once = (MOST_SCORES / (count * shape.heads * rows)).clamp(1, rows);
         for first in (0..rows).step_by(at_once) {
             let tile = at_once.min(rows - first);
-            let weights = weights(&queries.narrow(1, first, tile)?, &keys, shape.scale)?;
-            let attended = batched(&weights.to_dtype(values.dtype())?, &values)?;
+            let scores = batched_transposed(&queries.narrow(1, first, tile)?, &keys)?;
+            let attended = batched(&weights(&scores, shape.scale, out)?, &values)?;
             write(&attended, Stretch { first_row: first_row + first, count, rows: tile }, shape, out)?;
         }
     }
@@ -73,29 +73,43 @@ fn by_head(
     part: &Tensor,
     number: usize,
     Stretch { count, rows, .. }: Stretch,
-    SegmentHeads { heads, head_dim, .. }: SegmentHeads,
+    shape: SegmentHeads,
     out: &Tensor,
 ) -> Result<Tensor> {
+    let SegmentHeads { heads, head_dim, .. } = shape;
     let width = heads * head_dim;
+    #[cfg(feature = "cuda")]
+    if part.device().is_cuda() {
+        return super::kernels::split_heads(part, number * width, rows, shape, out.dtype());
+    }
     let part = part.narrow(1, number * width, width)?.to_dtype(out.dtype())?.contiguous()?;
     let by_head = part.reshape((count, rows, heads, head_dim))?.transpose(1, 2)?.contiguous()?;
     by_head.reshape((count * heads, rows, head_dim))
 }
 
-/// What each query takes of each key: f32, in sum 1.
-fn weights(queries: &Tensor, keys: &Tensor, scale: f32) -> Result<Tensor> {
-    let scores = (batched_transposed(queries, keys)? * f64::from(scale))?;
+/// What each query takes of each key, in sum 1 before it is rounded to the type of `out`.
+fn weights(scores: &Tensor, scale: f32, out: &Tensor) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if scores.device().is_cuda() {
+        return super::kernels::weights(scores, scale, out.dtype());
+    }
+    let scores = (scores * f64::from(scale))?;
     let weights = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
-    weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)
+    weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?.to_dtype(out.dtype())
 }
 
 /// Writes `[count * heads, rows, head_dim]` to these rows; a stretch of several segments is written whole.
 fn write(
     attended: &Tensor,
     Stretch { first_row, count, rows }: Stretch,
-    SegmentHeads { heads, head_dim, .. }: SegmentHeads,
+    shape: SegmentHeads,
     out: &Tensor,
 ) -> Result<()> {
+    #[cfg(feature = "cuda")]
+    if attended.device().is_cuda() {
+        return super::kernels::join_heads(attended, shape, &out.narrow(0, first_row, count * rows)?);
+    }
+    let SegmentHeads { heads, head_dim, .. } = shape;
     let by_row = attended.reshape((count, heads, rows, head_dim))?.transpose(1, 2)?.to_dtype(out.dtype())?;
     out.slice_set(&by_row.contiguous()?.reshape((count * rows, heads * head_dim))?, 0, first_row)
 }

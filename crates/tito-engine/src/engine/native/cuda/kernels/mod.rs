@@ -16,6 +16,7 @@ mod logits;
 mod mistralrs_paged_attention;
 mod paged_attention;
 mod rows;
+mod segments;
 
 use candle_core::{
     CudaDevice, DType, Device, Error, Result, Storage, Tensor, bail,
@@ -36,7 +37,8 @@ pub(super) use self::{
     logits::{blocks_of, count_at_least, summarize},
     mistralrs_paged_attention::{attend, serve, write_cache},
     paged_attention::{attend_paged, serve_paged, write_paged},
-    rows::{gate, head_norm, norm, rotate},
+    rows::{centred_norm, gate, head_norm, norm, put_vector, rotate},
+    segments::{join_heads, split_heads, weights},
 };
 
 /// How much freed memory the driver keeps for the next allocation, in bytes. By default it keeps none over a wait for the

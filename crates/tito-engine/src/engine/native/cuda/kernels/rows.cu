@@ -4,27 +4,12 @@
 
 #include <cuda_bf16.h>
 
-#include "warp.cuh"
+#include "block.cuh"
 
 namespace {
 
-template <typename T> __device__ T narrow(float number);
-template <> __device__ float narrow<float>(float number) { return number; }
-template <> __device__ __nv_bfloat16 narrow<__nv_bfloat16>(float number) { return __float2bfloat16_rn(number); }
-
 __device__ bool is_broken(float number) { return !isfinite(number); }
 __device__ bool is_broken(__nv_bfloat16 number) { return !isfinite(__bfloat162float(number)); }
-
-// The sum over a block of at most 1024 threads, in every thread.
-__device__ float over_block(float sum) {
-    __shared__ float sums[32];
-    sum = over_warp(sum);
-    if (threadIdx.x % 32 == 0)
-        sums[threadIdx.x / 32] = sum;
-    __syncthreads();
-    const int warps = blockDim.x / 32;
-    return over_warp(threadIdx.x % 32 < warps ? sums[threadIdx.x % 32] : 0.0f);
-}
 
 // Four numbers of a row from number `first` on, and 0 for those after its end. `at_once` says that rows have a multiple of
 // four numbers and begin where four can be read at once.
@@ -101,9 +86,27 @@ __device__ void norm(
         write(first, four(row, first, width, at_once));
 }
 
+// A block for each row: the mean, then the squares of what is left. `out` may be the states themselves.
+template <typename T>
+__device__ void centred_norm(
+    const float *states, const float *weight, T *out, unsigned width, float epsilon, float offset) {
+    const float *row = states + size_t(blockIdx.x) * width;
+    out += size_t(blockIdx.x) * width;
+    float sum = 0.0f;
+    for (unsigned i = threadIdx.x; i < width; i += blockDim.x)
+        sum += row[i];
+    const float mean = over_block(sum) / float(width);
+    float squares = 0.0f;
+    for (unsigned i = threadIdx.x; i < width; i += blockDim.x)
+        squares += (row[i] - mean) * (row[i] - mean);
+    const float scale = 1.0f / sqrtf(over_block(squares) / float(width) + epsilon);
+    for (unsigned i = threadIdx.x; i < width; i += blockDim.x)
+        out[i] = narrow<T>((row[i] - mean) * scale * (offset + weight[i]));
+}
+
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// The gates of `Gate` in backend.rs: 0 is Silu, 1 is GeluTanh, 2 is Clamped, 3 is SquaredRelu, 4 is Gelu.
+// The gates of `Gate` in backend.rs: 0 is Silu, 1 is GeluTanh, 2 is Clamped, 3 is SquaredRelu, 4 is Gelu, 5 is GeluAlone.
 __device__ float gated(const float *row, unsigned width, unsigned i, unsigned kind, float limit) {
     if (kind == 2) {
         // What is not a number is neither above nor below a limit, and stays.
@@ -116,6 +119,8 @@ __device__ float gated(const float *row, unsigned width, unsigned i, unsigned ki
         const float number = row[i] < 0.0f ? 0.0f : row[i];
         return number * number;
     }
+    if (kind == 5)
+        return row[i] * (0.5f + 0.5f * erff(0.70710678f * row[i]));
     const float gate = row[i], up = row[width + i];
     if (kind == 4)
         return gate * (0.5f + 0.5f * erff(0.70710678f * gate)) * up;
@@ -201,6 +206,24 @@ __device__ void widen(
 }
 
 } // namespace
+
+extern "C" __global__ void centred_norm_bf16(
+    const float *states, const float *weight, __nv_bfloat16 *out, unsigned width, float epsilon, float offset) {
+    centred_norm(states, weight, out, width, epsilon, offset);
+}
+
+extern "C" __global__ void centred_norm_f32(
+    const float *states, const float *weight, float *out, unsigned width, float epsilon, float offset) {
+    centred_norm(states, weight, out, width, epsilon, offset);
+}
+
+// A block for each row and 1024 numbers: a vector is written to every row, or added to it.
+extern "C" __global__ void put_vector(const float *vector, float *out, unsigned width, unsigned added) {
+    const unsigned first = blockIdx.y * 1024, last = min(first + 1024, width);
+    float *row = out + size_t(blockIdx.x) * width;
+    for (unsigned i = first + threadIdx.x; i < last; i += blockDim.x)
+        row[i] = added ? row[i] + vector[i] : vector[i];
+}
 
 extern "C" __global__ void norm_bf16(
     const float *states, const float *weight, __nv_bfloat16 *out, unsigned width, float epsilon, float offset) {

@@ -15,7 +15,7 @@ pub(super) const ROWS: Kernels = Kernels { name: "rows", ptx: include_str!(conca
 pub(super) const THREADS: u32 = 256;
 /// The most threads of a block of `norm`, each of which takes four numbers at a time.
 const MOST_NORM_THREADS: usize = 512;
-/// How many numbers of a row one block of `gate` computes.
+/// How many numbers of a row one block of `gate` computes, or of `put_vector` writes.
 const GATES: u32 = 1024;
 /// Threads of a warp.
 const WARP: u32 = 32;
@@ -57,6 +57,39 @@ pub(in super::super) fn norm(states: &Tensor, weight: &Tensor, norm: NormShape, 
     // SAFETY: `rows` rows of `width` numbers are read and as many written in the type of `out`, and `width` weights are
     // read, which were just counted.
     unsafe { launch.run(device(states)?, &arguments) }
+}
+
+/// Normalises whole rows less their mean; `out` may be the states.
+pub(in super::super) fn centred_norm(states: &Tensor, weight: &Tensor, norm: NormShape, out: &Tensor) -> Result<()> {
+    let (from, rows, width) = sums_of(states)?;
+    let (weight, len) = weights_of(weight)?;
+    let (to, out_rows, out_width) = rows_of(out)?;
+    if (rows, width) != (out_rows, out_width) || len != width || !norm.centred {
+        bail!("a centred norm of {rows} rows of {width} with {len} weights to {out_rows} of {out_width}");
+    }
+    let (from, weight, to) = (Argument::Address(from), Argument::Address(weight), Argument::Address(to));
+    let (epsilon, offset) = (Argument::Number(norm.epsilon), Argument::Number(norm.offset));
+    let arguments = [from, weight, to, Argument::count(width)?, epsilon, offset];
+    let kernel = for_type("centred_norm", out.dtype())?;
+    let launch = Launch { file: &ROWS, kernel: &kernel, rows, parts: 1, threads: THREADS };
+    // SAFETY: `rows` rows of `width` numbers are read and as many written in the type of `out`, each by the thread that read it
+    // last, and `width` weights are read, which were just counted.
+    unsafe { launch.run(device(states)?, &arguments) }
+}
+
+/// Writes a vector to every row, or adds it.
+pub(in super::super) fn put_vector(vector: &Tensor, out: &Tensor, added: bool) -> Result<()> {
+    let (to, rows, width) = sums_of(out)?;
+    let (from, len) = weights_of(vector)?;
+    if len != width {
+        bail!("a vector of {len} for {rows} rows of {width}");
+    }
+    let (from, to, added) = (Argument::Address(from), Argument::Address(to), Argument::count(usize::from(added))?);
+    let arguments = [from, to, Argument::count(width)?, added];
+    let launch =
+        Launch { file: &ROWS, kernel: "put_vector", rows, parts: width.div_ceil(GATES as usize), threads: THREADS };
+    // SAFETY: the vector has `width` numbers, as each of the rows has.
+    unsafe { launch.run(device(out)?, &arguments) }
 }
 
 pub(in super::super) fn head_norm(
@@ -130,7 +163,8 @@ pub(in super::super) fn gate(states: &Tensor, gate: Gate, width: usize, out: &Te
         Gate::Clamped { limit } => (2, limit),
         Gate::SquaredRelu => (3, 0.0),
         Gate::Gelu => (4, 0.0),
-        Gate::GeluTanhAlone | Gate::GeluAlone | Gate::Xielu(_) => bail!("{gate:?} has no kernel"),
+        Gate::GeluAlone => (5, 0.0),
+        Gate::GeluTanhAlone | Gate::Xielu(_) => bail!("{gate:?} has no kernel"),
     };
     let (from, to) = (Argument::Address(from), Argument::Address(to));
     let (columns, kind) = (Argument::count(columns)?, Argument::count(kind)?);

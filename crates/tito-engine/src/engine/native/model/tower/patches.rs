@@ -60,7 +60,11 @@ impl Patches {
     /// Rows of an image, each of so many numbers and in the order of the image, in this order.
     pub(super) fn gathered(&self, numbers: &[f32], columns: usize) -> Vec<f32> {
         let joined = columns * self.merge * self.merge;
-        self.order.iter().flat_map(|place| &numbers[place * joined..(place + 1) * joined]).copied().collect()
+        let mut gathered = Vec::with_capacity(numbers.len());
+        for place in &self.order {
+            gathered.extend_from_slice(&numbers[place * joined..(place + 1) * joined]);
+        }
+        gathered
     }
 
     /// Rows of joined patches in the order of the image.
@@ -85,11 +89,14 @@ impl Patches {
     /// The angles of all patches: a head's pairs turn by rows in their first half, and by columns in the second one.
     pub(super) fn angles(&self, shape: &TowerShape) -> Angles {
         let rope = RopeConfig::unscaled(&frequencies(shape.theta, shape.head_dim() / 2));
+        // Those of a row or a column are the same in all of its patches.
+        let known = rope.angles(0..self.grid.rows.max(self.grid.columns));
+        let pairs = shape.head_dim() / 4;
         let mut angles = Angles::default();
-        for (row, column) in self.places() {
-            let turned = rope.angles([row, column].into_iter());
-            angles.cosines.extend(turned.cosines);
-            angles.sines.extend(turned.sines);
+        for place in self.places().flat_map(|(row, column)| [row, column]) {
+            let own = place * pairs..(place + 1) * pairs;
+            angles.cosines.extend_from_slice(&known.cosines[own.clone()]);
+            angles.sines.extend_from_slice(&known.sines[own]);
         }
         angles
     }
