@@ -129,7 +129,7 @@ def main(templates, directory):
     lines = grid.lines()
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "requests.jsonl").write_text("\n".join(lines) + "\n")
-    for name in ("trl", "tokenizers"):
+    for name in ("trl", "llama.cpp", "vllm", "tokenizers"):
         (directory / name).symlink_to(templates / name)
     paths = sorted((templates / "trl").glob("*.jinja"))
     counts = {"text": 0, "raised": 0, "failed": 0}
