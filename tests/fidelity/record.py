@@ -16,6 +16,8 @@ from chat_template import ChatTemplate, Failed, Raised, TemplateFailed
 REPOSITORY = pathlib.Path(__file__).parents[2]
 # The same for every template, so that one vocabulary can show them.
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+# Where templates come from.
+SOURCES = ("trl", "llama.cpp", "vllm")
 # Which templates' renders a family's ids are recorded for.
 FAMILIES = {
     "qwen3": ["qwen3", "qwen3_8"],
@@ -60,7 +62,7 @@ def record_template(job):
     path, directory, lines = job
     template = ChatTemplate(path.read_text(), SPECIAL_TOKENS)
     results = [rendered(template, line) for line in lines]
-    write(directory / "renders" / f"{path.stem}.jsonl", results)
+    write(directory / "renders" / path.parent.name / f"{path.stem}.jsonl", results)
     return path.stem, results
 
 
@@ -129,9 +131,9 @@ def main(templates, directory):
     lines = grid.lines()
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "requests.jsonl").write_text("\n".join(lines) + "\n")
-    for name in ("trl", "tokenizers"):
+    for name in (*SOURCES, "tokenizers"):
         (directory / name).symlink_to(templates / name)
-    paths = sorted((templates / "trl").glob("*.jinja"))
+    paths = [path for source in SOURCES for path in sorted((templates / source).glob("*.jinja"))]
     counts = {"text": 0, "raised": 0, "failed": 0}
     with multiprocessing.Pool() as pool:
         ids = pool.imap_unordered(record_ids, [(family, templates, directory, lines) for family in FAMILIES])

@@ -61,6 +61,12 @@ const FAMILIES: &[Family] = &[
     ("xLAM", &["xlam"], &[]),
 ];
 
+/// What the calls and the reasoning of a family of the page are read by.
+pub(crate) fn parsers(family: &str) -> (&'static [&'static str], &'static [&'static str]) {
+    let (_, tools, reasoning) = FAMILIES.iter().find(|known| known.0 == family).unwrap();
+    (tools, reasoning)
+}
+
 /// What vLLM's own readers made of texts, by version.
 const RECORDS: [(&str, &str); 4] =
     [("vllm.jsonl", "0.32"), ("tools.jsonl", "0.32"), ("more_tools.jsonl", "0.33"), ("reasoning.jsonl", "0.33")];

@@ -34,13 +34,17 @@ pub(crate) fn find(family: &Family, request: &Value) -> Result<Option<Vec<TokenI
     let text = family.model.text(&honest);
     let calls = request["messages"][anchor].get("tool_calls").is_some();
     let shown = text.rfind(CALL_MARK).filter(|_| calls).map(|place| text[place + CALL_MARK.len()..].to_owned());
-    let close = match (shown.is_some(), last, &request["add_generation_prompt"]) {
-        (true, _, _) => family.call_close,
-        (false, true, Value::Bool(false)) => family.last_close,
-        _ => family.close,
-    };
+    let called = shown.is_some();
     let Some(after) = shown.map_or_else(|| after_mark(family, request, anchor), |shown| Ok(Some(shown)))? else {
         return Ok(None);
+    };
+    let close = match (called, last, &request["add_generation_prompt"]) {
+        // Some templates close whatever is last alike.
+        (true, true, Value::Bool(false)) if !after.contains(family.call_close) => family.last_close,
+        (true, _, _) => family.call_close,
+        (false, true, Value::Bool(false)) => family.last_close,
+        (false, true, _) if !after.contains(family.close) => family.last_close,
+        _ => family.close,
     };
     // Where the template closes with nothing, the next message's start does.
     let start = if close.is_empty() { Some(first_special(family, &after)) } else { after.find(close) };

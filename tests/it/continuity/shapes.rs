@@ -81,6 +81,17 @@ fn thought() -> Value {
     tracked("<think>\nhm\n</think>\n\nwarm Zq7")
 }
 
+/// An agent with tools, whose thoughts are in a field of their own, as servers answer them: it thinks and calls, is told
+/// what came of it, thinks and answers, and is asked again.
+pub(crate) fn thinking_agent() -> Shape {
+    let thinking = |mut message: Value, thought: &str| {
+        message["reasoning"] = json!(thought);
+        message
+    };
+    let turns = vec![q(), thinking(calls("", 1), "I shall add."), tool(0), thinking(answer(), "That is it."), q()];
+    ("a thinking agent", turns, tools())
+}
+
 /// What a message may be.
 fn few_turns() -> Vec<Shape> {
     let eight = (0..8).flat_map(|_| [q(), answer()]).chain([q()]).collect();

@@ -20,7 +20,7 @@ pub(crate) struct Counts {
     pub(crate) exact: usize,
     pub(crate) exact_after_foreign_stop: usize,
     /// By reason.
-    pub(crate) refused: BTreeMap<String, usize>,
+    pub(crate) refused: BTreeMap<&'static str, usize>,
     /// The template cannot show the conversation at all.
     pub(crate) not_shown: usize,
     /// NeMo-RL's algorithm, cutting at the last assistant's message as its vLLM worker does.
@@ -58,14 +58,31 @@ impl AddAssign for Counts {
     }
 }
 
+/// What may be refused.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Refusals {
+    /// What is known to be refused, for this reason; everything else is exact.
+    For(Option<UnprovableSplice>),
+    /// Anything: only what is silently wrong counts as a fault.
+    WithAnyReason,
+}
+
+impl Refusals {
+    fn allow(self, reason: UnprovableSplice) -> bool {
+        match self {
+            Self::For(expected) => expected == Some(reason),
+            Self::WithAnyReason => true,
+        }
+    }
+}
+
 impl Counts {
-    /// Counts one conversation; `refusal` is the reason that it is known to be refused for. Anything that is neither
-    /// exact nor such a refusal is a complaint.
+    /// Counts one conversation. Anything that is neither exact nor one of the `refusals` is a complaint.
     pub(crate) fn check(
         &mut self,
         family: &Family,
         request: Result<Value, PromptError>,
-        refusal: Option<UnprovableSplice>,
+        refusals: Refusals,
     ) -> Result<(), String> {
         let answer = request.and_then(|request| {
             let expected = oracle::find(family, &request)?;
@@ -73,7 +90,7 @@ impl Counts {
         });
         let (request, expected) = match answer {
             Ok(answer) => answer,
-            Err(PromptError::Unprovable(reason)) => return self.refuse(reason, refusal),
+            Err(PromptError::Unprovable(reason)) => return self.refuse(reason, refusals),
             Err(_) => {
                 self.not_shown += 1;
                 return Ok(());
@@ -81,18 +98,20 @@ impl Counts {
         };
         let rendered = family.model.render(&request);
         let ids = rendered.as_ref().ok().map(|rendered| rendered.token_ids.to_vec());
-        self.compare(family, &request, expected.as_deref(), ids.as_deref())?;
+        let refused = rendered.is_err() && matches!(refusals, Refusals::WithAnyReason);
+        self.compare(family, &request, expected.as_deref(), ids.as_deref())
+            .or_else(|complaint| if refused { Ok(()) } else { Err(complaint) })?;
         let rendered = match rendered {
             Ok(rendered) => rendered,
-            Err(PromptError::Unprovable(reason)) => return self.refuse(reason, refusal),
+            Err(PromptError::Unprovable(reason)) => return self.refuse(reason, refusals),
             Err(error) => return Err(error.to_string()),
         };
         if expected.as_deref() != Some(&*rendered.token_ids) {
             let should = expected.map(|ids| family.model.text(&ids));
             return Err(format!("silently wrong:\n{:?}\n{should:?}", family.model.text(&rendered.token_ids)));
         }
-        match (rendered.provenance, refusal) {
-            (_, Some(reason)) => return Err(format!("was refused once: {reason:?}")),
+        match (rendered.provenance, refusals) {
+            (_, Refusals::For(Some(reason))) => return Err(format!("was refused once: {reason:?}")),
             (Provenance::Spliced { foreign_stop: false, .. }, _) => self.exact += 1,
             (Provenance::Spliced { foreign_stop: true, .. }, _) => self.exact_after_foreign_stop += 1,
             (other, _) => return Err(format!("{other:?}")),
@@ -100,9 +119,9 @@ impl Counts {
         Ok(())
     }
 
-    fn refuse(&mut self, reason: UnprovableSplice, expected: Option<UnprovableSplice>) -> Result<(), String> {
-        *self.refused.entry(format!("{reason:?}")).or_default() += 1;
-        if expected == Some(reason) { Ok(()) } else { Err(format!("refused, {reason:?} instead of {expected:?}")) }
+    fn refuse(&mut self, reason: UnprovableSplice, allowed: Refusals) -> Result<(), String> {
+        *self.refused.entry(reason.into()).or_default() += 1;
+        if allowed.allow(reason) { Ok(()) } else { Err(format!("refused, {reason:?} instead of {allowed:?}")) }
     }
 
     /// Where NeMo-RL or Dynamo are right, so are we.

@@ -1,4 +1,4 @@
-//! Every template of TRL with every request of the grid: the same text, or an error where Python has one.
+//! Every template of TRL, and those that llama.cpp and vLLM carry, with every request of the grid: the same text, or an error where Python has one.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Mutex};
 
@@ -20,6 +20,9 @@ use crate::it::continuity::{Model, Server, ids};
 const NOW: OffsetDateTime = datetime!(2024-07-04 15:06:09.000123 UTC);
 /// Of every how many successes one is asked for over HTTP too.
 const HTTP_STRIDE: usize = 16;
+
+/// Where the templates come from.
+const SOURCES: [&str; 3] = ["trl", "llama.cpp", "vllm"];
 
 /// The fields of a chat request that decide its prompt.
 #[derive(Deserialize)]
@@ -84,6 +87,11 @@ impl Report {
     }
 }
 
+/// vLLM's models of requests refuse a name that is null, its renderer passes over it.
+fn without_null_names(request: &str) -> String {
+    request.replace(r#", "name": null"#, "")
+}
+
 /// One template behind the renderer and behind HTTP.
 struct Subject {
     model: Model,
@@ -112,13 +120,12 @@ impl Subject {
     }
 
     fn tokenized(&self, request: &str) -> String {
-        // vLLM's models of requests refuse a name that is null, its renderer passes over it.
-        let request = request.replace(r#", "name": null"#, "");
-        let (status, answer) = self.runtime.block_on(self.server.post("/tokenize", request));
+        let (status, answer) = self.runtime.block_on(self.server.post("/tokenize", without_null_names(request)));
         if status == 200 { self.model.text(&ids(&answer["tokens"])) } else { answer.to_string() }
     }
 
     fn refusal(&self, request: &str) -> (u16, String) {
+        let request = without_null_names(request);
         let fields = request.strip_prefix('{').unwrap();
         let request = format!(r#"{{"tool_choice": "none", "max_tokens": 1, {fields}"#);
         let (status, answer) = self.runtime.block_on(self.server.post("/v1/chat/completions", request));
@@ -157,7 +164,7 @@ impl Subject {
 }
 
 fn compare(directory: &Path, name: &str, requests: &[String]) -> Report {
-    let subject = Subject::new(&fs::read_to_string(directory.join(format!("trl/{name}.jinja"))).unwrap());
+    let subject = Subject::new(&fs::read_to_string(directory.join(format!("{name}.jinja"))).unwrap());
     let recorded = values(&directory.join(format!("renders/{name}.jsonl")));
     assert_eq!(recorded.len(), requests.len(), "{name}");
     let mut report = Report::default();
@@ -173,8 +180,12 @@ fn compare(directory: &Path, name: &str, requests: &[String]) -> Report {
 fn every_template_renders_as_python_recorded_it() {
     let Some(directory) = recording() else { return };
     let requests = lines(&directory.join("requests.jsonl"));
-    let names = stems(&directory.join("renders"));
-    assert_eq!(names, stems(&directory.join("trl")));
+    let mut names = Vec::new();
+    for source in SOURCES {
+        let recorded = stems(&directory.join("renders").join(source));
+        assert_eq!(recorded, stems(&directory.join(source)));
+        names.extend(recorded.into_iter().map(|name| format!("{source}/{name}")));
+    }
     let count = names.len();
     let report = Mutex::new(Report::default());
     in_parallel(names, |name| {

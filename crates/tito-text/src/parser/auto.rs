@@ -43,6 +43,9 @@ const TOOLS: &[Rule] = &[
     rule("deepseek_v41", &["<｜DSML｜ calls>"]),
     rule("deepseek_v4", &["<｜DSML｜tool_calls>"]),
     rule("deepseek_v32", &["<｜DSML｜function_calls>"]),
+    // Where the mark is a variable.
+    rule("deepseek_v4", &["｜DSML｜", "'tool_calls>"]),
+    rule("deepseek_v32", &["｜DSML｜", "'function_calls>"]),
     rule("deepseek_v3", &["<｜tool▁calls▁begin｜>", "```json"]),
     rule("deepseek_v31", &["<｜tool▁calls▁begin｜>"]),
     rule("cohere_command4", &["<|START_ACTION|>", "<|START_TEXT|>"]),
@@ -52,6 +55,8 @@ const TOOLS: &[Rule] = &[
     rule("lfm2", &["<|tool_call_start|>"]),
     rule("hy_v3", &["<tool_calls>", "<tool_sep>"]),
     rule("hy_v3", &["<tool_calls:", "<tool_sep:"]),
+    // Where the suffix is a variable.
+    rule("hy_v3", &["<tool_calls{}>", "<tool_sep{}>"]),
     rule("hy_v4", &["<tool_calls>", "<arg_key>"]),
     rule("hy_v4", &["<tool_calls:", "<arg_key:"]),
     rule("k2_horizon", &["<ifm|tool_calls>"]),
@@ -62,10 +67,17 @@ const TOOLS: &[Rule] = &[
     rule("gigachat3", &["function call<|role_sep|>"]),
     rule("plamo3", &["<|plamo:begin_tool_requests:plamo|>"]),
     rule("poolside_v1", &["<tool_call>", "<arg_key>", "<assistant>"]),
+    rule("ling3", &["<arg_key>", "<role>"]),
     rule("glm47", &["<tool_call>{function-name}<arg_key>"]),
     rule("glm45", &["<tool_call>", "<arg_key>"]),
+    rule("step3p5", &["<tool_call>\n<function=", "<|im_start|>tool_response"]),
     rule("mimo", &["<tool_call>\n<function=", ">value_1</parameter>"]),
     rule("qwen3_coder", &["<tool_call>\n<function="]),
+    rule("granite4", &["<|start_of_role|>", "<tool_call>\n{\"name\""]),
+    rule("granite", &["<|start_of_role|>", "<|tool_call|>"]),
+    rule("apertus", &["<|tools_prefix|>"]),
+    rule("hunyuan_a13b", &["<tool_calls>[{\"name\""]),
+    rule("phi4_mini_json", &["functools[{\"name\": [function name]"]),
     rule("hermes", &["<tool_call>\n{\"name\""]),
     rule("llama4_json", &["<|python_start|>", "\"parameters\": "]),
     rule("llama3_json", &["{\"name\": function name, \"parameters\": dictionary"]),
@@ -93,15 +105,23 @@ const FAMILIES: &[Rule] = &[
     rule("kimi_k2", &["<|tool_calls_section_begin|>"]),
     rule("deepseek_v41", &["<｜DSML｜ calls>"]),
     rule("deepseek_v4", &["<｜DSML｜tool_calls>"]),
+    rule("deepseek_v4", &["｜DSML｜", "'tool_calls>"]),
+    rule("deepseek_v3", &["｜DSML｜", "'function_calls>"]),
     rule("hy_v3", &["<tool_calls>", "<tool_sep>"]),
     rule("hy_v3", &["<tool_calls:", "<tool_sep:"]),
+    // Where the suffix is a variable.
+    rule("hy_v3", &["<tool_calls{}>", "<tool_sep{}>"]),
     rule("hy_v4", &["<tool_calls>", "<arg_key>"]),
     rule("hy_v4", &["<tool_calls:", "<arg_key:"]),
     rule("poolside_v1", &["<arg_key>", "<assistant>"]),
+    rule("ling3", &["<arg_key>", "<role>"]),
+    rule("step3p5", &["<tool_call>\n<function=", "<|im_start|>tool_response"]),
+    rule("hunyuan_a13b", &["<|extra_0|>"]),
     rule("deepseek_v3", &["<｜tool▁calls▁begin｜>", "thinking"]),
     rule("glm45", &["<arg_key>", "enable_thinking"]),
     rule("nemotron_v3", &["truncate_history_thinking", "enable_thinking"]),
     rule("hunyuan_a13b", &["<answer>", "</answer>"]),
+    rule("Granite 3.3", &["<|start_of_role|>", "<response>"]),
     rule("ernie45", &["<response>", "</response>"]),
     rule("qwen3", &["enable_thinking"]),
 ];
@@ -134,7 +154,8 @@ pub fn reasoning_parser_of(template: &str) -> Result<ReasoningParser, NoFormat> 
     let template = unescaped(template);
     let found = first(THOUGHTS, &template)
         .or_else(|| {
-            first(FAMILIES, &template).filter(|_| ["</think>", "</think:"].iter().any(|end| template.contains(end)))
+            first(FAMILIES, &template)
+                .filter(|_| ["</think>", "</think:", "</think{}>"].iter().any(|end| template.contains(end)))
         })
         .or_else(|| first(OPENED, &template).filter(|_| opens_thoughts(&template)));
     let name = found.ok_or(NoFormat::NoMarks)?.name;
@@ -237,6 +258,20 @@ mod tests {
             (vec!["<|START_ACTION|>", "<|START_THINKING|>"], ("cohere_command3", "cohere_command3")),
             (vec!["<think>", "<answer>", "</answer>", "</think>"], ("-", "hunyuan_a13b")),
             (vec!["<function_calls>", OPEN], ("-", "olmo3")),
+            (vec!["'｜DSML｜'", "'<' + dsml + 'function_calls>'", SWITCH], ("deepseek_v32", "deepseek_v3")),
+            (vec!["'｜DSML｜'", "'<' + dsml + 'tool_calls>'", SWITCH], ("deepseek_v4", "deepseek_v4")),
+            (vec!["<|start_of_role|>", HERMES], ("granite4", "-")),
+            // No parser reads `<think>…</think><response>…</response>` of a model that thinks only if it is asked to.
+            (
+                vec!["<|start_of_role|>", "<|tool_call|>", "<think></think><response></response>"],
+                ("granite", "Granite 3.3"),
+            ),
+            (vec!["<|tools_prefix|>"], ("apertus", "-")),
+            (vec![r#"functools[{"name": [function name]"#], ("phi4_mini_json", "-")),
+            (vec![r#"<|extra_0|><tool_calls>[{"name": "#, SWITCH], ("hunyuan_a13b", "hunyuan_a13b")),
+            (vec!["<role>", "<tool_call>", GLM, SWITCH], ("ling3", "ling3")),
+            (vec![CODER, r"<|im_start|>tool_response\n", OPEN, "</think>"], ("step3p5", "step3p5")),
+            (vec!["'<tool_calls{}>'", "'<tool_sep{}>'", "'</think{}>'"], ("hy_v3", "hy_v3")),
             (vec!["<tool_calls>\n<tool_call>{{ name }}<tool_sep>", GLM, SWITCH], ("hy_v3", "hy_v3")),
             (vec!["<tool_calls:a1>\n<tool_call:a1>{{ name }}<tool_sep:a1>", "</think:a1>"], ("hy_v3", "hy_v3")),
             (vec!["<tool_calls><tool_call>{{ name }}", GLM, "<think></think>"], ("hy_v4", "hy_v4")),

@@ -121,12 +121,19 @@ impl Splice<'_> {
         Ok(join(prompt, sampled, &suffix, self.close_len(&suffix), self.stops))
     }
 
-    /// How many of the tail's first tokens close the message, since the known ids may end with some of them already.
-    /// The start of the next message may follow at once.
     fn close_len(&self, suffix: &[TokenId]) -> usize {
-        let seams = suffix.iter().take_while(|&&id| self.seams.contains(id)).count();
-        suffix[..seams].iter().rposition(|id| self.stops.contains(id)).map_or(seams, |last| last + 1)
+        close_len(suffix, self.stops, |id| self.seams.contains(id))
     }
+}
+
+/// How many of the tail's first tokens may close the message, since the known ids may end with some of them already. The
+/// start of the next message may follow at once. Some templates write words between the tokens of a close, whose end is the
+/// first stop token (Kimi K3: `<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>`).
+fn close_len(suffix: &[TokenId], stops: &[TokenId], is_seam: impl Fn(TokenId) -> bool) -> usize {
+    let is_stop = |id: &TokenId| stops.contains(id);
+    let seams = suffix.iter().take_while(|&&id| is_seam(id)).count();
+    let last = suffix[..seams].iter().rposition(is_stop).or_else(|| suffix.iter().position(is_stop));
+    last.map_or(seams, |last| last + 1)
 }
 
 /// The text without half a character at its end, which says nothing, and without white space there, which is often
@@ -173,6 +180,18 @@ mod tests {
     fn a_close_of_two_tokens_is_completed() {
         for (sampled, overlap) in [(&[5][..], 0), (&[5, 8], 1), (&[5, 8, 9], 2)] {
             assert_eq!(joined(sampled, &[8, 9, 1], 2), (vec![4, 5, 8, 9, 1], overlap));
+        }
+    }
+
+    #[test]
+    fn a_close_with_words_in_it_is_completed() {
+        // 8 and 9 are seams, 2 is the stop token, 50 to 60 are words.
+        let suffix = [8, 50, 9, 8, 51, 9, 2, 8, 60];
+        let close = close_len(&suffix, &[2, 7], |id| [2, 7, 8, 9].contains(&id));
+        assert_eq!(close, 7);
+        for overlap in 0..=close {
+            let sampled = [&[5], &suffix[..overlap]].concat();
+            assert_eq!(joined(&sampled, &suffix, close), ([&[4, 5], &suffix[..]].concat(), overlap));
         }
     }
 

@@ -29,12 +29,12 @@ pub(super) struct Kind {
     pub(super) foreign: &'static str,
 }
 
-const fn smollm2(special: &'static [&'static str]) -> Vocabulary {
+pub(super) const fn smollm2(special: &'static [&'static str]) -> Vocabulary {
     Vocabulary::SmolLm2 { special, rstrip: false }
 }
 
 /// One token closes whatever an assistant says.
-const fn closed_by(close: &'static str, vocabulary: Vocabulary, names: &'static [&'static str]) -> Kind {
+pub(super) const fn closed_by(close: &'static str, vocabulary: Vocabulary, names: &'static [&'static str]) -> Kind {
     Kind {
         names,
         vocabulary,

@@ -1,6 +1,8 @@
 //! The templates of released models, as TRL carries them, with byte-pair tokenizers: every shape of conversation, and
 //! every end of a generation. They are where the recordings of Python are, see `fidelity`.
 
+/// Formats that TRL has no template of.
+mod formats;
 /// The kinds of templates.
 mod kinds;
 
@@ -22,7 +24,7 @@ use super::{
     families::Family,
     multiturn::smollm2_tokenizer,
     shapes::{ENDS, End, request, shapes},
-    verdicts::Counts,
+    verdicts::{Counts, Refusals},
 };
 use crate::it::fidelity::recording;
 use kinds::{Kind, Vocabulary, kind_of};
@@ -101,7 +103,7 @@ fn check(family: &Family, complaints: &Mutex<Vec<String>>) -> Counts {
     for (shape, messages, fields) in shapes() {
         for end in ENDS {
             let request = request(family, &messages, &fields, end);
-            if let Err(complaint) = counts.check(family, request, refusal(&family.name, shape, end)) {
+            if let Err(complaint) = counts.check(family, request, Refusals::For(refusal(&family.name, shape, end))) {
                 complaints.lock().unwrap().push(format!("{}, {shape}, {end:?}: {complaint}", family.name));
             }
         }

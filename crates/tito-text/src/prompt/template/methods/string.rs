@@ -5,7 +5,7 @@ use super::super::bounds;
 use super::super::error::Error;
 use super::super::slice;
 use super::super::text::{self, Ends};
-use super::super::value::{Value, ValueKind, error, items, list, tuple, type_name};
+use super::super::value::{Value, ValueKind, as_integer, error, items, list, tuple, type_name};
 
 pub(super) fn call(receiver: &str, name: &str, arguments: &Arguments<'_>) -> Result<Option<Value>, Error> {
     if let Some(result) = plain(receiver, name) {
@@ -53,9 +53,40 @@ pub(super) fn call(receiver: &str, name: &str, arguments: &Arguments<'_>) -> Res
         }
         "count" | "find" | "rfind" | "index" | "rindex" => search(receiver, name, arguments)?,
         "ljust" | "rjust" | "center" | "zfill" => pad(receiver, name, arguments)?,
+        "format" => fill_in(receiver, arguments)?,
         _ => return Ok(None),
     };
     Ok(Some(result))
+}
+
+/// `str.format` for `{}`, `{{` and `}}`, with strings and integers. As in Python, more arguments than places are ignored.
+fn fill_in(receiver: &str, arguments: &Arguments<'_>) -> Result<Value, Error> {
+    let mut filled = String::new();
+    let mut taken = 0;
+    let mut rest = receiver;
+    while let Some(at) = rest.find(['{', '}']) {
+        filled.push_str(&rest[..at]);
+        let field = rest.get(at..at + 2).unwrap_or_default();
+        match field {
+            "{{" | "}}" => filled.push_str(&field[..1]),
+            "{}" => {
+                let argument = arguments.positional().get(taken);
+                let argument = argument.ok_or_else(|| error("not enough arguments for str.format()"))?;
+                taken += 1;
+                match (argument.as_str(), as_integer(argument)) {
+                    (Some(text), _) => filled.push_str(text),
+                    (None, Some(integer)) if type_name(argument) == "int" => filled.push_str(&integer.to_string()),
+                    _ => return Err(error("str.format() takes only strings and integers here")),
+                }
+            }
+            _ => return Err(error("str.format() knows only {}, {{ and }} here")),
+        }
+        bounds::reserve(filled.len())?;
+        rest = &rest[at + 2..];
+    }
+    filled.push_str(rest);
+    bounds::reserve(filled.len())?;
+    Ok(Value::from(filled))
 }
 
 fn plain(receiver: &str, name: &str) -> Option<Value> {

@@ -117,7 +117,10 @@ fn numbers_keep_their_spelling() {
 fn what_jinja2_can_and_we_cannot_fails() {
     for source in [
         "{{ '%s' % 'a' }}",
-        "{{ '{}'.format(1) }}",
+        "{{ '{:>3}'.format(1) }}",
+        "{{ '{a}'.format(a=1) }}",
+        "{{ '{}'.format(1.5) }}",
+        "{{ '{}{}'.format(1) }}",
         "{{ d.items }}",
         "{{ 'é'.isalpha() }}",
         "{{ 2 ** 200 }}",
