@@ -2,7 +2,7 @@
 //! pieces of the text give what the whole gives.
 //!
 //! The first line names the format of calls, and the second that of reasoning; `-` is none, and other words than their names
-//! choose one too. The third line chooses the schema of the tools, where the prompt leaves the reasoning, and where the text is cut. What
+//! choose one too. The third line chooses the schema of the tools (from the fifth on, one type of argument), where the prompt leaves the reasoning, and where the text is cut. What
 //! follows is the text; each `W` in it is a word. Shared by the fuzz target and by the test that replays its seeds.
 
 use std::sync::Arc;
@@ -27,6 +27,42 @@ const SCHEMAS: [Option<&str>; 5] = [
     Some("{}"),
     None,
 ];
+/// Schemas of an argument `a`, and the types that they allow; none where they allow all. As in the table of
+/// `written_values.rs`, which tries each with each way to write a value.
+const TYPED: [(&str, &[&str]); 13] = [
+    (r#"{"type": "string"}"#, &["string"]),
+    (r#"{"type": "integer"}"#, &["integer"]),
+    (r#"{"type": "number"}"#, &["integer", "number"]),
+    (r#"{"type": "boolean"}"#, &["boolean"]),
+    (r#"{"type": "null"}"#, &["null"]),
+    (r#"{"type": "object"}"#, &["object"]),
+    (r#"{"type": "array"}"#, &["array"]),
+    (r#"{"enum": ["3", "true"]}"#, &["string"]),
+    (r#"{"enum": [3, true]}"#, &["integer", "boolean"]),
+    (r#"{"anyOf": [{"type": "integer"}, {"type": "array"}]}"#, &["integer", "array"]),
+    (r##"{"$ref": "#/$defs/number"}"##, &["integer", "number"]),
+    (r#"{"type": ["integer", "null"]}"#, &["integer", "null"]),
+    (r#"{"anyOf": [{"type": "string"}, {"type": "null"}]}"#, &["string", "null"]),
+];
+/// How many schemas the third line chooses from.
+pub(crate) const SCHEMA_COUNT: usize = SCHEMAS.len() + TYPED.len();
+/// Formats that leave it to the schema what a value is.
+const BY_SCHEMA: [&str; 14] = [
+    "dots",
+    "glm45",
+    "glm47",
+    "hy_v3",
+    "hy_v4",
+    "k2_horizon",
+    "ling3",
+    "mimo",
+    "minicpm5",
+    "minimax_m2",
+    "qwen3_coder",
+    "seed_oss",
+    "step3",
+    "step3p5",
+];
 const PROMPTS: [PromptReasoning; 3] = [PromptReasoning::Unmarked, PromptReasoning::Begun(0), PromptReasoning::Ended];
 /// The suffix of marks that the vocabulary of a checkpoint of Hunyuan may have.
 const SUFFIX: &str = ":6e";
@@ -42,13 +78,26 @@ pub(crate) fn check(data: &[u8]) -> Option<String> {
     let [calls, reasoning, choices, text] = [(); 4].map(|()| lines.next().unwrap_or_default());
     let (schema, prompt) = (at(choices, 0), PROMPTS[at(choices, 1) % PROMPTS.len()]);
     let cuts = choices.get(2..).unwrap_or_default();
-    let (name, format) = format(calls, reasoning, SCHEMAS[schema % SCHEMAS.len()]);
+    let schema = schema % SCHEMA_COUNT;
+    let typed = schema.checked_sub(SCHEMAS.len()).map(|number| TYPED[number]);
+    let of_a = typed.map(|(of_a, _)| {
+        format!(r#"{{"type": "object", "properties": {{"a": {of_a}}}, "$defs": {{"number": {{"type": "number"}}}}}}"#)
+    });
+    let schema = of_a.as_deref().or_else(|| SCHEMAS[schema]);
+    let (name, format) = format(calls, reasoning, schema);
     let text = with_words(&String::from_utf8_lossy(&text[..text.len().min(MOST_BYTES)]));
 
     let whole = told(&format, prompt, [text.as_str()]);
     assert_eq!(told(&format, prompt, pieces(&text, cuts)), whole, "{format:?} {prompt:?} {text:?} in pieces");
     assert_eq!(told(&format, prompt, pieces(&text, &[0xff])), whole, "{format:?} {prompt:?} {text:?} by character");
     let called = !whole.2.is_empty();
+    if let Some((of_a, types)) = typed
+        && name.as_deref().is_some_and(|name| BY_SCHEMA.contains(&name))
+    {
+        for (_, arguments) in &whole.2 {
+            assert!(is_typed(arguments, types, &text), "{format:?} {of_a} {text:?}: {arguments}");
+        }
+    }
     if !loses_words(&text) {
         let (sampled, said) = (words(&text), words(&shown(whole.clone())));
         let once = |word: &char| said.iter().filter(|other| *other == word).count() == 1;
@@ -56,6 +105,33 @@ pub(crate) fn check(data: &[u8]) -> Option<String> {
         assert!(wrong.is_empty(), "{format:?} {prompt:?} {text:?}: {wrong:?} in {whole:?}");
     }
     name.filter(|_| called)
+}
+
+/// Whether `a` is a text where only texts are allowed, and is no text that says a value of an allowed type where no text is,
+/// unless the answer has it in quotes.
+fn is_typed(arguments: &str, types: &[&str], answer: &str) -> bool {
+    // Arguments that were cut off are none.
+    let Ok(Value::Object(arguments)) = Value::parse(arguments) else { return true };
+    match arguments.get("a") {
+        None => true,
+        Some(Value::String(text)) => {
+            let says_one = Value::parse(text.trim()).is_ok_and(|value| types.contains(&type_of(&value)));
+            types.contains(&"string") || !says_one || answer.contains(&format!("\"{text}\""))
+        }
+        Some(_) => types != ["string"],
+    }
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Int(_) => "integer",
+        Value::Float(_) | Value::Literal(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 fn at(bytes: &[u8], index: usize) -> usize {

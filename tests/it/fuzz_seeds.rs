@@ -90,7 +90,11 @@ fn seeds_of_answers_are_read_and_one_of_each_format_has_a_call() {
     assert_eq!(called, ToolParser::names().map(str::to_owned).collect());
 }
 
-/// Seeds of answers with their parts in another order, as many as a few seconds make; `PROPTEST_CASES` asks for more.
+/// What a model may write as a value.
+const VALUES: [&[u8]; 8] = [b"3", b"3.0", b"true", b"null", b"None", b"[1]", b"{'k': True}", b"\"3\""];
+
+/// Seeds of answers with their parts in another order, values among them and any schema, as many as a few seconds make;
+/// `PROPTEST_CASES` asks for more.
 #[test]
 fn parts_of_answers_in_any_order_lose_nothing() {
     let seeds: Vec<_> = seeds("parser").into_iter().map(|(_, seed)| seed).collect();
@@ -102,7 +106,16 @@ fn parts_of_answers_in_any_order_lose_nothing() {
     };
     for _ in 0..ProptestConfig::default().cases * 4 {
         let mut bytes = seeds[number(seeds.len())].clone();
-        for _ in 0..=number(4) {
+        let mut ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place);
+        if let Some(schema) = ends.nth(1).and_then(|end| bytes.get_mut(end + 1)) {
+            *schema = b'0' + u8::try_from(number(parser::SCHEMA_COUNT)).unwrap();
+        }
+        for place in (0..bytes.len()).rev() {
+            if bytes[place] == b'W' && number(3) == 0 {
+                bytes.splice(place..=place, VALUES[number(VALUES.len())].iter().copied());
+            }
+        }
+        for _ in 0..number(5) {
             let (one, other) = (number(bytes.len() + 1), number(bytes.len() + 1));
             let part = if number(3) == 0 { b"W" } else { parts[number(parts.len())] };
             match number(3) {
