@@ -12,7 +12,7 @@ use tito::internals::{
     json::{Object, Value},
     parser::{
         OutputFormat, PromptReasoning, ReasoningParser, ToolFormat, ToolParser,
-        told::{WORDS, shown, told, words},
+        told::{ARGUMENT_SCHEMAS, WORDS, parameters_of_a, shown, told, words},
     },
 };
 
@@ -27,25 +27,8 @@ const SCHEMAS: [Option<&str>; 5] = [
     Some("{}"),
     None,
 ];
-/// Schemas of an argument `a`, and the types that they allow; none where they allow all. As in the table of
-/// `written_values.rs`, which tries each with each way to write a value.
-const TYPED: [(&str, &[&str]); 13] = [
-    (r#"{"type": "string"}"#, &["string"]),
-    (r#"{"type": "integer"}"#, &["integer"]),
-    (r#"{"type": "number"}"#, &["integer", "number"]),
-    (r#"{"type": "boolean"}"#, &["boolean"]),
-    (r#"{"type": "null"}"#, &["null"]),
-    (r#"{"type": "object"}"#, &["object"]),
-    (r#"{"type": "array"}"#, &["array"]),
-    (r#"{"enum": ["3", "true"]}"#, &["string"]),
-    (r#"{"enum": [3, true]}"#, &["integer", "boolean"]),
-    (r#"{"anyOf": [{"type": "integer"}, {"type": "array"}]}"#, &["integer", "array"]),
-    (r##"{"$ref": "#/$defs/number"}"##, &["integer", "number"]),
-    (r#"{"type": ["integer", "null"]}"#, &["integer", "null"]),
-    (r#"{"anyOf": [{"type": "string"}, {"type": "null"}]}"#, &["string", "null"]),
-];
 /// How many schemas the third line chooses from.
-pub(crate) const SCHEMA_COUNT: usize = SCHEMAS.len() + TYPED.len();
+pub(crate) const SCHEMA_COUNT: usize = SCHEMAS.len() + ARGUMENT_SCHEMAS.len();
 /// Formats that leave it to the schema what a value is.
 const BY_SCHEMA: [&str; 14] = [
     "dots",
@@ -79,10 +62,8 @@ pub(crate) fn check(data: &[u8]) -> Option<String> {
     let (schema, prompt) = (at(choices, 0), PROMPTS[at(choices, 1) % PROMPTS.len()]);
     let cuts = choices.get(2..).unwrap_or_default();
     let schema = schema % SCHEMA_COUNT;
-    let typed = schema.checked_sub(SCHEMAS.len()).map(|number| TYPED[number]);
-    let of_a = typed.map(|(of_a, _)| {
-        format!(r#"{{"type": "object", "properties": {{"a": {of_a}}}, "$defs": {{"number": {{"type": "number"}}}}}}"#)
-    });
+    let typed = schema.checked_sub(SCHEMAS.len()).map(|number| ARGUMENT_SCHEMAS[number]);
+    let of_a = typed.map(|(of_a, _)| parameters_of_a(of_a));
     let schema = of_a.as_deref().or_else(|| SCHEMAS[schema]);
     let (name, format) = format(calls, reasoning, schema);
     let text = with_words(&String::from_utf8_lossy(&text[..text.len().min(MOST_BYTES)]));

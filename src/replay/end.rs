@@ -10,6 +10,7 @@ use crate::{
     generation::Finish,
     tokenizer::{Tokenizer, TokenizerError},
     trajectory::{Ended, Generation},
+    turn::ended,
 };
 
 /// What became of the end of a turn whose tokens are all equal.
@@ -68,17 +69,6 @@ pub(super) fn compared(
 /// An end as records and answers name it.
 pub(super) fn end_name(end: Ended) -> String {
     serde_json::to_value(end).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
-}
-
-fn ended(finish: &Finish) -> Ended {
-    match finish {
-        Finish::Eos => Ended::Eos,
-        Finish::StopToken(_) => Ended::StopToken,
-        Finish::StopString(_) => Ended::StopString,
-        Finish::Length => Ended::Length,
-        Finish::Repetition => Ended::Repetition,
-        Finish::Abort => Ended::Abort,
-    }
 }
 
 /// Whether the last token completes one of the stop strings, and none before it does.

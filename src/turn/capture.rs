@@ -250,7 +250,8 @@ fn least_entropy(token: &SampledToken) -> f32 {
     entropy
 }
 
-fn ended(finish: &Finish) -> Ended {
+/// An end of a generation, as records have it.
+pub(crate) fn ended(finish: &Finish) -> Ended {
     match finish {
         Finish::Eos => Ended::Eos,
         Finish::StopToken(_) => Ended::StopToken,

@@ -37,6 +37,7 @@ use std::sync::Arc;
 use time::UtcOffset;
 
 pub use capture::Capture;
+pub(crate) use capture::ended;
 pub use client::{Client, Identity};
 pub use compiler::StructuredOutputCompiler;
 pub use encode::{EncodedPrompt, PromptText};

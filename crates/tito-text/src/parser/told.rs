@@ -9,6 +9,29 @@ pub type Told = (Option<String>, String, Vec<(String, String)>);
 /// Words of a text that are looked for again are these characters, one after another.
 pub const WORDS: std::ops::Range<char> = '\u{4e00}'..'\u{5000}';
 
+/// Schemas of an argument `a`, and the types that they allow; none where they allow all.
+pub const ARGUMENT_SCHEMAS: [(&str, &[&str]); 14] = [
+    (r#"{"type": "string"}"#, &["string"]),
+    (r#"{"type": "integer"}"#, &["integer"]),
+    (r#"{"type": "number"}"#, &["integer", "number"]),
+    (r#"{"type": "boolean"}"#, &["boolean"]),
+    (r#"{"type": "null"}"#, &["null"]),
+    (r#"{"type": "object"}"#, &["object"]),
+    (r#"{"type": "array"}"#, &["array"]),
+    (r#"{"enum": ["3", "true"]}"#, &["string"]),
+    (r#"{"enum": [3, true]}"#, &["integer", "boolean"]),
+    (r#"{"anyOf": [{"type": "integer"}, {"type": "array"}]}"#, &["integer", "array"]),
+    (r##"{"$ref": "#/$defs/number"}"##, &["integer", "number"]),
+    (r#"{"type": ["integer", "null"]}"#, &["integer", "null"]),
+    (r#"{"anyOf": [{"type": "string"}, {"type": "null"}]}"#, &["string", "null"]),
+    ("{}", &[]),
+];
+
+/// The parameters of a tool whose argument `a` has one of these schemas.
+pub fn parameters_of_a(schema: &str) -> String {
+    format!(r#"{{"type": "object", "properties": {{"a": {schema}}}, "$defs": {{"number": {{"type": "number"}}}}}}"#)
+}
+
 /// Reads the pieces of a text.
 pub fn told<'t>(format: &OutputFormat, prompt: PromptReasoning, pieces: impl IntoIterator<Item = &'t str>) -> Told {
     let mut parser = OutputParser::new(format, prompt);

@@ -2,7 +2,10 @@
 //! value is: the value is what was written, or the text as it was written, and nothing else.
 
 use super::{
-    super::marker,
+    super::{
+        marker,
+        told::{ARGUMENT_SCHEMAS, parameters_of_a},
+    },
     tests::{agreed, tool},
 };
 use crate::json::{Object, Value};
@@ -67,24 +70,6 @@ const JSON: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Schemas, and the types that they allow; all where they do not say.
-const SCHEMAS: &[(&str, &[&str])] = &[
-    (r#"{"type": "string"}"#, &["string"]),
-    (r#"{"type": "integer"}"#, &["integer"]),
-    (r#"{"type": "number"}"#, &["integer", "number"]),
-    (r#"{"type": "boolean"}"#, &["boolean"]),
-    (r#"{"type": "null"}"#, &["null"]),
-    (r#"{"type": "object"}"#, &["object"]),
-    (r#"{"type": "array"}"#, &["array"]),
-    (r#"{"enum": ["3", "true"]}"#, &["string"]),
-    (r#"{"enum": [3, true]}"#, &["integer", "boolean"]),
-    (r#"{"anyOf": [{"type": "integer"}, {"type": "array"}]}"#, &["integer", "array"]),
-    (r##"{"$ref": "#/$defs/number"}"##, &["integer", "number"]),
-    (r#"{"type": ["integer", "null"]}"#, &["integer", "null"]),
-    (r#"{"anyOf": [{"type": "string"}, {"type": "null"}]}"#, &["string", "null"]),
-    ("{}", &[]),
-];
-
 /// What is written, the type that this says, and how it may be spelled as JSON. `None` in Python's words says no type.
 const WRITTEN: &[(&str, &str, &[&str])] = &[
     ("3", "integer", &["3"]),
@@ -129,9 +114,7 @@ fn wrong(value: &Value, written: &(&str, &str, &[&str]), types: &[&str], format:
 }
 
 fn only_value(format: &str, schema: &str, text: &str) -> Result<Value, String> {
-    let parameters = format!(
-        r#"{{"type": "object", "properties": {{"a": {schema}}}, "$defs": {{"number": {{"type": "number"}}}}}}"#
-    );
+    let parameters = parameters_of_a(schema);
     let (content, calls) = agreed(format, &[tool("f", &parameters)], text);
     let [(name, arguments)] = &calls[..] else { return Err(format!("{content:?} {calls:?}")) };
     let arguments = Value::parse_literally(arguments).map_err(|_| arguments.clone())?;
@@ -148,7 +131,7 @@ fn a_value_is_what_was_written_or_the_text_itself_for_every_type() {
     let quoted = JSON.iter().map(|(name, before, after)| (*name, *before, *after, true));
     let mut faults = Vec::new();
     for (format, before, after, is_quoted) in plain.chain(quoted) {
-        for (schema, types) in SCHEMAS {
+        for (schema, types) in ARGUMENT_SCHEMAS {
             for written in WRITTEN {
                 let value = if is_quoted { Value::from(written.0).to_json_string() } else { written.0.to_owned() };
                 let fault = match only_value(format, schema, &format!("{before}{value}{after}")) {
