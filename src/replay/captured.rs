@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::{
     TokenId,
-    trajectory::{CaptureError, PackedMasks, Sequence, SequenceKey, SequenceTurn, Trajectories, WeightSet},
+    trajectory::{
+        CaptureError, GivenExperts, PackedMasks, Sequence, SequenceKey, SequenceTurn, Trajectories, WeightSet,
+    },
 };
 
 /// A turn, and what is known of the weights that sampled it.
@@ -15,6 +17,8 @@ pub(crate) struct CapturedTurn {
     pub(super) turn: SequenceTurn,
     /// What its weights were, one for each part of it.
     pub(super) sets: Vec<Option<WeightSet>>,
+    /// The experts that its request gave, where it gave any and they were kept.
+    pub(super) given_experts: Option<GivenExperts>,
 }
 
 impl CapturedTurn {
@@ -33,7 +37,8 @@ impl CapturedTurn {
         let generation = &turn.generation;
         let used = |number| trajectories.weights(&generation.process, number);
         let sets = generation.weights.iter().map(|weights| used(weights.number)).collect::<Result<_, _>>()?;
-        Ok(Self { sequence, turn, sets })
+        let given_experts = trajectories.given_experts(&turn)?;
+        Ok(Self { sequence, turn, sets, given_experts })
     }
 
     /// Returns how many ids the turn sampled.

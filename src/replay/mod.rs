@@ -139,7 +139,7 @@ impl Replayer {
         let masks_then = captured.masks();
         let asked = tokens + usize::from(looks_for_end);
         let prompt = captured.prompt();
-        let request = request(self, generation, Arc::clone(&prompt), asked, !masks_then.is_empty()).await?;
+        let request = request(self, captured, asked, !masks_then.is_empty()).await?;
         let Sampled { tokens: again, masks, finish, version } = self.sampled(request, tokens, looks_for_end).await?;
         let then = captured.tokens();
         let verdicts = verdicts(&then, &masks_then, &again, &masks, tokens);

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::Replayer;
+use super::{CapturedTurn, Replayer};
 use crate::{
-    TokenId,
     engine::{Adapter, EngineInfo, Party, Routing},
     generation::GenerationRequest,
     sampling::{SamplingParams, SharedConstraint},
     structured::Demand,
     trajectory::{AdapterUsed, Generation, SamplingUsed},
+    turn::kept_routes,
 };
 
 /// Why a turn cannot be sampled again.
@@ -19,19 +19,17 @@ pub(super) struct Unrepeatable(pub(super) String);
 /// The request that samples the first `tokens` of a turn again, with the ids that each is drawn from if the turn has masks.
 pub(super) async fn request(
     replayer: &Replayer,
-    generation: &Generation,
-    prompt: Arc<[TokenId]>,
+    captured: &CapturedTurn,
     tokens: usize,
     has_masks: bool,
 ) -> Result<GenerationRequest, Unrepeatable> {
+    let (generation, prompt) = (&captured.turn.generation, captured.prompt());
     let refuse = |reason: &str| Err(Unrepeatable(reason.to_owned()));
     let Some(used) = &generation.sampling else { return refuse("its sampling was not kept") };
-    if used.gives_experts {
-        return refuse("its request said through which experts tokens go, which is not kept");
-    }
     if used.seed.is_none() && used.temperature > 0.0 {
         return refuse("its seed is not known");
     }
+    let routing = routing(replayer, used, captured)?;
     let adapter = match &generation.adapter {
         None => None,
         Some(used) => Some(adapter(replayer, used)?),
@@ -57,12 +55,28 @@ pub(super) async fn request(
         candidates: None,
         cache_salt: replayer.cache_salt.clone(),
         adapter,
-        routing: Routing::default(),
+        routing,
         images: Arc::default(),
         text: Arc::default(),
         owner: replayer.owner.clone(),
         request_ids: Arc::new([]),
     })
+}
+
+/// The experts that the prompt went through.
+fn routing(replayer: &Replayer, used: &SamplingUsed, captured: &CapturedTurn) -> Result<Routing, Unrepeatable> {
+    let given = match &captured.given_experts {
+        None if used.gives_experts => {
+            let reason = "its request said through which experts tokens go, which was not kept";
+            return Err(Unrepeatable(reason.to_owned()));
+        }
+        None => None,
+        Some(kept) => {
+            let shape = replayer.generator.engine().route_shape();
+            Some(kept_routes(kept, shape, captured.start()).map_err(Unrepeatable)?)
+        }
+    };
+    Ok(Routing { shown_from: None, given })
 }
 
 /// The adapter with the same matrices, whatever it is called now; where they are not known, the one of the same name.

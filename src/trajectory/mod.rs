@@ -16,6 +16,7 @@
 mod computed;
 mod error;
 mod fingerprint;
+mod given_experts;
 mod index;
 mod join;
 mod listing;
@@ -42,6 +43,7 @@ use parking_lot::Mutex;
 
 pub use computed::{ComputedBy, WeightSet};
 pub use error::CaptureError;
+pub use given_experts::GivenExperts;
 pub use listing::{Filter, TrajectorySummary};
 pub use masks::PackedMasks;
 pub use notes::{MOST_TAGS, Note, Noted, Notes};

@@ -1,14 +1,15 @@
 //! What is kept of a turn, and its bytes.
 //!
 //! A record is a head in JSON and arrays of little-endian numbers: the ids that the prompt adds to those of the turn before,
-//! the sampled ids, their log-probs, their ranks and, where they were asked for, their entropies and their sampling masks.
+//! the sampled ids, their log-probs, their ranks and, where they were asked for, their entropies and their sampling masks, and
+//! the experts that the request gave.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{CaptureError, PackedMasks, Said, SamplingUsed};
+use super::{CaptureError, GivenExperts, PackedMasks, Said, SamplingUsed};
 use crate::TokenId;
 
 /// One generation, as whoever ran it describes it.
@@ -33,6 +34,10 @@ pub struct Generation {
     /// The ids that each sampled id was drawn from; empty where the request did not ask for them.
     #[serde(skip)]
     pub masks: PackedMasks,
+    /// The experts that the request gave for its prompt. A record that is read does not have them here, as they may be the most
+    /// of its bytes: [`Trajectories::given_experts`](super::Trajectories::given_experts) reads them.
+    #[serde(skip)]
+    pub given_experts: GivenExperts,
     /// Whose it is; `None` where all clients are one.
     pub owner: Option<Arc<str>>,
     /// The client's name for the conversation, or for a group of conversations.
@@ -195,19 +200,17 @@ pub(super) struct RecordIds {
     pub(super) sampled: Vec<TokenId>,
 }
 
-/// The number of this layout; lengths follow it, of head, added ids, sampled ids (of log-probs and ranks there are as many) and
-/// entropies.
+/// The number of the layout of most records; the lengths of [`Parts`] follow it, as far as it has them.
 const FORMAT: u32 = 2;
-/// The number of the layout that ends with sampling masks: the length of their ids follows the others, and after the entropies
-/// come as many counts as there are sampled ids, and these ids.
+/// The number of the layout that ends with sampling masks.
 const FORMAT_WITH_MASKS: u32 = 3;
-/// The numbers in front of a record of the first layout.
-const LENGTHS: usize = 5;
+/// The number of the layout that ends with sampling masks, of which it may have none, and with experts.
+const FORMAT_WITH_EXPERTS: u32 = 4;
 
 impl TurnRecord {
     /// The bytes of the record.
     pub(super) fn encode(&self) -> Result<Vec<u8>, CaptureError> {
-        let Generation { prompt, sampled, logprobs, ranks, entropies, masks, .. } = &self.generation;
+        let Generation { prompt, sampled, logprobs, ranks, entropies, masks, given_experts, .. } = &self.generation;
         let head = serde_json::to_vec(self).map_err(|error| CaptureError::Failed(error.to_string()))?;
         let of_each = |what: &str, length: usize| {
             let ids = sampled.len();
@@ -219,17 +222,24 @@ impl TurnRecord {
         if !entropies.is_empty() {
             of_each("entropies", entropies.len())?;
         }
-        let (format, of_masks) =
-            if masks.is_empty() { (FORMAT, None) } else { (FORMAT_WITH_MASKS, Some(masks.ids.len())) };
         if !masks.is_empty() {
             of_each("rows of a sampling mask", masks.counts.len())?;
         }
+        let lengths = [head.len(), prompt.len(), sampled.len(), entropies.len()];
+        let of_experts =
+            [given_experts.mixtures as usize, given_experts.per_token as usize, given_experts.experts.len()];
+        let (format, of_masks, of_experts) = match (masks.is_empty(), given_experts.is_empty()) {
+            (true, true) => (FORMAT, &[][..], &[][..]),
+            (false, true) => (FORMAT_WITH_MASKS, &[masks.ids.len()][..], &[][..]),
+            (_, false) => (FORMAT_WITH_EXPERTS, &[masks.ids.len(), masks.counts.len()][..], &of_experts[..]),
+        };
         let numbers = prompt.len() + 3 * sampled.len() + entropies.len() + masks.counts.len() + masks.ids.len();
-        let mut bytes = Vec::with_capacity(4 * (LENGTHS + 1 + numbers) + head.len());
-        let lengths = [format as usize, head.len(), prompt.len(), sampled.len(), entropies.len()];
-        for number in lengths.into_iter().chain(of_masks) {
-            let number = u32::try_from(number).map_err(|error| CaptureError::Failed(error.to_string()))?;
-            bytes.extend_from_slice(&number.to_le_bytes());
+        let mut bytes =
+            Vec::with_capacity(4 * (MOST_LENGTHS + 1 + numbers) + head.len() + 2 * given_experts.experts.len());
+        bytes.extend_from_slice(&format.to_le_bytes());
+        for length in lengths.iter().chain(of_masks).chain(of_experts) {
+            let length = u32::try_from(*length).map_err(|error| CaptureError::Failed(error.to_string()))?;
+            bytes.extend_from_slice(&length.to_le_bytes());
         }
         bytes.extend_from_slice(&head);
         let ids = prompt.iter().chain(sampled).copied();
@@ -237,6 +247,9 @@ impl TurnRecord {
         let masks = masks.counts.iter().chain(&masks.ids).copied();
         for number in ids.chain(floats(logprobs)).chain(ranks.iter().copied()).chain(floats(entropies)).chain(masks) {
             bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        for expert in &given_experts.experts {
+            bytes.extend_from_slice(&expert.to_le_bytes());
         }
         Ok(bytes)
     }
@@ -265,7 +278,19 @@ impl RecordIds {
     }
 }
 
-/// The parts of a record's bytes.
+/// The experts of a record, without the rest of it.
+pub(super) fn given_experts(bytes: &[u8]) -> Result<GivenExperts, CaptureError> {
+    let Parts { mixtures, per_token, experts, .. } = Parts::of(bytes)?;
+    let experts = experts.as_chunks().0.iter().map(|expert| u16::from_le_bytes(*expert)).collect();
+    Ok(GivenExperts { mixtures, per_token, experts })
+}
+
+/// The most lengths that a record begins with, after the number of its layout.
+const MOST_LENGTHS: usize = 9;
+
+/// The parts of a record's bytes. The number of the layout is followed by the lengths of head, added ids, sampled ids (of
+/// log-probs and ranks there are as many) and entropies; then that of the ids of masks; then that of their counts (where it is
+/// not said, there are as many as sampled ids), mixtures, experts of a token, and the length of all experts. The parts follow.
 struct Parts<'b> {
     head: &'b [u8],
     added: &'b [u8],
@@ -275,35 +300,59 @@ struct Parts<'b> {
     entropies: &'b [u8],
     mask_counts: &'b [u8],
     mask_ids: &'b [u8],
+    mixtures: u32,
+    per_token: u32,
+    experts: &'b [u8],
 }
 
 impl<'b> Parts<'b> {
     fn of(bytes: &'b [u8]) -> Result<Self, CaptureError> {
         let broken = || CaptureError::Corrupted("a turn has not the length that it says".to_owned());
-        let (lengths, rest) = bytes.split_at_checked(4 * LENGTHS).ok_or_else(broken)?;
-        let lengths: Vec<usize> = numbers(lengths).map(|number| number as usize).collect();
-        let [format, head, added, sampled, entropies] = lengths[..] else { return Err(broken()) };
-        let has_masks = format == FORMAT_WITH_MASKS as usize;
-        if !has_masks && format != FORMAT as usize {
-            return Err(CaptureError::Corrupted(format!(
-                "a turn has format {format}, and this version reads {FORMAT} and {FORMAT_WITH_MASKS}"
-            )));
-        }
-        let (of_masks, rest) = rest.split_at_checked(if has_masks { 4 } else { 0 }).ok_or_else(broken)?;
-        let (head, rest) = rest.split_at_checked(head).ok_or_else(broken)?;
-        let (added, rest) = rest.split_at_checked(4 * added).ok_or_else(broken)?;
-        let (sampled, rest) = rest.split_at_checked(4 * sampled).ok_or_else(broken)?;
-        let (logprobs, rest) = rest.split_at_checked(sampled.len()).ok_or_else(broken)?;
-        let (ranks, rest) = rest.split_at_checked(sampled.len()).ok_or_else(broken)?;
-        let (entropies, rest) = rest.split_at_checked(4 * entropies).ok_or_else(broken)?;
-        let (mask_counts, mask_ids) =
-            rest.split_at_checked(if has_masks { sampled.len() } else { 0 }).ok_or_else(broken)?;
-        let mask_length: usize = numbers(of_masks).map(|length| length as usize).sum();
-        let is_whole = mask_ids.len() == 4 * mask_length && [0, sampled.len()].contains(&entropies.len());
-        if !is_whole {
-            return Err(broken());
-        }
-        Ok(Self { head, added, sampled, logprobs, ranks, entropies, mask_counts, mask_ids })
+        let (format, rest) = bytes.split_first_chunk::<4>().ok_or_else(broken)?;
+        let format = u32::from_le_bytes(*format);
+        let lengths = match format {
+            FORMAT => 4,
+            FORMAT_WITH_MASKS => 5,
+            FORMAT_WITH_EXPERTS => MOST_LENGTHS,
+            _ => {
+                return Err(CaptureError::Corrupted(format!(
+                    "a turn has format {format}, and this version reads {FORMAT} to {FORMAT_WITH_EXPERTS}"
+                )));
+            }
+        };
+        let (lengths, mut rest) = rest.split_at_checked(4 * lengths).ok_or_else(broken)?;
+        let mut lengths = numbers(lengths);
+        let mut next = || lengths.next().unwrap_or_default();
+        let [head, added, sampled, entropies, mask_ids] = [next(), next(), next(), next(), next()];
+        let mask_counts = match format {
+            FORMAT => 0,
+            FORMAT_WITH_MASKS => sampled,
+            _ => next(),
+        };
+        let [mixtures, per_token, experts] = [next(), next(), next()];
+        let mut part = |count: u32, bytes: usize| {
+            let (part, after) = rest.split_at_checked((count as usize).checked_mul(bytes)?)?;
+            rest = after;
+            Some(part)
+        };
+        let mut parts = || {
+            Some(Self {
+                head: part(head, 1)?,
+                added: part(added, 4)?,
+                sampled: part(sampled, 4)?,
+                logprobs: part(sampled, 4)?,
+                ranks: part(sampled, 4)?,
+                entropies: part(entropies, 4)?,
+                mask_counts: part(mask_counts, 4)?,
+                mask_ids: part(mask_ids, 4)?,
+                mixtures,
+                per_token,
+                experts: part(experts, 2)?,
+            })
+        };
+        let parts = parts().ok_or_else(broken)?;
+        let is_whole = rest.is_empty() && [0, sampled].contains(&entropies) && [0, sampled].contains(&mask_counts);
+        if is_whole { Ok(parts) } else { Err(broken()) }
     }
 
     fn added(&self) -> impl Iterator<Item = TokenId> + use<'b> {

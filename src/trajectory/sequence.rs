@@ -8,11 +8,11 @@ use std::{collections::HashSet, sync::Arc};
 use serde::Deserialize;
 
 use super::{
-    CaptureError, Filter, Generation, Notes, Owner, PackedMasks, Place, Trajectories, TurnRecord,
+    CaptureError, Filter, Generation, GivenExperts, Notes, Owner, PackedMasks, Place, Trajectories, TurnRecord,
     index::{Index, Tree},
     join::hash,
     listing::Walk,
-    now,
+    now, record,
 };
 use crate::TokenId;
 
@@ -150,6 +150,30 @@ impl Trajectories {
         sequence.notes = notes;
         sequence.learn_from(key.unit);
         Ok(sequence)
+    }
+
+    /// Reads the experts that the request of a turn gave; `None` where it gave none, or where they were not kept: tito 0.1.0 did
+    /// not. Blocking.
+    ///
+    /// # Errors
+    ///
+    /// If the turn is gone, or cannot be read.
+    pub fn given_experts(&self, turn: &SequenceTurn) -> Result<Option<GivenExperts>, CaptureError> {
+        let gives = turn.generation.sampling.as_ref().is_some_and(|used| used.gives_experts);
+        if !gives {
+            return Ok(None);
+        }
+        let gone = || CaptureError::Failed("the trajectory was deleted while it was read".to_owned());
+        let bytes = self.read(turn.place.number)?.ok_or_else(gone)?;
+        let given = record::given_experts(&bytes)?;
+        match given.tokens() {
+            Some(0) => Ok(None),
+            Some(tokens) if tokens <= turn.place.prompt_tokens => Ok(Some(given)),
+            _ => {
+                let id = &turn.place.id;
+                Err(CaptureError::Corrupted(format!("the turn {id} has experts that are none of its prompt")))
+            }
+        }
     }
 }
 

@@ -6,10 +6,11 @@ use futures::{Stream, StreamExt};
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::{runtime::Handle, task};
 
+use super::routing::experts_to_keep;
 use crate::{
     chat::{Content, ContentPart, FunctionTool, Message, ToolCall},
     continuity::Verdict,
-    engine::{Adapter, EngineError, SampledToken},
+    engine::{Adapter, EngineError, GivenRoutes, SampledToken},
     generation::{Delta, Event, Finish, GenerationRequest, WeightSpans},
     json::{Format, Object, Value},
     prompt::ChatPrompt,
@@ -100,6 +101,7 @@ impl Capture {
                 generation,
                 weights: WeightSpans::default(),
                 adapter: request.adapter.clone(),
+                given_routes: request.routing.given.clone(),
                 has_masks: request.sampling.sampling_mask.is_some(),
                 has_alternatives: matches!(request.sampling.logprobs, Some(Logprobs::Top(1..) | Logprobs::All)),
             }
@@ -126,6 +128,8 @@ pub(super) struct Capturing {
     weights: WeightSpans,
     /// The adapter that samples.
     adapter: Option<Arc<Adapter>>,
+    /// The experts that the request gave.
+    given_routes: Option<Arc<GivenRoutes>>,
     /// Whether the request asked for the most probable alternatives of each token.
     has_alternatives: bool,
     /// Whether the request asked for the ids that each token was drawn from.
@@ -163,6 +167,9 @@ impl Capturing {
         self.generation.weights = used.collect();
         if let (Some(used), Some(adapter)) = (&mut self.generation.adapter, &self.adapter) {
             used.checksum = Some(adapter.checksum().to_string());
+        }
+        if let Some(given) = &self.given_routes {
+            self.generation.given_experts = experts_to_keep(given);
         }
         (self.generation.finish, self.generation.ended) = (finish, now());
         let captured = self.trajectories.capture(self.generation);

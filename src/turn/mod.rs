@@ -49,6 +49,7 @@ pub use policy::{Policies, RequestPolicy, SamplingMaskPolicy, SamplingPolicy, To
 pub use prompt::{PromptRequest, Prompted};
 pub use record::TextForm;
 pub use routing::RouteWishes;
+pub(crate) use routing::kept_routes;
 pub use sampling::Sampling;
 pub use start::{Asker, Delivery, NamedPrompt, Prepared, PreparedTurn, Turn};
 pub use templates::RequestTemplates;

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
+use tokio::task;
 
-use super::Turns;
+use super::{Turns, routing::kept_routes};
 use crate::{
-    engine::{Adapter, PromptOutput, Routing},
+    TokenId,
+    engine::{Adapter, GivenRoutes, Routing},
     generation::{Event, GenerationRequest, WeightSpans},
     sampling::SamplingParams,
     trajectory::{Rescored, Sequence, SequenceTurn},
@@ -38,23 +40,48 @@ impl Turns {
         sequence: &Sequence,
         adapter: Option<Arc<Adapter>>,
     ) -> Result<(Vec<Option<f32>>, Arc<str>), String> {
-        let is_learnt = |turn: &&SequenceTurn| sequence.loss_mask[turn.start..turn.end].contains(&true);
-        sequence.turns.iter().filter(is_learnt).try_for_each(can_be_rescored)?;
-        let (output, version) = self.scored(sequence, adapter).await?;
-        if output.logprobs.len() + 1 != sequence.token_ids.len() {
-            return Err("the engine gave not one log-prob for each id".to_owned());
+        sequence.learnt_turns().try_for_each(can_be_rescored)?;
+        let (mut all, mut version) = (vec![None; sequence.token_ids.len()], None);
+        // What chose its experts itself is scored in one go.
+        if sequence.learnt_turns().any(|turn| !gives_experts(turn)) {
+            let (logprobs, by) = self.scored(&sequence.token_ids, None, adapter.clone()).await?;
+            (all, version) = (logprobs, Some(by));
         }
-        let again = output.logprobs.iter().map(|token| Some(token.logprob));
-        Ok(([None].into_iter().chain(again).collect(), version))
+        for turn in sequence.learnt_turns().filter(|turn| gives_experts(turn)) {
+            let given = self.kept_routes(turn).await?;
+            let (logprobs, by) = self.scored(&sequence.token_ids[..turn.end], Some(given), adapter.clone()).await?;
+            all[turn.start..turn.end].copy_from_slice(&logprobs[turn.start..]);
+            if version.as_ref().is_some_and(|version| *version != by) {
+                return Err("weights were replaced while it was scored; score it once more".to_owned());
+            }
+            version = Some(by);
+        }
+        let version = version.ok_or("nothing of it is learnt from")?;
+        Ok((all, version))
     }
 
-    /// Scores the ids of a sequence, and says what the weights are called that did.
+    /// Reads the experts that the request of a turn gave.
+    async fn kept_routes(&self, turn: &SequenceTurn) -> Result<Arc<GivenRoutes>, String> {
+        let trajectories = self.capture.as_ref().map(|capture| Arc::clone(&capture.trajectories));
+        let trajectories = trajectories.ok_or("nothing is captured here")?;
+        let read = turn.clone();
+        let kept = task::spawn_blocking(move || trajectories.given_experts(&read)).await;
+        let kept = kept.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let id = &turn.place.id;
+        let kept =
+            kept.ok_or_else(|| format!("the request of {id} gave experts (`routed_experts`), which were not kept"))?;
+        kept_routes(&kept, self.generator.engine().route_shape(), turn.start)
+    }
+
+    /// Returns the log-prob of each id but the first, whose tokens go through `given` experts, and what the weights are called
+    /// that computed them.
     async fn scored(
         &self,
-        sequence: &Sequence,
+        token_ids: &[TokenId],
+        given: Option<Arc<GivenRoutes>>,
         adapter: Option<Arc<Adapter>>,
-    ) -> Result<(PromptOutput, Arc<str>), String> {
-        let (tokens, most) = (sequence.token_ids.len(), self.max_model_len);
+    ) -> Result<(Vec<Option<f32>>, Arc<str>), String> {
+        let (tokens, most) = (token_ids.len(), self.max_model_len);
         if tokens >= most {
             return Err(format!(
                 "it has {tokens} ids, and a prompt that is scored has fewer than {most} (--max-model-len)"
@@ -63,7 +90,7 @@ impl Turns {
         let params = SamplingParams { temperature: 0.0, max_tokens: 1, ..SamplingParams::default() };
         let params = params.validated(self.vocab_size()).map_err(|error| error.to_string())?;
         let request = GenerationRequest {
-            prompt_token_ids: sequence.token_ids.as_slice().into(),
+            prompt_token_ids: token_ids.into(),
             sequences: 1,
             party: None,
             sampling: Arc::new(params),
@@ -71,7 +98,7 @@ impl Turns {
             candidates: None,
             adapter,
             cache_salt: None,
-            routing: Routing::default(),
+            routing: Routing { shown_from: None, given },
             images: Arc::default(),
             text: Arc::default(),
             owner: None,
@@ -87,7 +114,11 @@ impl Turns {
         }
         let prompt = prompt.ok_or("the engine gave no log-probs")?;
         let version = weights.latest().ok_or("the engine computed nothing")?;
-        Ok((prompt, version))
+        if prompt.logprobs.len() + 1 != tokens {
+            return Err("the engine gave not one log-prob for each id".to_owned());
+        }
+        let logprobs = prompt.logprobs.iter().map(|token| Some(token.logprob));
+        Ok(([None].into_iter().chain(logprobs).collect(), version))
     }
 }
 
@@ -97,9 +128,10 @@ fn can_be_rescored(turn: &SequenceTurn) -> Result<(), String> {
     if used.logprobs_mode != "raw_logprobs" {
         return Err("its log-probs are those of the edited distribution (processed_logprobs), which is gone".to_owned());
     }
-    if used.gives_experts {
-        let id = &turn.place.id;
-        return Err(format!("the request of {id} gave experts (`routed_experts`), which are not kept"));
-    }
     Ok(())
+}
+
+/// Whether the request of a turn said through which experts tokens go.
+fn gives_experts(turn: &SequenceTurn) -> bool {
+    turn.generation.sampling.as_ref().is_some_and(|used| used.gives_experts)
 }

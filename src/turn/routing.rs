@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::{TurnError, Turns};
-use crate::engine::{GivenRoutes, RouteArray, Routing};
+use crate::{
+    engine::{GivenRoutes, RouteArray, RouteShape, Routing},
+    trajectory::GivenExperts,
+};
 
 /// What a request says about experts, before its prompt is known.
 #[derive(Debug, Clone, Default)]
@@ -28,4 +31,43 @@ impl Turns {
         let shown = self.policies.requests.return_routed_experts && shape.is_some();
         Ok(Routing { shown_from: shown.then_some(start), given })
     }
+}
+
+/// Returns experts as captures keep them.
+pub(super) fn experts_to_keep(given: &GivenRoutes) -> GivenExperts {
+    let RouteArray { shape: [_, mixtures, per_token], numbers } = given.array();
+    let size = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+    let kept = |number: i32| u16::try_from(number).unwrap_or(GivenExperts::CHOSEN_BY_THE_MODEL);
+    GivenExperts {
+        mixtures: size(mixtures),
+        per_token: size(per_token),
+        experts: numbers.into_iter().map(kept).collect(),
+    }
+}
+
+/// Returns the experts that a captured request gave for its prompt, for a model with these mixtures.
+///
+/// # Errors
+///
+/// If the model has no such experts; the text says why.
+pub(crate) fn kept_routes(
+    kept: &GivenExperts,
+    shape: Option<&RouteShape>,
+    prompt: usize,
+) -> Result<Arc<GivenRoutes>, String> {
+    let shape = shape.ok_or("its request gave experts, and this model has none")?;
+    if kept.mixtures as usize != shape.mixtures.len() {
+        let (then, now) = (kept.mixtures, shape.mixtures.len());
+        return Err(format!("its request gave experts of {then} layers, and this model has {now} with experts"));
+    }
+    let tokens = kept.tokens().ok_or("its experts are not as many as their sizes say")?;
+    let number = |expert: &u16| match *expert {
+        GivenExperts::CHOSEN_BY_THE_MODEL => -1,
+        expert => i32::from(expert),
+    };
+    let array = RouteArray {
+        shape: [tokens, kept.mixtures as usize, kept.per_token as usize],
+        numbers: kept.experts.iter().map(number).collect(),
+    };
+    GivenRoutes::new(&array, shape, prompt).map_err(|error| format!("what its request gave as experts {error}"))
 }

@@ -28,7 +28,19 @@ impl SaidFields {
     /// Reads what a body says.
     pub(crate) fn read(&self, root: &Node<'_>) -> Said {
         let given = |field: &str| root.get(field).filter(|value| !value.is_null());
-        let items = match given(self.items) {
+        self.read_conversation(root, given(self.items))
+    }
+
+    /// Reads what a body says whose field of items is a list of conversations: what each of them says.
+    pub(crate) fn read_batch(&self, root: &Node<'_>) -> Vec<Said> {
+        let Some(Node { kind: NodeKind::List(conversations), .. }) = root.get(self.items) else { return Vec::new() };
+        conversations.nodes().map(|conversation| self.read_conversation(root, Some(&conversation))).collect()
+    }
+
+    /// What a body says beside `items`, and these.
+    fn read_conversation(&self, root: &Node<'_>, items: Option<&Node<'_>>) -> Said {
+        let given = |field: &str| root.get(field).filter(|value| !value.is_null());
+        let items = match items {
             None => Vec::new(),
             Some(Node { kind: NodeKind::List(items), .. }) => items.nodes().map(|item| text_of_item(&item)).collect(),
             Some(one) => vec![raw(one.text)],
@@ -89,6 +101,15 @@ mod tests {
         let user = r#"{"role":  "user", "content": "é\u00e9", "z": 1.50}"#;
         assert_eq!(items(&said), [user, r#"{"role": "assistant", "content": null}"#]);
         assert_eq!((said.system.unwrap().get(), said.tools.unwrap().get()), (r#""Be  kind""#, "[ ]"));
+    }
+
+    #[test]
+    fn each_conversation_of_a_batch_says_its_own() {
+        let text = r#"{"input": [["a"], [{"role": "user", "prompt_token_ids": [1]}, "b"]], "instructions": "kind"}"#;
+        let fields = SaidFields { dialect: "responses", items: "input", system: Some("instructions") };
+        let [first, second] = &fields.read_batch(&Document::parse(text).unwrap().root)[..] else { panic!("two") };
+        assert_eq!((items(first), items(second)), (vec![r#""a""#], vec![r#"{"role": "user"}"#, r#""b""#]));
+        assert_eq!(first.system.as_ref().unwrap().get(), second.system.as_ref().unwrap().get());
     }
 
     #[test]

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import random
-import re
 import shutil
 import subprocess
 
@@ -16,25 +15,9 @@ import jsonschema
 from checkpoints import FIXTURE
 from conftest import REPOSITORY
 from control import LONG, MODEL, Trained, prompt
+from replay_command import ENGINE, LENGTH, replayed, settled
 
 TURNS = 500
-ENGINE = ["--engine", "native", "--dtype", "float32", "--max-model-len", "2048"]
-
-
-def replayed(capture, model, *flags):
-    """What `tito replay` counted, and its lines: turns that are equal, their tokens, turns that are equal in part, that differ and
-    that are not repeatable. Its exit code says the same.
-    """
-    command = [os.environ["TITO_BIN"], "replay", str(capture), str(model), *ENGINE, *flags]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
-    lines = done.stdout.splitlines()
-    assert lines, done.stderr
-    pattern = r"(\d+) turns equal to the bit \((\d+) tokens\), (\d+) in part \(\d+ tokens\), (\d+) differ, (\d+) not repeatable"
-    counted = re.fullmatch(pattern, lines[-1])
-    assert counted, done.stdout + done.stderr
-    equal, tokens, partial, differ, unrepeatable = map(int, counted.groups())
-    assert done.returncode == (1 if differ + unrepeatable else 3 if partial else 0), done.stderr
-    return equal, tokens, partial, differ, unrepeatable, lines[:-1]
 
 
 def ask(server, numbers):
@@ -73,16 +56,6 @@ def crowd(server):
     status, text = server.exchange("/v1/completions", body)
     assert status == 200, text
     return answers
-
-
-def settled(server):
-    """Waits until the checksum of the present weights is known: the turns of a server name it in their lines."""
-    def known():
-        page = json.loads(server.get("/v1/trajectories?order=desc&limit=1"))
-        tree = json.loads(server.get(f"/v1/trajectories/{page['data'][0]['id']}"))
-        return tree["turns"][-1]["weights"][-1]["checksum"] is not None
-
-    server.poll("the checksum of the weights is kept", known)
 
 
 def test_500_turns_come_out_the_same_to_the_bit(tmp_path):
@@ -218,7 +191,7 @@ def test_one_bit_of_one_weight_is_named(tmp_path):
 
 def test_what_cannot_be_replayed_says_why(tmp_path):
     def refused(*arguments):
-        command = [os.environ["TITO_BIN"], "replay", *map(str, arguments), *ENGINE]
+        command = [os.environ["TITO_BIN"], "replay", *map(str, arguments), *ENGINE, *LENGTH]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
         assert done.returncode != 0
         return done.stderr

@@ -9,6 +9,7 @@ import pytest
 
 from conftest import REPOSITORY, Server
 from drawn_models import write
+from replay_command import replayed, settled
 
 CASE = json.loads((REPOSITORY / "tests" / "golden" / "families" / "deepseek_v3_plain.json").read_text())
 CONFIG = CASE["config"]
@@ -144,3 +145,42 @@ def test_what_cannot_be_followed_is_refused(server):
     for given in (encode(numpy.zeros((1, LAYERS + 1, PER_TOKEN), numpy.uint8)), "AAAA", 3):
         status, text = server.exchange("/v1/completions", {"model": "smollm2", "prompt": PROMPT, "routed_experts": given})
         assert (status, json.loads(text)["error"]["param"]) == (400, "routed_experts")
+
+
+def other_experts(experts, place):
+    """The same, but that another expert is taken at one place, in a layer after which keys and values are computed."""
+    changed = experts.copy()
+    changed[place, DENSE, 0] = next(expert for expert in range(EXPERTS) if expert not in experts[place, DENSE])
+    return changed
+
+
+def test_a_captured_turn_is_computed_again_through_the_experts_that_its_request_gave(model, tmp_path):
+    capture = tmp_path / "capture.redb"
+    server = Server("--enable-return-routed-experts", "--capture", str(capture), model=model)
+    sampling = {"temperature": 1.0, "seed": 3, "n": 2}
+    experts = decode(complete(server)[0]["routed_experts"])[: len(PROMPT)]
+    changed = encode(other_experts(experts, 20))
+    plain, given = (complete(server, **sampling, **more) for more in ({}, {"routed_experts": changed}))
+    # What is proven would be proven by nothing if these experts changed nothing.
+    assert [choice["logprobs"] for choice in plain] != [choice["logprobs"] for choice in given]
+    # The second turn of a conversation, of which nothing was sampled through the experts that it gives.
+    tokens = PROMPT + given[0]["token_ids"] + PROMPT[:5]
+    later = decode(complete(server, tokens)[0]["routed_experts"])[: len(tokens)]
+    complete(server, tokens, routed_experts=encode(other_experts(other_experts(later, 20), 44)))
+    settled(server)
+
+    found = {"replay": [], "rescore": []}
+    for trajectory in json.loads(server.get("/v1/trajectories"))["data"]:
+        turns = json.loads(server.get(f"/v1/trajectories/{trajectory['id']}"))["turns"]
+        for turn in turns:
+            for kind, verdicts in found.items():
+                status, text = server.exchange(f"/v1/trajectories/{trajectory['id']}/turns/{turn['id']}/{kind}", {})
+                assert status == 200, text
+                verdicts.append((json.loads(text)["verdict"], json.loads(text)["message"]))
+    assert [len(verdicts) for verdicts in found.values()] == [7, 7]
+    assert {verdict for verdicts in found.values() for verdict, _ in verdicts} == {"equal"}, found
+    lines = server.get("/v1/trajectories/export?rescore=true").splitlines()
+    assert lines and all(json.loads(line)["rescored"]["greatest"] == 0 for line in lines), lines
+    server.stop()
+    equal, *rest = replayed(capture, model, length=[])
+    assert (equal, rest[1:]) == (7, [0, 0, 0, []])

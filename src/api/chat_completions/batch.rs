@@ -65,7 +65,10 @@ async fn create_batch_chat_completion(
     mut caller: Caller,
     JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<Response, ApiError> {
-    let requests = requests(body.get(), api.turns.policies.requests.max_prompts)?;
+    let mut requests = requests(body.get(), api.turns.policies.requests.max_prompts)?;
+    if api.turns.captures_texts() {
+        ChatCompletionRequest::take_said_of_batch(&mut requests, body.get());
+    }
     // The header would give several conversations the same name.
     caller.headers.remove(SESSION_HEADER);
     let count = requests.len();

@@ -1,5 +1,6 @@
 //! Trajectories against a model that knows nothing but whole sequences.
 
+mod experts;
 mod faults;
 mod many;
 mod parts;

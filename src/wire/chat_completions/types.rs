@@ -7,7 +7,7 @@ use super::rules;
 use crate::{
     TokenId,
     chat::{FunctionTool, Message, TokenIds},
-    json::Value,
+    json::{Document, Value},
     parser::ToolCall,
     trajectory::Said,
     wire::{
@@ -130,6 +130,16 @@ pub(crate) struct ChatCompletionRequest {
     pub sampling: SamplingFields,
     #[serde(flatten)]
     pub sglang: SglangFields,
+}
+
+impl ChatCompletionRequest {
+    /// Takes what each conversation of a batch says, as it was written in the body of all of them.
+    pub(crate) fn take_said_of_batch(conversations: &mut [Self], body: &str) {
+        let (Some(fields), Ok(document)) = (Self::SAID, Document::parse(body)) else { return };
+        for (conversation, said) in conversations.iter_mut().zip(fields.read_batch(&document.root)) {
+            conversation.take_said(said);
+        }
+    }
 }
 
 impl Body for ChatCompletionRequest {

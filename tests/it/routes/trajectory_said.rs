@@ -123,3 +123,20 @@ async fn without_texts_and_of_ids_nothing_is_said() {
     app.post("/invocations", json!({ "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 2 })).await.ok();
     assert_eq!(turns(&app).await.0[0]["said"]["items"], json!([{ "role": "user", "content": "Hi" }]));
 }
+
+#[tokio::test]
+async fn each_conversation_of_a_batch_keeps_its_own_messages() {
+    let app = capturing(true);
+    let (one, two) = (r#"{"role":"user",  "content":"One"}"#, r#"{"role":"user","content":  "Two"}"#);
+    let body = format!(r#"{{"messages": [[{one}], [{two}, {one}]], "max_tokens": 4}}"#);
+    sent(&app, "/v1/chat/completions/batch", &body).await;
+    let list = app.get("/v1/trajectories").await.ok();
+    let mut counts = Vec::new();
+    for trajectory in list["data"].as_array().unwrap() {
+        let answer = app.get(&format!("/v1/trajectories/{}", trajectory["id"].as_str().unwrap())).await;
+        assert_eq!(answer.ok()["turns"][0]["said"]["dialect"], "chat_completions");
+        counts.push([one, two].map(|message| answer.text.matches(message).count()));
+    }
+    counts.sort_unstable();
+    assert_eq!(counts, [[1, 0], [1, 1]]);
+}

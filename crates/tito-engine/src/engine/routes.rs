@@ -150,6 +150,14 @@ impl GivenRoutes {
         Ok(Arc::new(Self { experts, width: shape.width(), per_token }))
     }
 
+    /// The experts of each token in each mixture, as [`Self::new`] takes them: -1 where they are chosen.
+    pub fn array(&self) -> RouteArray {
+        let mixtures = self.width / self.per_token;
+        let number = |expert: &u16| if *expert == OWN { -1 } else { i32::from(*expert) };
+        let tokens = self.experts.len() / self.width;
+        RouteArray { shape: [tokens, mixtures, self.per_token], numbers: self.experts.iter().map(number).collect() }
+    }
+
     /// The experts of a token in a mixture; `None` where they are chosen.
     pub(crate) fn experts(&self, position: usize, mixture: usize) -> Option<&[u16]> {
         let first = position * self.width + mixture * self.per_token;
@@ -228,6 +236,7 @@ mod tests {
         let found: Vec<_> =
             [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(token, mixture)| given.experts(token, mixture)).into();
         assert_eq!(found, [None, Some(&[0, 1][..]), Some(&[2, 3][..]), None]);
+        assert_eq!(GivenRoutes::new(&given.array(), &shape(), 2), Ok(given));
     }
 
     #[test]
