@@ -159,8 +159,7 @@ impl Trajectories {
     ///
     /// If the turn is gone, or cannot be read.
     pub fn given_experts(&self, turn: &SequenceTurn) -> Result<Option<GivenExperts>, CaptureError> {
-        let gives = turn.generation.sampling.as_ref().is_some_and(|used| used.gives_experts);
-        if !gives {
+        if !turn.generation.sampling.as_ref().is_some_and(|used| used.gives_experts) {
             return Ok(None);
         }
         let gone = || CaptureError::Failed("the trajectory was deleted while it was read".to_owned());
