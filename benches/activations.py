@@ -56,14 +56,23 @@ def distance(servers):
             for way in servers:
                 scored[way][name, place] = found[way][place - 1]
     for way in list(servers)[:-1]:
-        for kind, wanted in (("all tokens", (True, False)), ("sampled tokens", (True,))):
-            chosen = [place for place in places if place[3] in wanted]
-            off = [abs(scored[way][place[:2]] - scored["f32"][place[:2]]) for place in chosen]
-            worst = max(range(len(off)), key=off.__getitem__)
-            name, place, token, _ = chosen[worst]
-            exact = scored["f32"][name, place]
-            print(f"{way}, {len(off)} {kind}: {statistics.fmean(off):.2g} on average, at most {off[worst]:.2g} (token {token} at "
-                  f"{place} of {name}, log-prob {exact:.3f}), {sum(one == 0 for one in off)} the same", flush=True)
+        off = {place: abs(scored[way][place[:2]] - scored["f32"][place[:2]]) for place in places}
+        for kind, chosen in kinds(places, scored["f32"]).items():
+            worst = max(chosen, key=off.get)
+            name, place, token, _ = worst
+            print(f"{way}, {len(chosen)} {kind}: {statistics.fmean(map(off.get, chosen)):.2g} on average, at most {off[worst]:.2g} "
+                  f"(token {token} at {place} of {name}, log-prob {scored['f32'][name, place]:.3f}), "
+                  f"{sum(off[place] == 0 for place in chosen)} the same", flush=True)
+
+
+def kinds(places, exact):
+    """All tokens, those that the model sampled, and all by how likely they are."""
+    found = {"tokens": places, "sampled tokens": [place for place in places if place[3]]}
+    for above, upto in ((-0.1, 0), (-1, -0.1), (-4, -1), (-8, -4), (-float("inf"), -8)):
+        found[f"tokens of log-probs over {above}, up to {upto}"] = [
+            place for place in places if above < exact[place[:2]] <= upto
+        ]
+    return found
 
 
 def throughput(server, streams, answers, prompt, tokens):

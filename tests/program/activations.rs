@@ -15,10 +15,15 @@ fn answers_are_those_of_float32_and_the_server_says_what_computes() {
     let model = model("gpt_oss", true);
     let expected = serve(model.path(), &["--dtype", "float32"]);
     let plain = serve(model.path(), &[]);
-    let server = serve(model.path(), &FLAG);
+    let admin = ["--enable-lora", "--admin-on-main-port", "--insecure-admin"];
+    let server = serve(model.path(), &[&FLAG[..], &admin].concat());
     assert_eq!(sampled(&server), sampled(&expected));
     assert_ne!(sampled(&server), sampled(&plain));
     assert!(server.banner.contains("| bf16, f32 activations |"), "{}", server.banner);
+    let info = server.get("/server_info?config_format=json");
+    for (key, dtype) in [("dtype", "torch.bfloat16"), ("lora_dtype", "torch.float32")] {
+        assert!(info.contains(&format!("\"{key}\":\"{dtype}\"")), "{info}");
+    }
     for server in [server, plain, expected] {
         server.stop("-TERM");
     }

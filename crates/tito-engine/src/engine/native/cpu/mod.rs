@@ -162,6 +162,14 @@ impl Backend for CpuBackend {
         }
     }
 
+    fn adapter_matrix(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
+        match self.activations {
+            // Adapters are mostly saved in f32, and small.
+            Precision::F32 => Packed::try_zeros(Precision::F32, outputs, inputs).map(Matrix::Packed),
+            Precision::Bf16 => self.matrix(outputs, inputs),
+        }
+    }
+
     fn write_rows(&mut self, matrix: &mut Matrix, first: usize, rows: &dyn Rows) -> Result<(), WeightsError> {
         // The first rows decide: those that come as plain numbers are faster in the backend's precision.
         if let Matrix::Quantized(quantized) = matrix

@@ -1,6 +1,7 @@
 //! Weights in bf16 with activations in f32: the bits of the same weights in f32, in every family.
 
 use super::{
+    adapters::{Adapted, bits, together},
     families::{Golden, KINDS},
     images, *,
 };
@@ -23,17 +24,13 @@ fn both(set: KernelSet, shape: &ModelShape, room: Room, weights: &dyn Weights) -
     })
 }
 
-fn bits(rows: Vec<Vec<f32>>) -> Vec<Vec<u32>> {
-    rows.into_iter().map(|row| row.into_iter().map(f32::to_bits).collect()).collect()
-}
-
 /// Logits of pieces of a sequence.
 fn in_pieces(model: &mut Model<CpuBackend>, token_ids: &[TokenId], lengths: &[usize]) -> Vec<Vec<u32>> {
     let (mut first, mut rows) = (0, Vec::new());
     for length in lengths.iter().copied().chain([token_ids.len()]) {
         let end = token_ids.len().min(first + length);
         if first < end {
-            rows.extend(bits(super::families::in_order(model, &token_ids[first..end], first)));
+            rows.extend(bits(&super::families::in_order(model, &token_ids[first..end], first)));
         }
         first = end;
     }
@@ -61,9 +58,9 @@ fn a_checkpoint_has_the_bits_of_f32_on_every_kernel_set() {
             let shape = ModelShape::read(&object(&directory(name).join("config.json"))).unwrap();
             let weights = Rounded(SafetensorsFiles::open(&directory(name)).unwrap());
             let [mut mixed, mut wide] = both(set, &shape, Room { blocks: BLOCKS, slots: 2 }, &weights);
-            let expected = bits(logits(&mut wide, &token_ids, 0));
-            assert!(bits(logits(&mut mixed, &token_ids, 0)) == expected, "{name}, {set}");
-            let plain = bits(logits(&mut model(name, set, 1, Precision::Bf16), &token_ids, 0));
+            let expected = bits(&logits(&mut wide, &token_ids, 0));
+            assert!(bits(&logits(&mut mixed, &token_ids, 0)) == expected, "{name}, {set}");
+            let plain = bits(&logits(&mut model(name, set, 1, Precision::Bf16), &token_ids, 0));
             assert!(plain != expected, "{name}, {set}: bf16 rounds activations");
         }
     }
@@ -80,5 +77,22 @@ fn prompts_with_images_have_the_bits_of_f32() {
             assert!(prompt.bits(&mut mixed, &[]) == expected, "{name}, {set}: {}", prompt.name);
             assert!(prompt.bits(&mut mixed, &[5, 3, 21]) == expected, "{name}, {set}: {} in pieces", prompt.name);
         }
+    }
+}
+
+#[test]
+fn adapters_have_the_bits_of_f32() {
+    let names = ["families/cohere_plain", "families/qwen3_next_plain", "families/deepseek_v3_plain"];
+    for (name, set) in names.into_iter().zip(KernelSet::tested().into_iter().cycle()) {
+        let adapted = Adapted::named(name);
+        let shape = ModelShape::read(adapted.golden.config()).unwrap();
+        let models = both(set, &shape, Room { blocks: 20, slots: 8 }, &Rounded(adapted.golden.weights()));
+        let [mixed, wide] = models.map(|mut model| {
+            model.put_adapter(0, &adapted.adapter(None)).unwrap();
+            let tokens = &adapted.golden.token_ids()[..37];
+            together(&mut model, tokens, &[Some(0), None]).iter().map(|rows| bits(rows)).collect::<Vec<_>>()
+        });
+        assert!(mixed == wide, "{name}, {set}");
+        assert!(wide[0] != wide[1], "{name}: the adapter changes something");
     }
 }
