@@ -60,6 +60,12 @@ fn torch_dtype(admin: &Shared) -> &'static str {
     }
 }
 
+/// The type of adapters, which is that of activations.
+fn lora_dtype(admin: &Shared) -> &'static str {
+    let is_wide = admin.control.engine().info().dtype.ends_with("f32 activations");
+    if is_wide { "torch.float32" } else { torch_dtype(admin) }
+}
+
 fn config(admin: &Shared) -> Value {
     let info = admin.control.engine().info();
     json!({
@@ -86,7 +92,7 @@ fn lora_config(admin: &Shared) -> Value {
             "max_lora_rank": max_lora_rank,
             "max_loras": max_loras,
             "max_cpu_loras": admin.adapters.most(),
-            "lora_dtype": torch_dtype(admin),
+            "lora_dtype": lora_dtype(admin),
             "fully_sharded_loras": false,
         })
     })

@@ -42,6 +42,17 @@ pub enum Dtype {
     Float32,
 }
 
+/// Type of what weights are multiplied with, and of keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ActivationDtype {
+    /// That of the weights.
+    #[default]
+    Auto,
+    /// IEEE single precision, also with weights in bfloat16: no activation is rounded.
+    #[value(alias = "float")]
+    Float32,
+}
+
 /// What becomes of the weights of a GGUF file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum GgufWeights {

@@ -34,7 +34,7 @@ use clap::{
 
 pub use adapters::AdapterArgs;
 pub use admin::{AdminArgs, Undo, WeightsChange};
-pub use choices::{Dtype, EngineKind, GgufWeights, QuantizedWeights};
+pub use choices::{ActivationDtype, Dtype, EngineKind, GgufWeights, QuantizedWeights};
 pub use device::DeviceArg;
 pub use http::HttpArgs;
 pub use parsers::{Choice, ToolStrictLevelArg};

@@ -145,6 +145,9 @@ fn of_native(native: &NativeSettings, load_plan: LoadPlan<'_>, is_fetched: bool)
         _ => "as --dtype says",
     };
     say("dtype", &format!("{}, {why}", native.dtype.name()))?;
+    if native.f32_activations {
+        say("activations", "f32, as --activation-dtype says; keys and values too")?;
+    }
     say("weights", &weights_text(native::weight_bytes(native)?, is_fetched))?;
     let planned = without_panics(|| plan(native, is_fetched));
     let Plan { device, cached_tokens, state_bytes } =

@@ -70,6 +70,7 @@ pub(super) async fn settings(
     let settings = NativeSettings {
         source: as_wanted(asked, source, &config, dtype)?,
         dtype,
+        f32_activations: asked.f32_activations(),
         config,
         max_model_len,
         max_num_seqs: asked.max_num_seqs,

@@ -19,7 +19,7 @@ pub(crate) fn whole_model() -> tempfile::TempDir {
     directory
 }
 
-fn doctor(model: &str, more: &[&str]) -> Run {
+pub(crate) fn doctor(model: &str, more: &[&str]) -> Run {
     run(&[&["doctor", model, "--device", "cpu", "--host", "127.0.0.1", "--port", "0"], more].concat())
 }
 

@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+/// Activations in float32 beside weights in bfloat16.
+mod activations;
 /// Adapters, and who may load them.
 mod adapters;
 /// The command line.

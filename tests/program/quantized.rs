@@ -31,7 +31,7 @@ pub(crate) fn model(name: &str, widened: bool) -> TempDir {
     directory
 }
 
-const NATIVE: [&str; 10] =
+pub(crate) const NATIVE: [&str; 10] =
     ["--engine", "native", "--threads", "1", "--kernels", "portable", "--kv-cache-memory", "4M", "--port", "0"];
 
 pub(crate) fn serve(model: &Path, more: &[&str]) -> Server {
@@ -45,7 +45,7 @@ pub(crate) fn serve_with(model: &Path, more: &[&str], variables: &[(&str, &str)]
 }
 
 /// What is sampled after some ids, and its log-probs.
-fn sampled(server: &Server) -> [Value; 2] {
+pub(crate) fn sampled(server: &Server) -> [Value; 2] {
     let request = json!({
         "prompt": [1, 5, 9, 33, 7], "max_tokens": 8, "temperature": 0, "logprobs": 1, "return_token_ids": true,
         "ignore_eos": true,

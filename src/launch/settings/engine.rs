@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use crate::{
-    config::{DeviceArg, Dtype as Asked, EngineKind, GgufWeights, QuantizedWeights, ServeArgs, SpeculativeConfig},
+    config::{
+        ActivationDtype, DeviceArg, Dtype as Asked, EngineKind, GgufWeights, QuantizedWeights, ServeArgs,
+        SpeculativeConfig,
+    },
     engine::{
         AdapterLimits,
         native::{self, Dtype, Speculation},
@@ -31,6 +34,8 @@ pub(in crate::launch) struct EngineSettings {
     pub(in crate::launch) device: DeviceArg,
     /// The type of its arithmetic.
     pub(in crate::launch) dtype: Asked,
+    /// The type of what weights are multiplied with.
+    activation_dtype: ActivationDtype,
     /// Sequences that run at a time.
     pub(in crate::launch) max_num_seqs: usize,
     /// Sequences that may wait.
@@ -96,6 +101,11 @@ impl EngineSettings {
         }
     }
 
+    /// Whether activations stay in float32, whatever the type of the weights.
+    pub(in crate::launch) fn f32_activations(&self) -> bool {
+        self.activation_dtype == ActivationDtype::Float32
+    }
+
     /// The type of the native engine's matrices for a model's config.json.
     pub(in crate::launch) fn native_dtype(&self, config: &Map<String, Value>) -> Dtype {
         match self.dtype {
@@ -118,6 +128,7 @@ pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
         kind: args.engine,
         device: args.device,
         dtype: args.dtype,
+        activation_dtype: args.activation_dtype,
         max_num_seqs: args.max_num_seqs,
         max_waiting: args.max_waiting,
         gguf_weights: args.gguf_weights,

@@ -264,6 +264,10 @@ pub(crate) trait Backend: Send + 'static {
 
     /// A matrix of zeros, `outputs` rows of `inputs` numbers.
     fn matrix(&self, outputs: usize, inputs: usize) -> Result<Self::Matrix, NoRoom>;
+    /// Likewise, for an adapter, which may be held in more than weights are.
+    fn adapter_matrix(&self, outputs: usize, inputs: usize) -> Result<Self::Matrix, NoRoom> {
+        self.matrix(outputs, inputs)
+    }
     /// Overwrites rows of a matrix from `first` on with all of `rows`.
     fn write_rows(&mut self, matrix: &mut Self::Matrix, first: usize, rows: &dyn Rows) -> Result<(), WeightsError>;
     /// A vector of zeros.

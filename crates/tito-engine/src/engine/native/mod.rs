@@ -199,11 +199,15 @@ impl NativeEngine {
             model.warm_up();
         }
         EngineMeters::cache_config(backend::BLOCK_TOKENS, room.blocks, max_concurrency(room, settings.max_model_len));
-        let quantised = if settings.source.kept_by().is_some() { ", quantised weights" } else { "" };
+        let besides = match settings.source.kept_by() {
+            Some(_) => ", quantised weights",
+            None if settings.widens_in_products() => ", f32 activations",
+            None => "",
+        };
         let info = EngineInfo {
             engine: "native",
             device,
-            dtype: format!("{}{quantised}", settings.dtype.name()),
+            dtype: format!("{}{besides}", settings.dtype.name()),
             vocab_size: model.shape().vocab_size,
             max_model_len: settings.max_model_len,
             unproven: None,

@@ -71,6 +71,9 @@ fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
     let shape = ModelShape::read(&settings.config)?;
     let shape = if settings.image_patches.is_some() { shape } else { shape.of_text_alone() };
     shape.check_length(settings.max_model_len)?;
+    if let Some(reason) = settings.rounds_activations() {
+        return Err(LoadError::Unsupported(reason.to_owned()));
+    }
     if settings.return_routed_experts && shape.routes().is_none() {
         return Err(LoadError::Unsupported(
             "--enable-return-routed-experts is for models with mixtures of experts, and this one has none".to_owned(),
@@ -89,6 +92,7 @@ pub(super) fn on_processor(settings: &NativeSettings, pool: Pool) -> Result<(Str
     };
     let device = format!("cpu ({}, {} threads)", processor.set, processor.pool.threads());
     let backend = CpuBackend::new(processor, precision);
+    let backend = if settings.f32_activations { backend.with_f32_activations() } else { backend };
     let backend = match settings.source {
         WeightsSource::Coded(_) => backend.keeping_codes(),
         WeightsSource::Gguf { keep_blocks: true, .. } => backend.keeping_blocks(),

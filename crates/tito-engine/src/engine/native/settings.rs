@@ -94,6 +94,10 @@ pub struct NativeSettings {
     pub config: Map<String, Value>,
     /// See [`Dtype`].
     pub dtype: Dtype,
+    /// Multiply weights in bf16 with activations in f32, and keep keys and values in f32: the numbers, to the bit, of
+    /// [`Dtype::F32`] with these weights, in half of the memory for them. Only on the processor, and not with weights in blocks
+    /// or codes. With [`Dtype::F32`] it is so in any case.
+    pub f32_activations: bool,
     /// The longest sequence, prompt and output together, in tokens.
     pub max_model_len: usize,
     /// Sequences that run at a time.
@@ -132,6 +136,7 @@ impl NativeSettings {
         Self {
             source,
             dtype: Dtype::stored(&config),
+            f32_activations: false,
             config,
             max_model_len: 2_048,
             max_num_seqs: 64,
@@ -156,6 +161,33 @@ impl NativeSettings {
         self.image_patches.unwrap_or(0).min(self.max_model_len.saturating_mul(joined))
     }
 
+    /// Whether weights are narrower than what they are multiplied with.
+    pub(super) fn widens_in_products(&self) -> bool {
+        self.f32_activations && self.dtype == Dtype::Bf16
+    }
+
+    /// Why activations are not in f32, where that is asked for and would not be so.
+    pub(super) fn rounds_activations(&self) -> Option<&'static str> {
+        let in_f32 = self.dtype == Dtype::F32;
+        match (&self.source, self.device) {
+            _ if !self.f32_activations => None,
+            (WeightsSource::Gguf { keep_blocks: true, .. }, _) => Some(
+                "--activation-dtype float32 is not for the blocks of a GGUF file, which are multiplied with activations in 8 \
+                 bits; --gguf-weights widened computes with the same weights in bfloat16",
+            ),
+            _ if in_f32 => None,
+            (WeightsSource::Coded(_), _) => Some(
+                "--activation-dtype float32 is for weights in bfloat16, and these stay in their codes; --dtype float32 \
+                 multiplies the same codes with activations in float32, and --quantized-weights widened makes them bfloat16",
+            ),
+            (_, Device::Cuda { .. }) => Some(
+                "--activation-dtype float32 is for the CPU: on a GPU, activations are rounded to the type of the weights; \
+                 --dtype float32 computes in float32 there, with twice the memory for weights",
+            ),
+            _ => None,
+        }
+    }
+
     /// Why trainers' weights cannot take the place of these, if they cannot.
     pub(super) fn irreplaceable(&self) -> Option<String> {
         if let Some(flag) = self.source.kept_by() {
@@ -177,6 +209,7 @@ impl NativeSettings {
             source,
             config,
             dtype: Dtype::Bf16,
+            f32_activations: false,
             max_model_len: 1,
             max_num_seqs: 1,
             max_num_batched_tokens: 1,
@@ -199,6 +232,34 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn activations_in_f32_are_refused_where_something_would_round_them() {
+        let path = PathBuf::from("model");
+        let directory = WeightsSource::Directory(path.clone());
+        let coded = WeightsSource::Coded(path.clone());
+        let gguf = |keep_blocks| WeightsSource::Gguf { path: path.clone(), keep_blocks };
+        let gpu = Device::Cuda { number: 0, deterministic: true, memory_share: None };
+        let cases = [
+            (&directory, Device::Cpu, None, None),
+            (&gguf(false), Device::Cpu, None, None),
+            (&gguf(true), Device::Cpu, Some("--gguf-weights widened"), Some("--gguf-weights widened")),
+            (&coded, Device::Cpu, Some("--dtype float32"), None),
+            (&coded, gpu, Some("--dtype float32"), None),
+            (&directory, gpu, Some("is for the CPU"), None),
+        ];
+        for (source, device, in_bf16, in_f32) in cases {
+            for (dtype, expected) in [(Dtype::Bf16, in_bf16), (Dtype::F32, in_f32)] {
+                let plain = NativeSettings { dtype, device, ..NativeSettings::new(source.clone(), Map::new()) };
+                assert_eq!(plain.rounds_activations(), None, "it was not asked for");
+                let found = NativeSettings { f32_activations: true, ..plain }.rounds_activations();
+                assert!(
+                    found.is_some() == expected.is_some() && found.unwrap_or("").contains(expected.unwrap_or("")),
+                    "{source:?} {device:?} {dtype:?}: {found:?}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn weights_in_blocks_and_those_that_hold_factors_are_not_replaced() {

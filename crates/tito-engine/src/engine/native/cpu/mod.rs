@@ -95,17 +95,25 @@ enum Keeps {
     Codes,
 }
 
-/// Threads, instructions and the precision of weights.
+/// Threads, instructions and the precisions.
 pub(crate) struct CpuBackend {
     processor: Processor,
+    /// Of weights.
     precision: Precision,
+    /// Of what they are multiplied with, and of keys and values.
+    activations: Precision,
     keeps: Keeps,
 }
 
 impl CpuBackend {
     /// A backend whose matrices and caches have this precision.
     pub(crate) fn new(processor: Processor, precision: Precision) -> Self {
-        Self { processor, precision, keeps: Keeps::Nothing }
+        Self { processor, precision, activations: precision, keeps: Keeps::Nothing }
+    }
+
+    /// Rounds no activations, keys and values to bf16: everything but the weights is as of [`Precision::F32`], to the bit.
+    pub(crate) fn with_f32_activations(self) -> Self {
+        Self { activations: Precision::F32, ..self }
     }
 
     /// Leaves weights of GGUF files in their blocks: less memory, and activations rounded to 8 bits.
@@ -123,7 +131,7 @@ impl CpuBackend {
     }
 
     fn layout(&self, CacheShape { heads, head_dim }: CacheShape) -> KvLayout {
-        KvLayout { heads, head_dim, precision: self.precision }
+        KvLayout { heads, head_dim, precision: self.activations }
     }
 }
 
@@ -151,6 +159,14 @@ impl Backend for CpuBackend {
         match self.keeps {
             Keeps::Nothing => self.packed(outputs, inputs),
             Keeps::Blocks | Keeps::Codes => Ok(Matrix::Quantized(Quantized::zeros(outputs, inputs))),
+        }
+    }
+
+    fn adapter_matrix(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
+        match self.activations {
+            // Adapters are mostly saved in f32, and small.
+            Precision::F32 => Packed::try_zeros(Precision::F32, outputs, inputs).map(Matrix::Packed),
+            Precision::Bf16 => self.matrix(outputs, inputs),
         }
     }
 
@@ -259,7 +275,7 @@ impl Backend for CpuBackend {
     }
 
     fn operand(&self) -> Operand {
-        Operand::new(self.precision)
+        Operand::new(self.activations)
     }
 
     fn cache(&self, shape: CacheShape, blocks: usize) -> Result<KvStore, NoRoom> {

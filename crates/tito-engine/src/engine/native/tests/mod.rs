@@ -1,5 +1,6 @@
 //! The engine as its users see it, over the tiny models of `tests/golden/native`.
 
+mod activations;
 mod adapters;
 mod images;
 mod recurrent;
@@ -36,6 +37,7 @@ pub(super) fn settings(model: &str) -> NativeSettings {
         source: WeightsSource::Directory(directory),
         config,
         dtype: Dtype::Bf16,
+        f32_activations: false,
         max_model_len: 256,
         max_num_seqs: 64,
         max_num_batched_tokens: 512,

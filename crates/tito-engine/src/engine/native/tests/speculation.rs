@@ -16,7 +16,7 @@ pub(super) const NGRAM: Speculation =
 
 /// Requests whose prompts and outputs repeat themselves often enough for drafts, with what makes a draw depend on the
 /// tokens before it.
-fn repetitive(count: u32) -> Vec<SequenceRequest> {
+pub(super) fn repetitive(count: u32) -> Vec<SequenceRequest> {
     let mut random = Random::seeded(20);
     let one = |number: u32| {
         let period = random.below(5) + 2;

@@ -36,7 +36,7 @@ fn patient() -> NativeEngine {
 }
 
 /// The bytes of all tensors.
-async fn all_bytes(engine: &NativeEngine) -> Vec<(String, Vec<u8>)> {
+pub(super) async fn all_bytes(engine: &NativeEngine) -> Vec<(String, Vec<u8>)> {
     let names = engine.tensors().iter().map(|tensor| tensor.name.clone()).collect();
     let read = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&read);

@@ -23,7 +23,7 @@ impl Ahead {
     /// What follows the blocks from `block` on, spread over `tiles` tiles; nothing where a single one reads all weights
     /// once, which the processor foresees by itself.
     #[inline(always)]
-    pub(super) fn new<const BLOCKS: usize>(work: &Gemm<impl Copy>, block: usize, tiles: usize) -> Self {
+    pub(super) fn new<const BLOCKS: usize>(work: &Gemm<impl Copy, impl Copy>, block: usize, tiles: usize) -> Self {
         let end = (block + BLOCKS).min(work.blocks);
         let next = if tiles > 1 { (work.blocks + work.following - end).min(BLOCKS) } else { 0 };
         let lines = (next * work.b_block_stride * size_of_number(work.b)).div_ceil(LINE);
@@ -57,7 +57,7 @@ mod tests {
     fn fetched(rows: usize, blocks: usize, following: usize, block: usize) -> Vec<usize> {
         let numbers = vec![0_u16; (blocks + following) * 16 * 128];
         let work = Gemm {
-            a: ptr::dangling(),
+            a: ptr::dangling::<u16>(),
             a_stride: 128,
             rows,
             b: numbers.as_ptr(),

@@ -1,21 +1,25 @@
 //! Products of activations with packed matrices.
+//!
+//! Both sides have one precision, or activations are f32 and weights bf16. Then weights are widened in registers, and sums
+//! have the order of f32: the product has the bits of the one with weights that were widened before.
 
 use std::ops::Range;
 
 use super::{
     KernelName, KernelSet, LANES, Operand, Packed, Pool, Processor, States,
-    ahead::{Ahead, PIECE},
     packed::Numbers,
     pages::Stored,
     parts::Parts,
-    raw::Gemm,
-    vector::{Plain, Vector},
+    precision::PAIR,
+    raw::{Gemm, MixedGemm},
+    vector::Plain,
+    walk::walk,
 };
 
 #[cfg(target_arch = "x86_64")]
 use super::vector::x86::{Avx2, Avx512, Avx512Bf16};
 
-/// A product of either precision, with sides that know their lengths.
+/// A product of either precision or of both, with sides that know their lengths.
 pub(super) struct Product<'a> {
     /// The numbers of A, and where its first row begins.
     pub(super) a: (&'a Numbers, usize),
@@ -36,7 +40,7 @@ impl Product<'_> {
     /// Computes it into C, which begins at `c`.
     ///
     /// # Panics
-    /// If a side is too short, or they differ in precision.
+    /// If a side is too short, or activations in bf16 meet weights in f32.
     ///
     /// # Safety
     /// `c` is valid for what [`Gemm`] says of C, nobody else uses that meanwhile, and `k` is as [`Gemm`] has it.
@@ -46,12 +50,13 @@ impl Product<'_> {
             match (self.a.0, self.b.0) {
                 (Numbers::Bf16(a), Stored::Bf16(b)) => gemm_bf16(set, &self.raw(a, b, c)),
                 (Numbers::F32(a), Stored::F32(b)) => gemm_f32(set, &self.raw(a, b, c)),
-                _ => panic!("both sides of a product have one precision"),
+                (Numbers::F32(a), Stored::Bf16(b)) => gemm_mixed(set, &self.raw(a, b, c)),
+                (Numbers::Bf16(_), Stored::F32(_)) => panic!("activations are no less precise than weights"),
             }
         }
     }
 
-    fn raw<T>(&self, a: &[T], b: &[T], c: *mut f32) -> Gemm<T> {
+    fn raw<T, A>(&self, a: &[A], b: &[T], c: *mut f32) -> Gemm<T, A> {
         let Self { a_stride, rows, b_block_stride, blocks, following, k, c_stride, accumulate, .. } = *self;
         let length =
             |count: usize, stride: usize, last: usize| count.checked_sub(1).map_or(0, |gaps| gaps * stride + last);
@@ -106,7 +111,12 @@ pub(crate) fn multiply(
     out: &mut States,
     accumulate: bool,
 ) {
-    let (set, rows, depth, block_len) = (*set, input.rows, matrix.depth, matrix.block_len());
+    let (set, rows, block_len) = (*set, input.rows, matrix.block_len());
+    let depth = match input.numbers {
+        Numbers::Bf16(_) => matrix.depth,
+        // Rows of activations end with a whole pair, before the padding of weights in bf16 does.
+        Numbers::F32(_) => matrix.depth.min(input.stride),
+    };
     let (all, stride) = (matrix.outputs.div_ceil(LANES), out.stride);
     assert_eq!(input.columns, matrix.inputs, "the inner dimensions are equal");
     assert_eq!((out.rows, out.columns), (rows, matrix.outputs), "the result has the outer dimensions");
@@ -128,7 +138,7 @@ pub(crate) fn multiply(
             accumulate,
         };
         // SAFETY: `out` has the rows and whole blocks from `c` on, and shares of it do not overlap; the depth of a matrix is
-        // padded to what its precision reads at once.
+        // padded to what its precision reads at once, and rows in f32 to whole pairs.
         unsafe { product.compute(set, c) };
     });
 }
@@ -151,7 +161,7 @@ unsafe fn gemm_bf16(set: KernelSet, work: &Gemm<u16>) {
             KernelName::Avx512 => avx512_pairs(work),
             #[cfg(target_arch = "x86_64")]
             KernelName::Avx2 => avx2_pairs(work),
-            _ => walk::<Plain, u16, 4, 1>(work),
+            _ => walk::<Plain, u16, u16, 4, 1>(work),
         }
     }
 }
@@ -199,6 +209,22 @@ impl super::instructions::Vectorized for Add<'_> {
 
 /// # Safety
 /// As of [`gemm_bf16`].
+unsafe fn gemm_mixed(set: KernelSet, work: &MixedGemm) {
+    debug_assert!(work.k.is_multiple_of(PAIR), "bf16 is widened a pair at a time");
+    // SAFETY: as in `gemm_bf16`.
+    unsafe {
+        match set.name() {
+            #[cfg(target_arch = "x86_64")]
+            KernelName::Amx | KernelName::Avx512Bf16 | KernelName::Avx512 => avx512_mixed(work),
+            #[cfg(target_arch = "x86_64")]
+            KernelName::Avx2 => avx2_mixed(work),
+            _ => walk::<Plain, u16, f32, 4, 1>(work),
+        }
+    }
+}
+
+/// # Safety
+/// As of [`gemm_bf16`].
 unsafe fn gemm_f32(set: KernelSet, work: &Gemm<f32>) {
     // SAFETY: as in `gemm_bf16`.
     unsafe {
@@ -207,7 +233,7 @@ unsafe fn gemm_f32(set: KernelSet, work: &Gemm<f32>) {
             KernelName::Amx | KernelName::Avx512Bf16 | KernelName::Avx512 => avx512(work),
             #[cfg(target_arch = "x86_64")]
             KernelName::Avx2 => avx2(work),
-            _ => walk::<Plain, f32, 4, 1>(work),
+            _ => walk::<Plain, f32, f32, 4, 1>(work),
         }
     }
 }
@@ -218,7 +244,7 @@ unsafe fn gemm_f32(set: KernelSet, work: &Gemm<f32>) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")]
 unsafe fn avx512_bf16(work: &Gemm<u16>) {
     // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
-    unsafe { walk::<Avx512Bf16, u16, 8, 3>(work) }
+    unsafe { walk::<Avx512Bf16, u16, u16, 8, 3>(work) }
 }
 
 /// # Safety
@@ -227,7 +253,7 @@ unsafe fn avx512_bf16(work: &Gemm<u16>) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
 unsafe fn avx512_pairs(work: &Gemm<u16>) {
     // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
-    unsafe { walk::<Avx512, u16, 8, 2>(work) }
+    unsafe { walk::<Avx512, u16, u16, 8, 2>(work) }
 }
 
 /// # Safety
@@ -236,7 +262,7 @@ unsafe fn avx512_pairs(work: &Gemm<u16>) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
 unsafe fn avx512(work: &Gemm<f32>) {
     // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
-    unsafe { walk::<Avx512, f32, 8, 3>(work) }
+    unsafe { walk::<Avx512, f32, f32, 8, 3>(work) }
 }
 
 /// # Safety
@@ -245,7 +271,7 @@ unsafe fn avx512(work: &Gemm<f32>) {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2_pairs(work: &Gemm<u16>) {
     // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
-    unsafe { walk::<Avx2, u16, 4, 1>(work) }
+    unsafe { walk::<Avx2, u16, u16, 4, 1>(work) }
 }
 
 /// # Safety
@@ -254,183 +280,23 @@ unsafe fn avx2_pairs(work: &Gemm<u16>) {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2(work: &Gemm<f32>) {
     // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
-    unsafe { walk::<Avx2, f32, 4, 1>(work) }
+    unsafe { walk::<Avx2, f32, f32, 4, 1>(work) }
 }
 
-/// A type of weights, and one step of the walk over the inner dimension.
-pub(super) trait Weight<V: Vector>: Copy {
-    /// What a step reads of a block.
-    type Lanes: Copy;
-    /// What a step reads of a row.
-    type Scalar: Copy;
-    /// Numbers of a row that a step takes.
-    const DEPTH: usize;
-    /// Numbers of a row that are summed before their sum joins the others: a long sum rounds each step at its own size.
-    const SEGMENT: usize;
-
-    /// Reads the lanes of a step.
-    ///
-    /// # Safety
-    /// The instructions of `V` are there, and so are [`LANES`] times [`Weight::DEPTH`] numbers at `from`.
-    unsafe fn lanes(from: *const Self) -> Self::Lanes;
-    /// Reads what a step takes of a row.
-    ///
-    /// # Safety
-    /// There are [`Weight::DEPTH`] numbers at `from`.
-    unsafe fn scalar(from: *const Self) -> Self::Scalar;
-    /// Adds the products of a step.
-    ///
-    /// # Safety
-    /// The instructions of `V` are there.
-    unsafe fn step(sum: V, scalar: Self::Scalar, lanes: Self::Lanes) -> V;
-}
-
-impl<V: Vector> Weight<V> for u16 {
-    type Lanes = V::Pairs;
-    type Scalar = u32;
-    const DEPTH: usize = 2;
-    // What bf16 rounded away before is far more.
-    const SEGMENT: usize = usize::MAX;
-
-    #[inline(always)]
-    unsafe fn lanes(from: *const Self) -> Self::Lanes {
-        // SAFETY: the caller has the instructions, and twice 16 numbers there.
-        unsafe { V::load_pairs(from) }
-    }
-
-    #[inline(always)]
-    unsafe fn scalar(from: *const Self) -> u32 {
-        // SAFETY: the caller has two numbers of 16 bits there; all bits are a `u32`.
-        unsafe { from.cast::<u32>().read_unaligned() }
-    }
-
-    #[inline(always)]
-    unsafe fn step(sum: V, scalar: u32, lanes: Self::Lanes) -> V {
-        // SAFETY: the caller has the instructions.
-        unsafe { sum.dot_pairs(scalar, lanes) }
-    }
-}
-
-impl<V: Vector> Weight<V> for f32 {
-    type Lanes = V;
-    type Scalar = f32;
-    const DEPTH: usize = 1;
-    const SEGMENT: usize = 64;
-
-    #[inline(always)]
-    unsafe fn lanes(from: *const Self) -> V {
-        // SAFETY: the caller has the instructions, and 16 numbers there.
-        unsafe { V::load(from) }
-    }
-
-    #[inline(always)]
-    unsafe fn scalar(from: *const Self) -> f32 {
-        // SAFETY: the caller has a number there, which is one of a slice and so is aligned.
-        unsafe { from.read() }
-    }
-
-    #[inline(always)]
-    unsafe fn step(sum: V, scalar: f32, lanes: V) -> V {
-        // SAFETY: the caller has the instructions.
-        unsafe { sum.multiply_add(scalar, lanes) }
-    }
-}
-
-/// Goes over the result in tiles of up to `ROWS` rows (at most 8) and `BLOCKS` blocks (at most 3).
-///
 /// # Safety
-/// The instructions of `V` are there, the pointers are valid for what [`Gemm`] says, and nobody else uses C meanwhile.
-#[inline(always)]
-unsafe fn walk<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(work: &Gemm<T>) {
-    let mut block = 0;
-    while block < work.blocks {
-        // SAFETY: the caller's promise; as many blocks as a column has follow from `block` on.
-        unsafe {
-            match (work.blocks - block).min(BLOCKS) {
-                1 => column::<V, T, ROWS, 1>(work, block),
-                2 => column::<V, T, ROWS, 2>(work, block),
-                _ => column::<V, T, ROWS, 3>(work, block),
-            }
-        }
-        block += BLOCKS;
-    }
+/// As of [`walk`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
+unsafe fn avx512_mixed(work: &MixedGemm) {
+    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
+    unsafe { walk::<Avx512, u16, f32, 8, 3>(work) }
 }
 
-/// The blocks from `block` on, `BLOCKS` of them, of all rows.
-///
 /// # Safety
-/// As of [`walk`]; there are so many blocks.
-#[inline(always)]
-unsafe fn column<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(work: &Gemm<T>, block: usize) {
-    let mut row = 0;
-    let mut ahead = Ahead::new::<BLOCKS>(work, block, work.rows.div_ceil(ROWS));
-    while row < work.rows {
-        // SAFETY: the caller's promise; as many rows as a tile has follow from `row` on.
-        unsafe {
-            match (work.rows - row).min(ROWS) {
-                1 => tile::<V, T, 1, BLOCKS>(work, row, block, &mut ahead),
-                2 => tile::<V, T, 2, BLOCKS>(work, row, block, &mut ahead),
-                3 => tile::<V, T, 3, BLOCKS>(work, row, block, &mut ahead),
-                4 => tile::<V, T, 4, BLOCKS>(work, row, block, &mut ahead),
-                5 => tile::<V, T, 5, BLOCKS>(work, row, block, &mut ahead),
-                6 => tile::<V, T, 6, BLOCKS>(work, row, block, &mut ahead),
-                7 => tile::<V, T, 7, BLOCKS>(work, row, block, &mut ahead),
-                _ => tile::<V, T, 8, BLOCKS>(work, row, block, &mut ahead),
-            }
-        }
-        row += ROWS;
-    }
-}
-
-/// One tile, accumulated in registers over a segment of the inner dimension, in its order; then over the segments.
-///
-/// # Safety
-/// As of [`walk`]; there are `ROWS` rows from `row` on, and `BLOCKS` blocks from `block` on.
-#[inline(always)]
-unsafe fn tile<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
-    work: &Gemm<T>,
-    row: usize,
-    block: usize,
-    ahead: &mut Ahead,
-) {
-    // SAFETY: what is read of A and B and written of C is of the rows and blocks of this tile, which the caller says are
-    // there. Over the inner dimension a step begins below `k`, which is a multiple of what a step takes, so it ends there.
-    unsafe {
-        let c = work.c.add(row * work.c_stride + block * LANES);
-        let a = work.a.add(row * work.a_stride);
-        let b = work.b.add(block * work.b_block_stride);
-        let mut totals = [[V::zero(); BLOCKS]; ROWS];
-        let mut depth = 0;
-        while depth < work.k {
-            let end = work.k.min(depth.saturating_add(T::SEGMENT));
-            let mut sums = [[V::zero(); BLOCKS]; ROWS];
-            while depth < end {
-                if depth.is_multiple_of(PIECE) {
-                    ahead.fetch();
-                }
-                let mut lanes = [T::lanes(b.add(depth * LANES)); BLOCKS];
-                for (n, lanes) in lanes.iter_mut().enumerate().skip(1) {
-                    *lanes = T::lanes(b.add(n * work.b_block_stride + depth * LANES));
-                }
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    let scalar = T::scalar(a.add(r * work.a_stride + depth));
-                    for (sum, lanes) in sums.iter_mut().zip(lanes) {
-                        *sum = T::step(*sum, scalar, lanes);
-                    }
-                }
-                depth += T::DEPTH;
-            }
-            for (totals, sums) in totals.iter_mut().zip(sums) {
-                for (total, sum) in totals.iter_mut().zip(sums) {
-                    *total = total.add(sum);
-                }
-            }
-        }
-        for (r, totals) in totals.iter().enumerate() {
-            for (n, sum) in totals.iter().enumerate() {
-                let c = c.add(r * work.c_stride + n * LANES);
-                if work.accumulate { sum.add(V::load(c)).store(c) } else { sum.store(c) }
-            }
-        }
-    }
+/// As of [`walk`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2_mixed(work: &MixedGemm) {
+    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
+    unsafe { walk::<Avx2, u16, f32, 4, 1>(work) }
 }

@@ -40,6 +40,7 @@ mod tests;
 mod trial;
 mod units;
 mod vector;
+mod walk;
 
 pub(crate) use attention::{Attention, attend};
 pub(crate) use coded::Coded;

@@ -1,9 +1,10 @@
 //! A product as kernels take it: addresses and distances, without lengths.
 
-/// `C[m][n] (+)= sum over k of A[m][k] * B[k][n]`, as raw as a kernel needs it; `T` is `u16` (bf16) or `f32`.
-pub(super) struct Gemm<T> {
+/// `C[m][n] (+)= sum over k of A[m][k] * B[k][n]`, as raw as a kernel needs it; `T` is what B has, `u16` (bf16) or `f32`,
+/// and `A` is what A has.
+pub(super) struct Gemm<T, A = T> {
     /// `rows` rows, `a_stride` numbers apart, of `k` numbers.
-    pub(super) a: *const T,
+    pub(super) a: *const A,
     pub(super) a_stride: usize,
     pub(super) rows: usize,
     /// Blocks of 16 packed columns, `b_block_stride` numbers apart.
@@ -12,7 +13,7 @@ pub(super) struct Gemm<T> {
     pub(super) blocks: usize,
     /// Blocks that follow these without a gap and are likely to be multiplied next: they may be fetched ahead.
     pub(super) following: usize,
-    /// The inner dimension; a multiple of 32 for bf16.
+    /// The inner dimension; a multiple of 32 for bf16, and of 2 where only B is bf16.
     pub(super) k: usize,
     /// `rows` rows, `c_stride` numbers apart, of `16 * blocks` numbers.
     pub(super) c: *mut f32,
@@ -24,3 +25,6 @@ pub(super) struct Gemm<T> {
 
 /// A product of bf16.
 pub(super) type Bf16Gemm = Gemm<u16>;
+
+/// A product of activations in f32 with weights in bf16.
+pub(super) type MixedGemm = Gemm<u16, f32>;

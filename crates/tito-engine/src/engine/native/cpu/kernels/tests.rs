@@ -90,6 +90,51 @@ fn products_of_every_shape_agree_with_f64_and_do_not_depend_on_company() {
     }
 }
 
+#[test]
+fn activations_in_f32_meet_weights_in_bf16_as_if_these_were_f32() {
+    let shapes =
+        [(1, 1, 1), (1, 17, 33), (2, 48, 64), (7, 50, 31), (8, 16, 576), (9, 100, 65), (130, 65, 96), (3, 20, 129)];
+    for set in KernelSet::tested() {
+        for (rows, outputs, inputs) in shapes {
+            let (narrow, weights) = packed(Precision::Bf16, outputs, inputs, 3);
+            let (wide, _) = packed(Precision::F32, outputs, inputs, 3);
+            // Numbers that bf16 does not hold, of sizes whose sums depend on their order, and some so small that their products
+            // are rounded to zeros of either sign.
+            let mut input = states(rows, inputs, 5);
+            for row in 0..rows {
+                for (place, value) in input.row_mut(row).iter_mut().enumerate() {
+                    *value *= [1.000_1, 3e4, 1e-43, -7e-5][(row + place) % 4];
+                }
+            }
+            let operand = operand(Precision::F32, &input);
+            for accumulate in [false, true] {
+                let [mut found, mut expected] = [(); 2].map(|()| states(rows, outputs, 7));
+                multiply(&mut processor(set, 3), &operand, &narrow, &mut found, accumulate);
+                multiply(&mut processor(set, 1), &operand, &wide, &mut expected, accumulate);
+                let before = states(rows, outputs, 7);
+                let bits = |row: &[f32]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+                for row in 0..rows {
+                    let case = format!("{set} {rows}x{outputs}x{inputs}, row {row}");
+                    assert_eq!(bits(found.row(row)), bits(expected.row(row)), "{case}");
+                    for (output, weights) in weights.chunks_exact(inputs).enumerate() {
+                        let base = if accumulate { f64::from(before.row(row)[output]) } else { 0.0 };
+                        let sizes: f64 = weights.iter().zip(input.row(row)).map(|(a, b)| f64::from(a * b).abs()).sum();
+                        let error = (f64::from(found.row(row)[output]) - base - dot(weights, input.row(row))).abs();
+                        assert!(error <= 1e-6 * (sizes + base.abs()), "{case}: off by {error:e}");
+                    }
+                    let mut picked = Operand::new(Precision::F32);
+                    picked.gather(&operand, &[row]);
+                    let mut alone = States::default();
+                    alone.reshape(1, outputs);
+                    alone.row_mut(0).copy_from_slice(before.row(row));
+                    multiply(&mut processor(set, 2), &picked, &narrow, &mut alone, accumulate);
+                    assert_eq!(bits(alone.row(0)), bits(found.row(row)), "{case} alone");
+                }
+            }
+        }
+    }
+}
+
 /// What is attended to, number by number.
 struct Naive<'a> {
     query: &'a [f32],

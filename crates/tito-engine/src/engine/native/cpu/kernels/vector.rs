@@ -44,7 +44,7 @@ pub(super) fn high(pair: u32) -> f32 {
 pub(super) struct Plain([f32; LANES]);
 
 impl Vector for Plain {
-    type Pairs = ([f32; LANES], [f32; LANES]);
+    type Pairs = (Self, Self);
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -83,13 +83,13 @@ impl Vector for Plain {
     unsafe fn load_pairs(from: *const u16) -> Self::Pairs {
         // SAFETY: the caller has 32 numbers of 16 bits there; all bits are a `u32`.
         let pairs = unsafe { from.cast::<[u32; LANES]>().read_unaligned() };
-        (pairs.map(low), pairs.map(high))
+        (Self(pairs.map(low)), Self(pairs.map(high)))
     }
 
     #[inline(always)]
     unsafe fn dot_pairs(mut self, pair: u32, (even, odd): Self::Pairs) -> Self {
         let (first, second) = (low(pair), high(pair));
-        for ((lane, even), odd) in self.0.iter_mut().zip(even).zip(odd) {
+        for ((lane, even), odd) in self.0.iter_mut().zip(even.0).zip(odd.0) {
             *lane += first * even;
             *lane += second * odd;
         }

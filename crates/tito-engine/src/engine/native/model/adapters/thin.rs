@@ -63,7 +63,7 @@ pub(super) struct Thin {
     factors: Vec<(Range<usize>, f32)>,
 }
 
-/// The thin matrices of one adapter, in the precision of weight matrices.
+/// The thin matrices of one adapter.
 pub(super) struct ThinMatrices<B: Backend>(Vec<B::Matrix>);
 
 /// Puts the thin matrices of an adapter on the device.
@@ -139,7 +139,7 @@ impl<'a, B: Backend> Putting<'a, B> {
     }
 
     fn write(&mut self, table: &Table) -> Result<usize, WeightsError> {
-        let mut matrix = self.backend.matrix(table.rows(), table.columns)?;
+        let mut matrix = self.backend.adapter_matrix(table.rows(), table.columns)?;
         self.backend.write_rows(&mut matrix, 0, table)?;
         self.matrices.push(matrix);
         Ok(self.matrices.len() - 1)

@@ -211,7 +211,7 @@ pub(in crate::engine::native) fn together<B: Backend>(
 }
 
 /// Bits of rows, which differ where numbers do.
-fn bits(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {
+pub(super) fn bits(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {
     rows.iter().map(|row| row.iter().map(|number| number.to_bits()).collect()).collect()
 }
 

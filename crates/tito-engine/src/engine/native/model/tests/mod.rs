@@ -1,5 +1,6 @@
 //! The models of `tests/golden/native` against what numpy made of them.
 
+mod activations;
 pub(in crate::engine::native) mod adapters;
 mod agreement;
 mod drawn;

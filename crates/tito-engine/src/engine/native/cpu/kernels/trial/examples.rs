@@ -50,7 +50,8 @@ pub(super) fn all() -> Vec<Example> {
     let mut examples = Vec::new();
     for precision in PRECISIONS {
         for (rows, outputs, inputs) in PRODUCTS {
-            examples.extend([false, true].map(|accumulate| product(precision, rows, outputs, inputs, accumulate)));
+            let shape = (rows, outputs, inputs);
+            examples.extend([false, true].map(|accumulate| product(precision, precision, shape, accumulate)));
         }
         for (heads, kv_heads, head_dim) in HEADS {
             let layout = KvLayout { heads: kv_heads, head_dim, precision };
@@ -59,6 +60,9 @@ pub(super) fn all() -> Vec<Example> {
         examples.push(attention_in_both_directions(precision));
         examples.extend([false, true].map(|centred| norm_of_rows(precision, centred)));
         examples.extend(GATES.map(|kind| gated(precision, kind)));
+    }
+    for shape in PRODUCTS {
+        examples.extend([false, true].map(|accumulate| product(Precision::F32, Precision::Bf16, shape, accumulate)));
     }
     examples.extend([rotation(false), rotation(true), norm_of_heads(), scaled_sum(), sum(), shaped_logits()]);
     examples
@@ -113,13 +117,18 @@ impl Rows for Weight {
     }
 }
 
-/// A product whose last row, where there are several, is not a number.
-fn product(precision: Precision, rows: usize, outputs: usize, inputs: usize, accumulate: bool) -> Example {
+/// A product of activations with weights; the last row, where there are several, is not a number.
+fn product(
+    activations: Precision,
+    weights: Precision,
+    (rows, outputs, inputs): (usize, usize, usize),
+    accumulate: bool,
+) -> Example {
     let compute = move |processor: &mut Processor| {
         let weight = Weight { columns: inputs, numbers: numbers(outputs * inputs, 1) };
-        let mut matrix = Packed::zeros(precision, outputs, inputs);
+        let mut matrix = Packed::zeros(weights, outputs, inputs);
         matrix.write_rows(&mut processor.pool, 0, &weight).expect("numbers in memory can be read");
-        let mut input = Operand::new(precision);
+        let mut input = Operand::new(activations);
         input.reshape(rows, inputs);
         for (row, values) in numbers(rows * inputs, 2).chunks_exact_mut(inputs).enumerate() {
             if row > 0 && row + 1 == rows {
@@ -134,7 +143,9 @@ fn product(precision: Precision, rows: usize, outputs: usize, inputs: usize, acc
     #[expect(clippy::cast_precision_loss, reason = "the inner dimension is small")]
     let most = ERROR_OF_A_SUMMAND * (inputs + 32) as f32;
     Example {
-        operation: format!("a product of {rows} x {inputs} and {inputs} x {outputs} numbers in {precision:?}"),
+        operation: format!(
+            "a product of {rows} x {inputs} numbers in {activations:?} and {inputs} x {outputs} in {weights:?}"
+        ),
         tolerance: Tolerance::Within(most),
         compute: Box::new(compute),
     }
