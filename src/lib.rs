@@ -57,6 +57,7 @@ mod pydantic;
 mod records;
 mod replay;
 mod request_fields;
+mod retry;
 mod server;
 mod sglang;
 mod state;

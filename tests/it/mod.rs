@@ -67,6 +67,8 @@ mod patience;
 mod ports;
 /// Who publishes is said in one place.
 mod publisher;
+/// Whether a request that got an error may be sent again, said in every error.
+mod retry;
 mod rooms;
 /// One file for each endpoint.
 mod routes;
