@@ -40,6 +40,7 @@ mod admin;
 mod api;
 mod asked_for;
 mod config;
+mod continuity_store;
 mod control;
 mod generation;
 mod http;

@@ -87,9 +87,8 @@ impl Cause {
             408 => Some(Self::Outside),
             409 => Some(Self::OutOfTurn),
             429 => Some(Self::Busy),
-            501 => Some(Self::Request),
             503 => Some(Self::Closed),
-            400..=499 => Some(Self::Request),
+            400..=499 | 501 => Some(Self::Request),
             _ => Some(Self::Fault),
         }
     }

@@ -78,6 +78,8 @@ mod security;
 mod served;
 /// What surrounds the API: browsers, limits, proxies, docs.
 mod server;
+/// Several servers that share what they remember by a store.
+mod shared_continuity;
 /// Clients that do not read, do not go on, or only sit there.
 mod slow_clients;
 /// What the disk's store keeps when processes are killed and disks are full or read-only.

@@ -24,7 +24,7 @@ pub(super) const CODE: [&str; 7] = [
 ];
 
 /// What each part may use: of its own crate, and what is the program's of the others too. Nothing points up.
-pub(super) const MAY_USE: [(&str, &[&str]); 47] = [
+pub(super) const MAY_USE: [(&str, &[&str]); 48] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -40,6 +40,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 47] = [
             "chat",
             "config",
             "continuity",
+            "continuity_store",
             "control",
             "engine",
             "files",
@@ -202,6 +203,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 47] = [
         &[
             "chat",
             "continuity",
+            "continuity_store",
             "engine",
             "generation",
             "images",
@@ -238,6 +240,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 47] = [
     ("pydantic", &["json"]),
     ("asked_for", &[]),
     ("retry", &[]),
+    ("continuity_store", &["continuity"]),
     ("store", &["files"]),
     ("json", &[]),
     ("tokenizer", &["files"]),
