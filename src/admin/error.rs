@@ -2,7 +2,7 @@
 
 use axum::{
     Json,
-    http::StatusCode,
+    http::{HeaderValue, StatusCode},
     response::{IntoResponse, Response},
 };
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use crate::{
     adapters::AdapterError,
     control::ControlError,
     engine::{EngineError, UpdateError},
+    retry::{self, Cause, Retry},
 };
 
 /// An error as a client sees it.
@@ -22,11 +23,19 @@ pub(super) struct AdminError {
     message: String,
     /// Whether the call does not fit those before it, for which vLLM has a status of the server's faults.
     is_out_of_order: bool,
+    /// Why it was not done, as far as it decides whether it may be called again.
+    cause: Cause,
 }
 
 impl AdminError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, param: None, message: message.into(), is_out_of_order: false }
+        let (message, cause) = (message.into(), Cause::Request);
+        Self { status, kind, param: None, message, is_out_of_order: false, cause }
+    }
+
+    /// A call that fits this replica's state later.
+    fn out_of_turn(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { cause: Cause::OutOfTurn, ..Self::new(status, kind, message) }
     }
 
     /// Refuses what was sent.
@@ -51,7 +60,8 @@ impl AdminError {
 
     /// Reports a fault of the server.
     pub(super) fn internal(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message)
+        let failed = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message);
+        Self { cause: Cause::HalfDone, ..failed }
     }
 
     /// Names the field that it is about, by its path.
@@ -71,7 +81,7 @@ impl From<ControlError> for AdminError {
         match error {
             ControlError::Unsupported { .. } => Self::not_here(message),
             ControlError::State(_) | ControlError::Update(UpdateError::Unsettled) => {
-                Self::new(StatusCode::CONFLICT, "ConflictError", message)
+                Self::out_of_turn(StatusCode::CONFLICT, "ConflictError", message)
             }
             // A client that sends the same again gets the same answer: prime-rl repeats what is answered with 5xx.
             ControlError::Update(UpdateError::Refused(_) | UpdateError::NoRoomForUndo { .. }) => {
@@ -80,10 +90,10 @@ impl From<ControlError> for AdminError {
             // As vLLM's workers report it.
             ControlError::Update(UpdateError::OutOfOrder(_)) => {
                 let message = format!("Call to collective_rpc method failed: {message}");
-                Self { is_out_of_order: true, ..Self::internal(message) }
+                Self { is_out_of_order: true, cause: Cause::OutOfTurn, ..Self::internal(message) }
             }
             ControlError::Engine(EngineError::WithoutWeights { .. }) => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", message)
+                Self::out_of_turn(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", message)
             }
             ControlError::Update(UpdateError::Lost { .. } | UpdateError::Engine(_)) | ControlError::Engine(_) => {
                 Self::internal(message)
@@ -103,7 +113,7 @@ impl From<AdapterError> for AdminError {
             AdapterError::Incomplete | AdapterError::Name(_) | AdapterError::IsBase(_) | AdapterError::Taken(_) => {
                 Self::user_input(message)
             }
-            AdapterError::TooMany(_) => Self::new(StatusCode::CONFLICT, "ConflictError", message),
+            AdapterError::TooMany(_) => Self::out_of_turn(StatusCode::CONFLICT, "ConflictError", message),
             // A client that sends the same again gets the same answer.
             AdapterError::Outside | AdapterError::Unusable(_) | AdapterError::Rank { .. } | AdapterError::Model(_) => {
                 Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
@@ -114,9 +124,9 @@ impl From<AdapterError> for AdminError {
 
 impl IntoResponse for AdminError {
     fn into_response(self) -> Response {
-        let Self { status, kind, param, message, .. } = self;
+        let Self { status, kind, param, message, cause, .. } = self;
         let error = json!({ "message": message, "type": kind, "param": param, "code": status.as_u16() });
-        (status, Json(json!({ "error": error }))).into_response()
+        with_retry((status, Json(json!({ "error": error }))).into_response(), cause.retry())
     }
 }
 
@@ -124,7 +134,15 @@ impl IntoResponse for AdminError {
 pub(super) fn failed(error: &AdminError, said: Value) -> Response {
     let is_fault = error.status.is_server_error() && !error.is_out_of_order;
     let status = if is_fault { error.status } else { StatusCode::BAD_REQUEST };
-    (status, Json(said)).into_response()
+    with_retry((status, Json(said)).into_response(), error.cause.retry())
+}
+
+/// The answer, which says in a header whether the same call may be made again.
+fn with_retry(mut response: Response, retry: Retry) -> Response {
+    if let Ok(value) = HeaderValue::from_str(&retry.to_string()) {
+        response.headers_mut().insert(retry::HEADER, value);
+    }
+    response
 }
 
 /// Answers with text, and 200 or, where something was not to be done now, 400.

@@ -334,6 +334,21 @@ pub struct ServeArgs {
     #[arg(long, help_heading = CONTINUITY, default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..), value_name = "SECONDS")]
     pub continuity_ttl: u64,
 
+    /// Share that cache with other servers of the model, by the Redis or Valkey server at this address.
+    ///
+    /// A conversation then continues from its ids on each of them. The form is
+    /// `redis://[NAME][:PASSWORD@]HOST[:PORT][/DATABASE]` or `unix://PATH`.
+    #[arg(long, help_heading = CONTINUITY, value_name = "URL", env = "TITO_CONTINUITY_STORE", hide_env_values = true)]
+    pub continuity_store: Option<String>,
+
+    /// A secret that the servers have in common, so that nobody else can write what they take.
+    #[arg(long, help_heading = CONTINUITY, value_name = "SECRET", env = "TITO_CONTINUITY_STORE_SECRET", hide_env_values = true)]
+    pub continuity_store_secret: Option<String>,
+
+    /// How many milliseconds a turn waits for that server, before its prompt and again before its last event.
+    #[arg(long, help_heading = CONTINUITY, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60_000), value_name = "MILLISECONDS")]
+    pub continuity_store_timeout_ms: u64,
+
     /// Refuse requests whose ids are ambiguous, or do not match their messages.
     ///
     /// Otherwise the response reports such a doubt.

@@ -2,10 +2,10 @@
 
 use utoipa::{
     OpenApi, ToSchema,
-    openapi::{Content, OpenApi as Whole, Ref, RefOr, Response, path::Operation},
+    openapi::{Content, Header, OpenApi as Whole, Ref, RefOr, Response, header::HeaderBuilder, path::Operation},
 };
 
-use crate::wire::error::ErrorBody;
+use crate::{retry, wire::error::ErrorBody};
 
 /// The body of a 400: FastAPI answers bodies that are no text before vLLM sees them.
 #[derive(ToSchema)]
@@ -100,5 +100,15 @@ fn describe(operation: &mut Operation) {
             let meaning = MEANINGS.iter().find(|(known, _)| known == status);
             meaning.expect("every status has a meaning").1.clone_into(&mut response.description);
         }
+        if status.starts_with(['4', '5']) {
+            response.headers.insert(retry::HEADER.to_owned(), RefOr::T(retry_header()));
+        }
     }
+}
+
+/// The header that every error has.
+fn retry_header() -> Header {
+    const MEANING: &str = "Where the same request may be sent: `never`, `here`, `elsewhere` or `anywhere`; then \
+                           `done=nothing`, or `done=maybe` if something may have been sampled, stored or changed";
+    HeaderBuilder::new().description(Some(MEANING)).build()
 }

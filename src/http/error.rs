@@ -16,6 +16,7 @@ use crate::{
     media::{MediaError, MediaFault},
     parser::ForcingError,
     prompt::PromptError,
+    retry::{self, Cause, Retry},
     store::StoreError,
     trajectory::CaptureError,
     turn::TurnError,
@@ -174,22 +175,51 @@ impl ApiError {
                 kind: self.kind().name(),
                 param: self.param(),
                 code: self.kind().status().as_u16(),
+                retry: None,
+                done: None,
             },
         }
+    }
+
+    /// Returns the body of an event inside a stream, which also says what the header of an answer says.
+    pub fn event(&self) -> ErrorBody {
+        let mut body = self.body();
+        body.error.retry = Some(self.retry().to.name());
+        body.error.done = Some(self.retry().done.name());
+        body
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        if self.kind() == ErrorKind::Unreadable {
-            return detail(self.kind().status(), &self.message());
-        }
-        let mut response = (self.kind().status(), Json(self.body())).into_response();
+        let mut response = if self.kind() == ErrorKind::Unreadable {
+            detail(self.kind().status(), &self.message())
+        } else {
+            (self.kind().status(), Json(self.body())).into_response()
+        };
+        say_retry(&mut response, self.retry());
         if matches!(self.kind(), ErrorKind::Overloaded | ErrorKind::TooMany) {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
         }
         response
     }
+}
+
+/// Says in a header whether the request of this answer may be sent again.
+fn say_retry(response: &mut Response, retry: Retry) {
+    if let Ok(value) = header::HeaderValue::from_str(&retry.to_string()) {
+        response.headers_mut().insert(retry::HEADER, value);
+    }
+}
+
+/// Says it in an answer that is an error and does not say it yet: those of routing, of keys and of probes. Their status
+/// decides.
+pub(crate) fn say_retry_by_status(mut response: Response) -> Response {
+    let cause = Cause::of_status(response.status().as_u16());
+    if let Some(cause) = cause.filter(|_| !response.headers().contains_key(retry::HEADER)) {
+        say_retry(&mut response, cause.retry());
+    }
+    response
 }
 
 impl From<TurnError> for ApiError {
@@ -278,20 +308,20 @@ impl From<ForcingError> for ApiError {
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         match error {
-            EngineError::Unsupported(message) => Self::new(ErrorKind::Unsupported, None, message),
-            EngineError::Unsampleable(_) => Self::invalid_request(error.to_string()),
+            // Another sequence of the same request may have begun.
+            EngineError::Unsupported(message) => Self::new(ErrorKind::Unsupported, None, message).once_begun(),
+            EngineError::Unsampleable(_) => Self::invalid_request(error.to_string()).once_begun(),
             EngineError::Overloaded => {
                 let message = "The engine is currently busy and cannot accept new requests. Please try again later or \
                                on a different instance.";
                 Self::new(ErrorKind::Overloaded, None, message)
             }
-            EngineError::Paused | EngineError::WithoutWeights { .. } => {
-                Self::new(ErrorKind::Paused, None, error.to_string())
-            }
+            EngineError::Paused => Self::new(ErrorKind::Paused, None, error.to_string()),
+            EngineError::WithoutWeights { .. } => Self::new(ErrorKind::Paused, None, error.to_string()).once_begun(),
             EngineError::Unread => {
                 let message = "the stream was not read for longer than --stream-stall-timeout, and was ended; read \
                                streams as they come, or ask for fewer log-probs";
-                Self::new(ErrorKind::TimedOut, None, message)
+                Self::new(ErrorKind::TimedOut, None, message).caused_by(Cause::Unread)
             }
             EngineError::Uncaptured(_) => Self::new(ErrorKind::Internal, None, error.to_string()),
             EngineError::Failed(cause) => Self::internal(cause),

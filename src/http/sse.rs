@@ -46,8 +46,8 @@ pub(crate) fn respond(
             match item {
                 Ok(bytes) => yield Ok::<_, Infallible>(bytes),
                 Err(error) => {
-                    // The error is the same as in a JSON answer, except that the status line has been sent already.
-                    yield Ok(frame(&error.body()).unwrap_or_default());
+                    // The error is the same as in a JSON answer, except that status and headers have been sent already.
+                    yield Ok(frame(&error.event()).unwrap_or_default());
                     break;
                 }
             }

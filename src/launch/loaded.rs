@@ -16,6 +16,7 @@ use super::{
 use crate::{
     adapters::Adapters,
     continuity::Continuity,
+    continuity_store::ContinuityStore,
     engine::Engine,
     generation::Generator,
     model::ModelFiles,
@@ -40,6 +41,8 @@ pub(super) struct Loaded {
     pub(super) adapters: Arc<Adapters>,
     responses: Arc<dyn ResponseStore>,
     trajectories: Option<Arc<Trajectories>>,
+    /// What keeps turns for other servers.
+    store: Option<Arc<ContinuityStore>>,
     /// What reads the images of requests, if the model sees some.
     images: Option<ImageSide>,
 }
@@ -55,6 +58,7 @@ impl Loaded {
         let responses = store::open(&settings.store, progress)?;
         let trajectories = store::capture(settings.capture.as_ref(), progress)?;
         let text = TextSide::read(settings, &files, progress)?;
+        let store = store::shared(settings.continuity_store.clone()).await;
         let max_model_len = model::max_model_len(&settings.model, &files)?;
         let models = ServedModels::new(settings.model.name.clone(), settings.model.served_names.clone());
         // Before the engine, which makes its handles while it loads.
@@ -63,7 +67,19 @@ impl Loaded {
         let images = images::find(&*engine, &files, settings.images.clone(), progress)?;
         let adapters = adapters::load(&engine, &settings.adapters, modules, &models, progress).await?;
         let models = models.with_adapters(Arc::clone(&adapters));
-        Ok(Self { files, text, max_model_len, models, metrics, engine, adapters, responses, trajectories, images })
+        Ok(Self {
+            files,
+            text,
+            max_model_len,
+            models,
+            metrics,
+            engine,
+            adapters,
+            responses,
+            trajectories,
+            store,
+            images,
+        })
     }
 
     /// Makes the API of the model, on whose streams clients may stall for so long; `utc_offset` is the time zone of its templates.
@@ -73,7 +89,8 @@ impl Loaded {
         stream_stall_timeout: Option<Duration>,
         utc_offset: UtcOffset,
     ) -> anyhow::Result<Api> {
-        let Self { files, text, max_model_len, models, engine, responses, trajectories, images, .. } = self;
+        let Self { files, text, max_model_len, models, engine, responses, trajectories, store, images, .. } = self;
+        let namespace = store.as_ref().map(|_| text.namespace(&settings, &files, models.name())).transpose()?;
         let sampling = settings.sampling.policy(&files, &text.eos)?;
         let renderer =
             PromptRenderer::new(text.templates, Arc::clone(&text.tokenizer), &text.eos, settings.on_unprovable);
@@ -86,7 +103,7 @@ impl Loaded {
                 .timing(settings.request_metrics)
                 .logging(settings.request_log)
                 .with_patience(stream_stall_timeout),
-            continuity: Continuity::new(settings.continuity, engine.info().vocab_size),
+            continuity: Continuity::new(settings.continuity, engine.info().vocab_size).shared(namespace),
             structured: Arc::new(structured),
             policies: Policies { sampling, tools: text.tools, requests: settings.requests },
             max_model_len,
@@ -94,6 +111,7 @@ impl Loaded {
             request_templates: RequestTemplates::default(),
             capture: trajectories.map(|trajectories| capture::start(trajectories, &engine, models.name())),
             media: images.map(|images| images.media),
+            store,
         };
         Ok(Api {
             turns: Arc::new(turns),

@@ -9,6 +9,7 @@ use super::{
     settings::{CaptureSettings, Store},
 };
 use crate::{
+    continuity_store::{ContinuityStore, StoreSettings},
     store::{BatchStore, DiskStore, MemoryStore, Purpose, ResponseStore},
     trajectory::Trajectories,
 };
@@ -24,6 +25,11 @@ pub(super) fn open(store: &Store, progress: &Progress) -> anyhow::Result<Arc<dyn
             Ok(Arc::new(store))
         }
     }
+}
+
+/// Connects to the store that several servers share, where a flag names one. A server whose store cannot be reached serves.
+pub(super) async fn shared(settings: Option<StoreSettings>) -> Option<Arc<ContinuityStore>> {
+    Some(Arc::new(ContinuityStore::connect(settings?).await))
 }
 
 /// Opens the store of captured turns, whose bounds are kept by the trajectories; one on a disk is checked and read from

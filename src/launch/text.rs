@@ -12,6 +12,7 @@ use super::{
     settings::Settings,
 };
 use crate::{
+    continuity::Namespace,
     model::{EosTokens, ModelFiles},
     prompt::{Harmony, Templates},
     state::TokenizerInfo,
@@ -56,6 +57,25 @@ impl TextSide {
         });
         reading.done();
         Ok(Self { tokenizer, eos, given, templates, harmony, template_source, tools, tokenizer_info })
+    }
+
+    /// What has to be the same for another server's ids to be this one's: whatever makes ids of messages, and messages of
+    /// ids. Ids and log-probs of other weights may differ; that is for `weight_version` to say.
+    pub(super) fn namespace(&self, settings: &Settings, files: &ModelFiles, name: &str) -> anyhow::Result<Namespace> {
+        let tokenizer = self.tokenizer.to_json()?;
+        let templates = model::template_texts(files, self.given.as_ref());
+        let others = format!(
+            "{:?} {:?} {:?} {:?} {:?} {:?}",
+            self.harmony.is_some(),
+            self.eos,
+            self.tools,
+            settings.requests.default_chat_template_kwargs,
+            templates,
+            settings.images.processor,
+        );
+        let settings_of_tokenizer = format!("{:?}", files.tokenizer_config.raw);
+        let parts = [name, &tokenizer, &settings_of_tokenizer, &others, &settings.continuity_store_secret];
+        Ok(Namespace::of(parts.map(str::as_bytes)))
     }
 
     /// What an engine is told of the model, before it is loaded.

@@ -30,7 +30,7 @@ use axum::{
     Router,
     extract::{DefaultBodyLimit, Request},
     http::header,
-    middleware::{self, Next, from_fn, from_fn_with_state},
+    middleware::{self, Next, from_fn, from_fn_with_state, map_response},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -162,7 +162,8 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
 /// Routes with what is around those of every port: a line of the log for each request, and what its connection is told of
 /// it.
 fn surrounded(app: Router, log: &AccessLog, stall: Option<Duration>) -> Router {
-    let mut app = app.layer(from_fn(method::bounded));
+    let mut app =
+        app.layer(from_fn(method::bounded)).layer(map_response(async |response| error::say_retry_by_status(response)));
     if log.enabled {
         app = app.layer(from_fn_with_state(Arc::new(log.clone()), observe::log));
     }

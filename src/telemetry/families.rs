@@ -117,6 +117,9 @@ impl Family {
     }
 }
 
+/// Seconds of a store in the same network: from a tenth of a millisecond to the longest that a turn may wait.
+const STORE_SECONDS: &[f64] =
+    &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 60.0];
 /// Seconds of calls of the control plane.
 const OPERATION_SECONDS: &[f64] = &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 /// Seconds of a request and of its phases.
@@ -320,6 +323,11 @@ pub(super) const FAMILIES: &[Family] = &[
     counter("tito:continuity_cache_lookups_total", "Conversations looked up in the continuity cache, by outcome.")
         .with_series(&[]),
     gauge("tito:continuity_cache_turns", "Turns that the continuity cache holds.").with_series(&[]),
+    counter("tito:continuity_store_lookups_total", "Conversations looked up in the continuity store, by outcome.")
+        .with_series(&[]),
+    times("tito:continuity_store_seconds", STORE_SECONDS, "How long turns waited for the continuity store, by operation.")
+        .with_series(&[]),
+    counter("tito:continuity_store_writes_total", "Turns written to the continuity store, by outcome.").with_series(&[]),
     gauge("tito:num_requests_paused", "Sequences that wait until their clients read, or until a slow structured output is followed.")
         .with_series(&[]),
     counter(

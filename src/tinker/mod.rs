@@ -20,6 +20,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use self::enabled::sessions_of;
 use crate::{
     http::{caller::Caller, json_body::JsonBody},
+    retry::Cause,
     state::Api,
     wire::{
         error::{ApiError, ErrorKind},
@@ -209,5 +210,6 @@ async fn refuse_training(State(api): State<Arc<Api>>, Path(call): Path<String>) 
         let message = format!("`{call}` is about training, and this server only samples: train elsewhere");
         return Err(ApiError::invalid_request(message));
     }
-    Err(ApiError::new(ErrorKind::NotFound, None, format!("`{call}` is not served; this server only samples")))
+    let message = format!("`{call}` is not served; this server only samples");
+    Err(ApiError::new(ErrorKind::NotFound, None, message).caused_by(Cause::Request))
 }

@@ -57,6 +57,7 @@ pub use truncation::{Side, Truncation};
 
 use crate::{
     continuity::{Continuity, ContinuityPolicy},
+    continuity_store::ContinuityStore,
     engine::{Engine, EngineInfo},
     generation::Generator,
     media::MediaReader,
@@ -87,6 +88,8 @@ pub struct Turns {
     pub capture: Option<Capture>,
     /// Reads images, for models that see some.
     pub media: Option<MediaReader>,
+    /// Keeps turns for other servers, and knows theirs.
+    pub store: Option<Arc<ContinuityStore>>,
 }
 
 impl Turns {
@@ -111,6 +114,7 @@ impl Turns {
             request_templates: RequestTemplates::default(),
             capture: None,
             media: None,
+            store: None,
         }
     }
 

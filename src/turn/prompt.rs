@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     TokenId,
-    continuity::{Carriers, Recorder, Verdict},
+    continuity::{Carriers, Recorder, Verdict, Wanted},
     engine::PromptImage,
     images::PreparedImage,
     prompt::{ChatPrompt, PromptError, Provenance, RenderedPrompt},
@@ -89,15 +89,36 @@ impl Turns {
             Some(_) => Some(self.request_templates.turn().await?),
             None => None,
         };
+        let (request, wanted) = self.ask_store(request).await?;
         let turns = Arc::clone(self);
         let prompting = move || {
             let _turn_of_template = turn_of_template;
-            turns.prompt_blocking(request, images)
+            turns.prompt_blocking(request, images, wanted)
         };
         in_flight::blocking(prompting).await?
     }
 
-    fn prompt_blocking(&self, request: PromptRequest, images: Vec<PreparedImage>) -> Result<Prompted, TurnError> {
+    /// Asks the store of several servers what it knows of a conversation, where there is one.
+    async fn ask_store(self: &Arc<Self>, request: PromptRequest) -> Result<(PromptRequest, Option<Wanted>), TurnError> {
+        let Some(store) = &self.store else { return Ok((request, None)) };
+        let turns = Arc::clone(self);
+        let wanting = move || {
+            let wanted = turns.continuity.wanted(&request.prompt, &request.carriers);
+            (request, wanted)
+        };
+        let (request, mut wanted) = in_flight::blocking(wanting).await?;
+        if let Some(wanted) = &mut wanted {
+            store.look_up(wanted).await;
+        }
+        Ok((request, wanted))
+    }
+
+    fn prompt_blocking(
+        &self,
+        request: PromptRequest,
+        images: Vec<PreparedImage>,
+        wanted: Option<Wanted>,
+    ) -> Result<Prompted, TurnError> {
         let PromptRequest {
             mut prompt,
             carriers,
@@ -115,7 +136,7 @@ impl Turns {
             None if must_fit => Extent::AtMost(self.max_model_len),
             None => Extent::Whole,
         };
-        let mut found = self.continuity.find(&mut prompt, &carriers, asks_for_continuity)?;
+        let mut found = self.continuity.find_with(&mut prompt, &carriers, asks_for_continuity, wanted)?;
         let mut rendered = match found.take_whole_prompt() {
             Some(token_ids) => self.renderer.given(&prompt, token_ids)?,
             None => self.renderer.render_part(&prompt, extent).inspect_err(|error| {
@@ -124,6 +145,9 @@ impl Turns {
                 }
             })?,
         };
+        if found.drops_foreign_ids(&mut prompt, &rendered) {
+            rendered = self.renderer.render_part(&prompt, extent)?;
+        }
         if must_fit && truncation.is_none() && matches!(rendered.provenance, Provenance::Rendered) {
             self.check_encoded(&rendered.token_ids)?;
         }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use futures::{Stream, TryStreamExt};
+use futures::{Stream, TryStreamExt, future};
 
 use crate::{
     TokenId,
     chat::{self, Content, ContentPart, Message},
-    continuity::{Recorder, TextRecorder},
+    continuity::{Recorder, SharedTurn, TextRecorder},
+    continuity_store::ContinuityStore,
     generation::{Delta, Event, WeightSpans},
     json::Object,
     parser::ToolCall,
@@ -91,32 +92,43 @@ pub(super) enum Remembering {
 }
 
 impl Remembering {
-    fn remember(&self, answer: Answer) {
+    /// Remembers an answer, and returns what a store is to keep, where there is one.
+    fn remember(&self, answer: Answer) -> Option<SharedTurn> {
         match self {
             Self::Message(recorder, form) => {
                 let weights = answer.weights.latest();
                 let (message, token_ids) = answer.into_message(*form);
-                recorder.remember(message, &token_ids, weights);
+                recorder.remember(message, &token_ids, weights)
             }
-            Self::Text(recorder) => recorder.remember(&answer.text, &answer.token_ids),
+            Self::Text(recorder) => {
+                recorder.remember(&answer.text, &answer.token_ids);
+                None
+            }
         }
     }
 }
 
 /// Passes on the events of several answers, each of which is remembered before its last event goes out. `recorders` has
-/// one entry for each answer, `None` where it is not to be remembered.
+/// one entry for each answer, `None` where it is not to be remembered. The last event also waits until `store` has the
+/// answer, for as long as that lets a turn wait.
 pub(super) fn recorded<E>(
     events: impl Stream<Item = Result<(usize, Event), E>>,
     recorders: Vec<Option<Remembering>>,
+    store: Option<Arc<ContinuityStore>>,
 ) -> impl Stream<Item = Result<(usize, Event), E>> {
     let mut answers: Vec<Answer> = std::iter::repeat_with(Answer::default).take(recorders.len()).collect();
-    events.inspect_ok(move |(index, event)| {
-        let Some(recorder) = &recorders[*index] else { return };
-        let Event::Delta(delta) = event else { return };
+    let mut remember = move |(index, event): &(usize, Event)| {
+        let (Some(recorder), Event::Delta(delta)) = (&recorders[*index], event) else { return None };
         let answer = &mut answers[*index];
         answer.push(delta);
-        if delta.finish.is_some() {
-            recorder.remember(std::mem::take(answer));
-        }
+        if delta.finish.is_some() { recorder.remember(std::mem::take(answer)) } else { None }
+    };
+    events.and_then(move |item| {
+        let shared = remember(&item).zip(store.clone());
+        let Some((turn, store)) = shared else { return future::Either::Left(future::ok(item)) };
+        future::Either::Right(async move {
+            store.keep(turn).await;
+            Ok(item)
+        })
     })
 }

@@ -209,7 +209,7 @@ impl Turns {
             recorders.extend(std::iter::repeat_n(recorder, request.sequences));
             requests.push(request);
         }
-        let events = recorded(self.generator.generate_all(requests), recorders);
+        let events = recorded(self.generator.generate_all(requests), recorders, self.store.clone());
         let events: Events = if self.capture.is_some() { Box::pin(captured(events, turns)) } else { Box::pin(events) };
         // Images are let go with the stream.
         if holds.is_empty() { events } else { Box::pin(events.inspect(move |_| _ = &holds)) }

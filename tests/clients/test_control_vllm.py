@@ -117,7 +117,9 @@ def test_a_request_during_a_pause_is_refused_as_vllm_refuses_it(trained, path):
         # A stream has begun before anything is sampled, and says it as its first event.
         streamed = requests.post(trained.url + path, json=body | {"stream": True}, timeout=300)
         first = streamed.text.split("\n\n")[0].removeprefix("data: ")
-        assert (streamed.status_code, json.loads(first)) == (200, {"error": error})
+        assert refused.headers["X-Retry"] == "anywhere; done=nothing"
+        event = error | {"retry": "anywhere", "done": "nothing"}
+        assert (streamed.status_code, json.loads(first)) == (200, {"error": event})
     finally:
         requests.post(f"{trained.url}/resume", timeout=300).raise_for_status()
     assert requests.post(trained.url + path, json=body, timeout=300).status_code == 200

@@ -62,7 +62,6 @@ const KNOWN_UPWARD: &[(&str, &str, &[&str])] = &[
     ("crates/tito-model/src/json/mod.rs", "`Value` reads and writes itself", &["tree", "write"]),
     ("crates/tito-model/src/model/mod.rs", "where the files of a model are", &["tokenizer_files"]),
     ("crates/tito-model/src/tokenizer/mod.rs", "methods of `Tokenizer`", &["long_text/mod"]),
-    ("crates/tito-text/src/continuity/mod.rs", "methods of `Lookup`", &["recall", "record"]),
     ("crates/tito-text/src/prompt/harmony/mod.rs", "settings and marks", &["preamble", "spoken"]),
     ("crates/tito-text/src/prompt/template/filters/mod.rs", "a filter that applies filters by name", &["select"]),
     ("crates/tito-text/src/prompt/template/render/mod.rs", "methods of `Renderer`", &["calls", "expressions", "loops"]),

@@ -406,8 +406,12 @@ async fn a_full_queue_is_busy_and_says_when_to_come_again() {
         assert_eq!(answer.headers[header::RETRY_AFTER], "1", "{path}");
         let error = answer.error();
         assert_eq!(error["type"], "Service Unavailable", "{path}");
+        assert_eq!(answer.headers["x-retry"], "anywhere; done=nothing", "{path}");
         // A stream has begun by then, as in vLLM; its only event says the same.
-        assert_eq!(app.post(path, asked.clone()).await.events(), [json!({ "error": error })], "{path}");
+        let mut event = error;
+        event["retry"] = json!("anywhere");
+        event["done"] = json!("nothing");
+        assert_eq!(app.post(path, asked.clone()).await.events(), [json!({ "error": event })], "{path}");
     }
 }
 

@@ -53,7 +53,7 @@ const METHODS: Bound =
 const STATUSES: Bound = OneOf(&["1xx", "2xx", "3xx", "4xx", "5xx"]);
 
 /// Every label but `engine`, `model_name` and `le`, which the process puts on series itself.
-const LABELS: [(&str, &str, Bound); 38] = [
+const LABELS: [(&str, &str, Bound); 41] = [
     ("http_requests_total", "handler", Routes),
     ("http_requests_total", "method", METHODS),
     ("http_requests_total", "status", STATUSES),
@@ -63,6 +63,9 @@ const LABELS: [(&str, &str, Bound); 38] = [
     ("http_request_duration_seconds", "method", METHODS),
     ("tito:continuity_cache_evictions_total", "cause", OneOf(&["expired", "size"])),
     ("tito:continuity_cache_lookups_total", "outcome", Names),
+    ("tito:continuity_store_lookups_total", "outcome", Names),
+    ("tito:continuity_store_seconds", "operation", OneOf(&["lookup", "write"])),
+    ("tito:continuity_store_writes_total", "outcome", Names),
     ("tito:prefix_repair_total", "outcome", Names),
     ("tito:prefix_repair_total", "reason", Names),
     ("tito:prefix_repair_total", "source", Names),

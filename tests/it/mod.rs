@@ -67,6 +67,8 @@ mod patience;
 mod ports;
 /// Who publishes is said in one place.
 mod publisher;
+/// Whether a request that got an error may be sent again, said in every error.
+mod retry;
 mod rooms;
 /// One file for each endpoint.
 mod routes;
@@ -76,6 +78,8 @@ mod security;
 mod served;
 /// What surrounds the API: browsers, limits, proxies, docs.
 mod server;
+/// Several servers that share what they remember by a store.
+mod shared_continuity;
 /// Clients that do not read, do not go on, or only sit there.
 mod slow_clients;
 /// What the disk's store keeps when processes are killed and disks are full or read-only.

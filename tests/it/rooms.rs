@@ -24,7 +24,7 @@ pub(super) const CODE: [&str; 7] = [
 ];
 
 /// What each part may use: of its own crate, and what is the program's of the others too. Nothing points up.
-pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
+pub(super) const MAY_USE: [(&str, &[&str]); 48] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -40,6 +40,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
             "chat",
             "config",
             "continuity",
+            "continuity_store",
             "control",
             "engine",
             "files",
@@ -68,7 +69,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
         ],
     ),
     // Pauses, weights, sleep.
-    ("admin", &["adapters", "asked_for", "control", "engine", "weights"]),
+    ("admin", &["adapters", "asked_for", "control", "engine", "retry", "weights"]),
     ("adapters", &["engine", "files", "weights"]),
     ("control", &["engine", "generation", "weights"]),
     ("server", &["admin", "api", "engine", "http", "inspect", "state", "telemetry", "turn", "wire"]),
@@ -121,9 +122,21 @@ pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
     ),
     (
         "tinker",
-        &["engine", "generation", "http", "json", "model", "sampling", "state", "tinker_sessions", "turn", "wire"],
+        &[
+            "engine",
+            "generation",
+            "http",
+            "json",
+            "model",
+            "retry",
+            "sampling",
+            "state",
+            "tinker_sessions",
+            "turn",
+            "wire",
+        ],
     ),
-    ("inspect", &["engine", "http", "replay", "state", "tokenizer", "trajectory", "turn", "wire"]),
+    ("inspect", &["engine", "http", "replay", "retry", "state", "tokenizer", "trajectory", "turn", "wire"]),
     // What all handlers share.
     (
         "request_fields",
@@ -158,6 +171,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
             "media",
             "parser",
             "prompt",
+            "retry",
             "store",
             "trajectory",
             "turn",
@@ -177,6 +191,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
             "json",
             "parser",
             "pydantic",
+            "retry",
             "sampling",
             "structured",
             "tokenizer",
@@ -188,6 +203,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
         &[
             "chat",
             "continuity",
+            "continuity_store",
             "engine",
             "generation",
             "images",
@@ -223,6 +239,8 @@ pub(super) const MAY_USE: [(&str, &[&str]); 46] = [
     ("mistralrs", &[]),
     ("pydantic", &["json"]),
     ("asked_for", &[]),
+    ("retry", &[]),
+    ("continuity_store", &["continuity"]),
     ("store", &["files"]),
     ("json", &[]),
     ("tokenizer", &["files"]),

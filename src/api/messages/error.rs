@@ -9,7 +9,7 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::wire::error::ApiError;
+use crate::wire::error::{ApiError, ErrorDetail};
 
 /// An error of the endpoints in Anthropic's dialect.
 #[derive(Debug)]
@@ -39,6 +39,13 @@ struct MessagesErrorDetail {
     kind: &'static str,
     /// A sentence for people.
     message: String,
+    /// In an event inside a stream, which has no header `X-Retry`: where the same request may be sent, `never`, `here`,
+    /// `elsewhere` or `anywhere`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry: Option<&'static str>,
+    /// Beside `retry`: `nothing`, or `maybe` if something may have been sampled, stored or changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<&'static str>,
 }
 
 /// Returns Anthropic's name of the errors with a status (vLLM 0.33, `anthropic/protocol.py`).
@@ -57,8 +64,19 @@ fn kind(status: u16) -> &'static str {
 
 impl From<&ApiError> for MessagesErrorBody {
     fn from(error: &ApiError) -> Self {
-        let detail = error.body().error;
-        Self { kind: "error", error: MessagesErrorDetail { kind: kind(detail.code), message: detail.message } }
+        Self::of(error.body().error)
+    }
+}
+
+impl MessagesErrorBody {
+    fn of(detail: ErrorDetail) -> Self {
+        let ErrorDetail { message, code, retry, done, .. } = detail;
+        Self { kind: "error", error: MessagesErrorDetail { kind: kind(code), message, retry, done } }
+    }
+
+    /// Returns the data of an event inside a stream.
+    pub(super) fn event(error: &ApiError) -> Self {
+        Self::of(error.event().error)
     }
 }
 

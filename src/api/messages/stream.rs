@@ -28,7 +28,7 @@ pub(super) fn respond(
                 Err(error) => {
                     let mut bytes = Vec::new();
                     // A body that consists of strings can always be written as JSON.
-                    drop(frame("error", &MessagesErrorBody::from(&error), &mut bytes));
+                    drop(frame("error", &MessagesErrorBody::event(&error), &mut bytes));
                     yield Ok(Bytes::from(bytes));
                     break;
                 }

@@ -18,7 +18,7 @@ impl StreamEvent {
     /// Makes the event of an error, which is the same as in a JSON answer, except that the status line has been sent
     /// already.
     fn error(error: &ApiError) -> Self {
-        let error = error.body().error;
+        let error = error.event().error;
         Self::Error { code: error.kind.to_owned(), message: error.message.clone(), param: error.param.clone(), error }
     }
 }

@@ -10,6 +10,7 @@ use tokio::task;
 
 use crate::{
     http::caller::Caller,
+    retry::Cause,
     state::Api,
     tokenizer::Tokenizer,
     trajectory::{CaptureError, Owner, Trajectories},
@@ -60,7 +61,7 @@ where
         let Some(trajectories) = trajectories else {
             let message =
                 "This server captures no trajectories. Start it with --capture memory, or with --capture FILE.";
-            return Err(ApiError::new(ErrorKind::NotFound, None, message));
+            return Err(ApiError::new(ErrorKind::NotFound, None, message).caused_by(Cause::Request));
         };
         let Ok(caller) = Caller::from_request_parts(parts, state).await;
         Ok(Self { trajectories, owner: caller.client.owner(), tokenizer, vocab_size, api })

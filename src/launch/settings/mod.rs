@@ -23,8 +23,8 @@ pub(super) use policies::{ParserSettings, SamplingSettings, Store};
 pub(super) use server::{Address, Listener};
 
 use crate::{
-    config::ServeArgs, continuity::ContinuityPolicy, generation::RequestLog, prompt::OnUnprovable,
-    server::ServerConfig, structured::JsonOptions, turn::RequestPolicy,
+    config::ServeArgs, continuity::ContinuityPolicy, continuity_store::StoreSettings, generation::RequestLog,
+    prompt::OnUnprovable, server::ServerConfig, structured::JsonOptions, turn::RequestPolicy,
 };
 
 /// What flags say of the ports, and of who may do what there.
@@ -65,6 +65,10 @@ pub(super) struct Settings {
     pub(super) parsers: ParserSettings,
     /// What is decided about the ids of earlier turns.
     pub(super) continuity: ContinuityPolicy,
+    /// Where several servers share it.
+    pub(super) continuity_store: Option<StoreSettings>,
+    /// What those servers have in common and nobody else knows; empty for nothing.
+    pub(super) continuity_store_secret: String,
     /// What happens where known ids cannot be provably continued.
     pub(super) on_unprovable: OnUnprovable,
     /// How JSON is written in structured outputs.
@@ -104,6 +108,8 @@ impl Settings {
             requests: policies::requests(args),
             parsers: policies::parsers(args),
             continuity: policies::continuity(args),
+            continuity_store: policies::continuity_store(args)?,
+            continuity_store_secret: args.continuity_store_secret.clone().unwrap_or_default(),
             on_unprovable: args.on_unprovable,
             json: policies::json(args),
             seed: args.seed,

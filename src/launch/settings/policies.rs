@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::{
     config::{Choice, ServeArgs, ToolStrictLevelArg},
     continuity::{ContinuityPolicy, MemoryBounds},
+    continuity_store::{StoreAddress, StoreSettings},
     generation::RequestLog,
     model::{EosTokens, GenerationConfig, ModelFiles},
     parser::{ReasoningParser, ToolParser},
@@ -91,6 +92,18 @@ pub(super) fn continuity(args: &ServeArgs) -> ContinuityPolicy {
         strict: args.strict_continuity,
         check_drift: args.check_drift,
     }
+}
+
+/// Where several servers share what they remember.
+pub(super) fn continuity_store(args: &ServeArgs) -> anyhow::Result<Option<StoreSettings>> {
+    let Some(url) = &args.continuity_store else { return Ok(None) };
+    let address = StoreAddress::parse(url).map_err(|reason| anyhow::anyhow!("--continuity-store {reason}"))?;
+    anyhow::ensure!(
+        args.continuity_cache_size > 0,
+        "--continuity-store needs the cache in memory: leave out --continuity-cache-size 0"
+    );
+    let timeout = Duration::from_millis(args.continuity_store_timeout_ms);
+    Ok(Some(StoreSettings { address, timeout, ttl: Duration::from_secs(args.continuity_ttl) }))
 }
 
 /// Where responses are kept, and how many bytes of them.

@@ -9,11 +9,18 @@ pub(crate) mod wording;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{json::Path, sampling::SamplingError, structured::StructuredError, tokenizer::TokenizerError};
+use crate::{
+    json::Path,
+    retry::{Cause, Done, Retry},
+    sampling::SamplingError,
+    structured::StructuredError,
+    tokenizer::TokenizerError,
+};
 use wording::{Sentence, place, spelt};
 
 /// The kinds of errors; `api` has the table of what a client sees of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(strum::VariantArray))]
 pub enum ErrorKind {
     /// The request asks for something that cannot be done as asked.
     Invalid,
@@ -55,6 +62,8 @@ pub struct ApiError {
     message: Sentence,
     /// The path to the field at fault.
     field: Option<Path>,
+    /// Whether the request may be sent again.
+    retry: Retry,
 }
 
 /// The body of every error.
@@ -76,12 +85,40 @@ pub struct ErrorDetail {
     pub param: Option<String>,
     /// The HTTP status.
     pub code: u16,
+    /// In an event inside a stream, which has no header `X-Retry`: where the same request may be sent, `never`, `here`,
+    /// `elsewhere` or `anywhere`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<&'static str>,
+    /// Beside `retry`: `nothing`, or `maybe` if something may have been sampled, stored or changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done: Option<&'static str>,
+}
+
+impl ErrorKind {
+    /// Returns the cause of an error, which decides whether the request may be sent again.
+    fn cause(self) -> Cause {
+        match self {
+            Self::Invalid
+            | Self::Malformed
+            | Self::Unreadable
+            | Self::Overflow
+            | Self::InvalidResponse
+            | Self::Unsupported
+            | Self::TooLarge => Cause::Request,
+            // Responses, sessions and adapters are kept by one replica.
+            Self::UnknownModel | Self::UnknownResponse | Self::NotFound | Self::Gone => Cause::NotHere,
+            Self::Conflict | Self::Overloaded | Self::TooMany => Cause::Busy,
+            Self::Paused => Cause::Closed,
+            Self::TimedOut | Self::Unprocessable => Cause::Outside,
+            Self::Internal => Cause::Fault,
+        }
+    }
 }
 
 impl ApiError {
     /// Makes an error of a kind; `field` is the field at fault.
     pub fn new(kind: ErrorKind, field: Option<Path>, message: impl Into<Sentence>) -> Self {
-        Self { kind, message: message.into(), field }
+        Self { kind, message: message.into(), field, retry: kind.cause().retry() }
     }
 
     /// Makes the error of a request that asks, in one field, for something that cannot be done.
@@ -150,8 +187,26 @@ impl ApiError {
     /// Makes the same error about fields that stand elsewhere in the client's request.
     #[must_use]
     pub fn elsewhere(self, elsewhere: impl Fn(Path) -> Path) -> Self {
-        let Self { kind, message, field } = self;
-        Self { kind, message: message.elsewhere(&elsewhere), field: field.map(elsewhere) }
+        let Self { kind, message, field, retry } = self;
+        Self { kind, message: message.elsewhere(&elsewhere), field: field.map(elsewhere), retry }
+    }
+
+    /// Makes the same error with another cause than its kind has.
+    #[must_use]
+    pub(crate) fn caused_by(self, cause: Cause) -> Self {
+        Self { retry: cause.retry(), ..self }
+    }
+
+    /// Makes the same error of a request for which something may have been sampled.
+    #[must_use]
+    pub(crate) fn once_begun(mut self) -> Self {
+        self.retry.done = Done::Maybe;
+        self
+    }
+
+    /// Returns whether the request may be sent again, and where.
+    pub(crate) fn retry(&self) -> Retry {
+        self.retry
     }
 
     /// Whether the body does not have the shape of a request; it may then have the shape of another one.

@@ -3,6 +3,7 @@
 mod engine;
 pub(crate) mod images;
 mod redacted;
+mod stores;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -15,7 +16,8 @@ use futures::StreamExt;
 use serde_json::Value;
 use tito::{
     TokenId,
-    continuity::{Continuity, ContinuityPolicy, MemoryBounds},
+    continuity::{Continuity, ContinuityPolicy, MemoryBounds, Namespace},
+    continuity_store::ContinuityStore,
     engine::{
         Engine, EngineInfo, EngineLoad, RequestTimes, RouteShape, WeightsInUse,
         scripted::{Gate, ScriptedEngine},
@@ -79,6 +81,7 @@ struct Recipe {
     max_model_len: usize,
     on_unprovable: OnUnprovable,
     continuity: ContinuityPolicy,
+    store: Option<(Arc<ContinuityStore>, Namespace)>,
     response_store: Option<Arc<dyn ResponseStore>>,
     patience: Option<Duration>,
     capture: Option<Capture>,
@@ -125,6 +128,7 @@ impl TestApp {
                 memory: Some(MemoryBounds { bytes: 1 << 24, ttl: Duration::from_hours(1) }),
                 ..ContinuityPolicy::default()
             },
+            store: None,
             response_store: None,
             patience: None,
             capture: None,
@@ -174,7 +178,9 @@ impl TestApp {
             generator: generator.with_patience(recipe.patience).timing(recipe.request_metrics.is_some()),
             capture: recipe.capture.clone(),
             media: recipe.images.clone().map(images::media),
-            continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size()),
+            continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size())
+                .shared(recipe.store.as_ref().map(|(_, namespace)| *namespace)),
+            store: recipe.store.as_ref().map(|(store, _)| Arc::clone(store)),
             policies: Policies {
                 sampling: recipe.policy.clone(),
                 tools: recipe.tools,
@@ -321,19 +327,9 @@ impl TestApp {
         self.with(|recipe| change(&mut recipe.continuity))
     }
 
-    /// Where responses are kept, which may be another app's too.
-    pub(crate) fn response_store(self, store: Arc<dyn ResponseStore>) -> Self {
-        self.with(|recipe| recipe.response_store = Some(store))
-    }
-
     /// `--stream-stall-timeout`, for generations.
     pub(crate) fn patience(self, patience: Duration) -> Self {
         self.with(|recipe| recipe.patience = Some(patience))
-    }
-
-    /// `--capture`.
-    pub(crate) fn captures(self, capture: Capture) -> Self {
-        self.with(|recipe| recipe.capture = Some(capture))
     }
 
     /// `--tinker-api`, with what is kept at most.

@@ -220,5 +220,8 @@ async fn a_request_that_masks_every_token_is_told_so() {
     let mut streamed = body;
     streamed["stream"] = json!(true);
     let events = app.post(PATH, streamed).await.events();
-    assert_eq!(events, [json!({ "error": refused.error() })]);
+    let mut error = refused.error();
+    error["retry"] = json!("never");
+    error["done"] = json!("maybe");
+    assert_eq!(events, [json!({ "error": error })]);
 }

@@ -43,6 +43,32 @@ impl Fingerprint {
         digest.finish()
     }
 
+    /// The fingerprint of several pieces of bytes in their order.
+    pub(super) fn of_parts<'a>(purpose: &[u8], parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut digest = Digest::new(purpose);
+        parts.into_iter().for_each(|part| digest.bytes(part));
+        digest.finish()
+    }
+
+    /// The code of pieces of bytes that only those can make who know the key.
+    pub(super) fn keyed(key: Self, parts: &[&[u8]]) -> Self {
+        let mut digest = Digest(blake3::Hasher::new_keyed(&key.0));
+        for part in parts {
+            digest.bytes(part);
+        }
+        digest.finish()
+    }
+
+    /// Its bytes.
+    pub(super) fn bytes(self) -> [u8; 32] {
+        self.0
+    }
+
+    /// The fingerprint of these bytes, if they are as many as one has.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
     /// The fingerprint of several fingerprints in their order.
     pub(super) fn joined(purpose: &[u8], parts: &[Self]) -> Self {
         let mut digest = Digest::new(purpose);

@@ -41,6 +41,8 @@ pub(super) struct Turn {
     pub(super) weights: Option<Arc<str>>,
     /// What each assistant message thought, up to the last one of which that is known.
     thoughts: Vec<Option<Fingerprint>>,
+    /// Another server says so, and nothing was checked yet.
+    is_from_elsewhere: bool,
 }
 
 /// Where ids come from.
@@ -138,15 +140,34 @@ impl Turn {
         pieces.extend([prompt, sampled]);
         let ids = Fingerprint::of_ids(pieces.iter().map(|piece| &**piece));
         if pieces.len() < MOST_PIECES {
-            return Self { pieces, shared, sampled: sampled_len, ids, own, weights: None, thoughts };
+            return Self {
+                pieces,
+                shared,
+                sampled: sampled_len,
+                ids,
+                own,
+                weights: None,
+                thoughts,
+                is_from_elsewhere: false,
+            };
         }
         let pieces = vec![pieces.concat().into()];
-        Self { pieces, shared: 0, sampled: sampled_len, ids, own, weights: None, thoughts }
+        Self { pieces, shared: 0, sampled: sampled_len, ids, own, weights: None, thoughts, is_from_elsewhere: false }
     }
 
     /// Sets what the weights are called that sampled the last id.
     pub(super) fn sampled_by(self, weights: Option<Arc<str>>) -> Self {
         Self { weights, ..self }
+    }
+
+    /// Says that another server remembered it.
+    pub(super) fn brought_from_elsewhere(self) -> Self {
+        Self { is_from_elsewhere: true, ..self }
+    }
+
+    /// Whether another server remembered it, so that it has to be checked whenever it is used.
+    pub(super) fn is_from_elsewhere(&self) -> bool {
+        self.is_from_elsewhere
     }
 
     /// All ids.
@@ -229,22 +250,47 @@ impl Memory {
 
     /// Remembers an answer under a key.
     pub(super) fn remember(&self, key: Fingerprint, turn: &Arc<Turn>) {
+        match self.answered(key, Answers::One(turn.ids)) {
+            Answers::One(_) => self.turns.insert(key, Arc::clone(turn)),
+            Answers::Several => self.turns.invalidate(&key),
+        }
+    }
+
+    /// Takes the ids under a key that other servers know by their fingerprint alone.
+    pub(super) fn note(&self, key: Fingerprint, ids: Fingerprint) {
+        if self.answered(key, Answers::One(ids)) == Answers::Several {
+            self.turns.invalidate(&key);
+        }
+    }
+
+    /// Takes that other servers know several lists of ids under a key.
+    pub(super) fn note_several(&self, key: Fingerprint) {
+        self.answered(key, Answers::Several);
+        self.turns.invalidate(&key);
+    }
+
+    /// Keeps the ids under a key, whose fingerprint is known already.
+    pub(super) fn adopt(&self, key: Fingerprint, turn: Arc<Turn>) {
+        if self.answers.get(&key) == Some(Answers::One(turn.ids)) {
+            self.turns.insert(key, turn);
+        }
+    }
+
+    /// What is known of the ids under a key, now that these are known too.
+    fn answered(&self, key: Fingerprint, now: Answers) -> Answers {
         let mut became_ambiguous = false;
         let answers = self.answers.entry(key).and_upsert_with(|known| match known.map(moka::Entry::into_value) {
-            None => Answers::One(turn.ids),
-            Some(Answers::One(ids)) if ids == turn.ids => Answers::One(ids),
+            None => now,
+            Some(answers) if answers == now => now,
             Some(answers) => {
                 became_ambiguous = answers != Answers::Several;
                 Answers::Several
             }
         });
-        match answers.into_value() {
-            Answers::One(_) => self.turns.insert(key, Arc::clone(turn)),
-            Answers::Several => self.turns.invalidate(&key),
-        }
         if became_ambiguous {
             self.ambiguous.increment(1);
         }
+        answers.into_value()
     }
 
     /// Remembers where ids come from, which may be several conversations: templates do not show all that differs.

@@ -13,11 +13,14 @@ mod answered;
 mod carriers;
 mod error;
 mod fingerprint;
+mod lookup;
 mod memory;
 mod recall;
 mod record;
+mod shared;
 mod texts;
 mod verdict;
+mod wanted;
 
 use std::sync::Arc;
 
@@ -25,17 +28,19 @@ pub use carriers::{Carriers, known_prefix};
 pub use error::{ContinuityError, Reason};
 pub use memory::MemoryBounds;
 pub use record::Recorder;
+pub use shared::{MOST_ANSWER_BYTES, MOST_RECORD_BYTES, Namespace, SEVERAL, SharedKey, SharedTurn, StoreFault};
 pub use texts::{TextRecorder, TextScope};
 pub use verdict::{Gap, MatchedBy, Outcome, Source, Verdict, Warning};
+pub use wanted::Wanted;
 
 use crate::{
     TokenId,
-    prompt::{ChatPrompt, KnownPrefix, OnUnprovable, Provenance, RenderedPrompt, UnprovableSplice},
+    prompt::{ChatPrompt, Edits, KnownPrefix, OnUnprovable, Provenance, RenderedPrompt, UnprovableSplice},
 };
 use carriers::Explicit;
-use fingerprint::{Fingerprint, Fingerprints};
-use memory::{Memory, Turn};
-use recall::{Recalled, Scope};
+use lookup::Lookup;
+use memory::Memory;
+use recall::Recalled;
 
 /// What a server decides about continuity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,6 +60,8 @@ pub struct Continuity {
     policy: ContinuityPolicy,
     /// Ids that the model knows.
     vocab_size: usize,
+    /// What a store keeps the answers under, where several servers share one.
+    namespace: Option<Namespace>,
 }
 
 /// What is known for one request, before its prompt is rendered.
@@ -66,24 +73,10 @@ pub struct Found {
     warnings: Vec<Warning>,
     whole_prompt: Option<Vec<TokenId>>,
     adapter: Option<Arc<str>>,
+    /// Whether the ids are another server's, and are to be checked.
+    is_from_elsewhere: bool,
     /// What is needed to remember the answers.
     lookup: Option<Lookup>,
-}
-
-/// A request as the cache looks it up.
-#[derive(Debug)]
-struct Lookup {
-    memory: Arc<Memory>,
-    scope: Scope,
-    /// The fingerprint of the salt.
-    salt: Fingerprint,
-    fingerprints: Fingerprints,
-    /// What the request's assistant messages thought.
-    thoughts: Vec<Option<Fingerprint>>,
-    /// The remembered turn that the prompt continues.
-    parent: Option<Arc<Turn>>,
-    /// Whether the ids are this server's own, so that others who send the same messages may be given them.
-    own: bool,
 }
 
 impl Found {
@@ -97,12 +90,31 @@ impl Continuity {
     /// For a model that knows `vocab_size` ids.
     pub fn new(policy: ContinuityPolicy, vocab_size: usize) -> Self {
         let memory = policy.memory.filter(|bounds| bounds.bytes > 0).map(|bounds| Arc::new(Memory::new(bounds)));
-        Self { memory, policy, vocab_size }
+        Self { memory, policy, vocab_size, namespace: None }
+    }
+
+    /// Shares what is remembered with the servers of this namespace, by a store.
+    #[must_use]
+    pub fn shared(self, namespace: Option<Namespace>) -> Self {
+        Self { namespace, ..self }
     }
 
     /// Finds the ids that the prompt must start with and hands them to it, with the checks that they need; `asked` means
     /// that the client wants to know more than the ids. Blocking: time grows with the conversation.
     pub fn find(&self, prompt: &mut ChatPrompt, carriers: &Carriers, asked: bool) -> Result<Found, ContinuityError> {
+        self.find_with(prompt, carriers, asked, None)
+    }
+
+    /// Does the same once a store was asked what it knows of the conversation.
+    pub fn find_with(
+        &self,
+        prompt: &mut ChatPrompt,
+        carriers: &Carriers,
+        asked: bool,
+        wanted: Option<Wanted>,
+    ) -> Result<Found, ContinuityError> {
+        let (looked_up, missed) = wanted.map(|wanted| (wanted.lookup, wanted.gap)).unzip();
+        let lookup = |memory| Lookup::new(memory, self.namespace, prompt, carriers);
         let mut found = Found {
             source: Source::None,
             gap: None,
@@ -110,7 +122,8 @@ impl Continuity {
             warnings: Vec::new(),
             whole_prompt: None,
             adapter: carriers.adapter.clone(),
-            lookup: self.memory.as_ref().map(|memory| Lookup::new(memory, prompt, carriers)),
+            is_from_elsewhere: false,
+            lookup: looked_up.or_else(|| self.memory.as_ref().map(lookup)),
         };
         prompt.checks.drift = asked || self.policy.check_drift;
         if let Some(whole_prompt) = carriers.whole_prompt(self.vocab_size)? {
@@ -126,10 +139,24 @@ impl Continuity {
                 self.check(&mut found, prompt, prefix, asked);
             }
             Explicit::Nothing => found.gap = Some(Gap::Declined),
-            Explicit::Silent => self.recall(&mut found, prompt),
+            Explicit::Silent => self.recall(&mut found, prompt, missed.flatten()),
         }
         self.refuse(&found)?;
         Ok(found)
+    }
+
+    /// What the store is to be asked before a conversation is looked for; `None` where there is nothing to ask, as the
+    /// request brings ids or nothing was answered yet. Blocking: time grows with the conversation.
+    pub fn wanted(&self, prompt: &ChatPrompt, carriers: &Carriers) -> Option<Wanted> {
+        let (namespace, memory) = (self.namespace?, self.memory.as_ref()?);
+        let required = carriers.required_prefix_token_ids.as_ref();
+        let is_silent = carriers.whole_prompts.is_empty()
+            && matches!(carriers::explicit(&prompt.messages, required, self.vocab_size), Ok(Explicit::Silent));
+        if !is_silent || prompt.assistants().next().is_none() {
+            return None;
+        }
+        let lookup = Lookup::new(memory, Some(namespace), prompt, carriers);
+        Some(Wanted::new(lookup, namespace, self.vocab_size, prompt))
     }
 
     /// Takes ids that the request carries, and looks for what speaks against them.
@@ -148,8 +175,8 @@ impl Continuity {
         prompt.known = Some(prefix);
     }
 
-    /// Looks for the conversation in the cache.
-    fn recall(&self, found: &mut Found, prompt: &mut ChatPrompt) {
+    /// Looks for the conversation in the cache; `missed` is why a store could not add to it.
+    fn recall(&self, found: &mut Found, prompt: &mut ChatPrompt, missed: Option<Gap>) {
         if prompt.messages.iter().all(|message| !message.role.is_assistant()) {
             return;
         }
@@ -158,9 +185,13 @@ impl Continuity {
             return;
         };
         let Recalled { turn, gap } = lookup.recall(prompt);
-        found.gap = gap;
+        // What the store missed may be what is missing.
+        found.gap = gap.map(|gap| missed.filter(|_| matches!(gap, Gap::Unknown | Gap::Forgotten)).unwrap_or(gap));
         if let Some((anchor, matched_by, turn)) = turn {
-            found.source = Source::Cache;
+            found.source = if turn.is_from_elsewhere() { Source::Store } else { Source::Cache };
+            found.is_from_elsewhere = turn.is_from_elsewhere();
+            prompt.checks.message |= found.is_from_elsewhere;
+            prompt.checks.history |= found.is_from_elsewhere;
             found.matched_by = Some(matched_by);
             // Nobody asked for these ids, so a conversation that they cannot continue is served as without them.
             let on_unprovable = if self.policy.strict { OnUnprovable::Error } else { OnUnprovable::Retokenize };
@@ -241,6 +272,22 @@ impl Continuity {
 }
 
 impl Found {
+    /// Whether the ids are another server's and do not say what the messages say, so that the prompt has to be rendered
+    /// again without them. It is as if the store had nothing.
+    pub fn drops_foreign_ids(&mut self, prompt: &mut ChatPrompt, rendered: &RenderedPrompt) -> bool {
+        if !self.is_from_elsewhere || rendered.edits == Edits::default() {
+            return false;
+        }
+        (self.source, self.matched_by, self.gap) = (Source::None, None, Some(Gap::StoreRefused));
+        self.is_from_elsewhere = false;
+        if let Some(lookup) = &mut self.lookup {
+            (lookup.parent, lookup.own) = (None, true);
+        }
+        prompt.known = None;
+        (prompt.checks.message, prompt.checks.history) = (false, false);
+        true
+    }
+
     /// Counts a request that was refused because its known ids cannot be continued.
     pub fn count_refusal(&self, reason: UnprovableSplice) {
         Verdict::count_refusal(self.source, reason.into());

@@ -3,21 +3,13 @@
 use std::sync::Arc;
 
 use super::{
-    Carriers, Gap, Lookup, MatchedBy, Warning,
+    Carriers, Gap, MatchedBy, Warning,
     fingerprint::{Fingerprint, Fingerprints},
+    lookup::{Lookup, Scope},
     memory::{Memory, Origin, Recall, Turn},
+    shared::Namespace,
 };
 use crate::{TokenId, chat::Message, prompt::ChatPrompt};
-
-/// Whose turns a request may be given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
-    /// The turns of everybody who names no session. Conversations under other salts are not among them, since they have
-    /// other fingerprints.
-    Open,
-    /// The turns of one session.
-    Session(Fingerprint),
-}
 
 /// What the cache has for a conversation.
 #[derive(Debug, Default)]
@@ -26,29 +18,6 @@ pub(super) struct Recalled {
     pub(super) turn: Option<(usize, MatchedBy, Arc<Turn>)>,
     /// Why a later assistant message is not known.
     pub(super) gap: Option<Gap>,
-}
-
-impl Scope {
-    /// Sessions of two salts are two sessions, whatever their names.
-    fn of(session: Option<&str>, salt: Fingerprint) -> Self {
-        let key = |name| Fingerprint::joined(b"session", &[Fingerprint::of_text(b"session", name), salt]);
-        session.map_or(Self::Open, |name| Self::Session(key(name)))
-    }
-
-    fn fingerprint(self) -> Fingerprint {
-        match self {
-            Self::Open => Fingerprint::of_text(b"scope", "open"),
-            Self::Session(session) => session,
-        }
-    }
-
-    /// The key under which something is kept once any turn of the session was remembered.
-    pub(super) fn marker(self) -> Option<Fingerprint> {
-        match self {
-            Self::Open => None,
-            Self::Session(session) => Some(Fingerprint::joined(b"known session", &[session])),
-        }
-    }
 }
 
 /// The key of a turn: a conversation up to and including an assistant message, and what that thought, if it is told.
@@ -86,11 +55,17 @@ pub(super) fn makes_calls(message: &Message) -> bool {
 }
 
 impl Lookup {
-    pub(super) fn new(memory: &Arc<Memory>, prompt: &ChatPrompt, carriers: &Carriers) -> Self {
+    pub(super) fn new(
+        memory: &Arc<Memory>,
+        namespace: Option<Namespace>,
+        prompt: &ChatPrompt,
+        carriers: &Carriers,
+    ) -> Self {
         let assistants = prompt.messages.iter().filter(|message| message.role.is_assistant());
         let salt = Fingerprint::of_salt(carriers.salt.as_deref(), carriers.adapter.as_deref());
         Self {
             memory: Arc::clone(memory),
+            namespace,
             scope: Scope::of(carriers.session.as_deref(), salt),
             salt,
             fingerprints: Fingerprints::of(prompt, salt),
@@ -123,6 +98,28 @@ impl Lookup {
         recalled
     }
 
+    /// The keys of all turns of the conversation, the latest first.
+    pub(super) fn keys(&self, prompt: &ChatPrompt) -> impl Iterator<Item = Fingerprint> {
+        let assistants: Vec<(usize, Option<Fingerprint>)> =
+            prompt.assistants().zip(self.thoughts.iter().copied()).collect();
+        assistants.into_iter().rev().flat_map(|(anchor, thought)| {
+            let (through, context) = (self.fingerprints.through(anchor), self.fingerprints.context);
+            let scopes = self.scopes(makes_calls(&prompt.messages[anchor]));
+            scopes.map(move |(scope, _)| turn_key(scope, through, context, thought))
+        })
+    }
+
+    /// Whose turns may be given, and how they are recognised then; `calls` says whether the message makes calls.
+    fn scopes(&self, calls: bool) -> impl Iterator<Item = (Scope, MatchedBy)> + use<> {
+        let scopes = match self.scope {
+            Scope::Open => [Some((Scope::Open, if calls { MatchedBy::ToolCall } else { MatchedBy::Messages })), None],
+            session @ Scope::Session(_) => {
+                [Some((session, MatchedBy::Session)), calls.then_some((Scope::Open, MatchedBy::ToolCall))]
+            }
+        };
+        scopes.into_iter().flatten()
+    }
+
     fn recall_turn(
         &self,
         message: &Message,
@@ -130,15 +127,8 @@ impl Lookup {
         thoughts: &[Option<Fingerprint>],
     ) -> Result<(MatchedBy, Arc<Turn>), Gap> {
         let (through, context) = (self.fingerprints.through(anchor), self.fingerprints.context);
-        let calls = makes_calls(message);
-        let scopes = match self.scope {
-            Scope::Open => [Some((Scope::Open, if calls { MatchedBy::ToolCall } else { MatchedBy::Messages })), None],
-            session @ Scope::Session(_) => {
-                [Some((session, MatchedBy::Session)), calls.then_some((Scope::Open, MatchedBy::ToolCall))]
-            }
-        };
         let mut gap = Gap::Unknown;
-        for (scope, matched_by) in scopes.into_iter().flatten() {
+        for (scope, matched_by) in self.scopes(makes_calls(message)) {
             let thought = thoughts.last().copied().flatten();
             let key = turn_key(scope, through, context, thought);
             let any_context = any_context_key(scope, through, thought);

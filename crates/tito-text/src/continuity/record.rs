@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    Fingerprint, Lookup,
-    fingerprint::followed_by,
+    fingerprint::{Fingerprint, followed_by},
+    lookup::{Lookup, Scope},
     memory::{Memory, Origin, Turn},
-    recall::{Scope, any_context_key, makes_calls, thought, turn_key, under},
+    recall::{any_context_key, makes_calls, thought, turn_key, under},
+    shared::{Namespace, SharedTurn},
 };
 use crate::{
     TokenId,
@@ -18,6 +19,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Recorder {
     memory: Arc<Memory>,
+    /// What a store keeps its answers under, where there is one.
+    namespace: Option<Namespace>,
     scope: Scope,
     salt: Fingerprint,
     own: bool,
@@ -69,6 +72,7 @@ impl Lookup {
         };
         Some(Recorder {
             memory: self.memory,
+            namespace: self.namespace,
             scope: self.scope,
             salt: self.salt,
             own: self.own && proven,
@@ -100,8 +104,8 @@ fn continued(begun: &Message, answer: Message) -> Message {
 impl Recorder {
     /// Remembers an answer, as the client gets it, with the ids that were sampled for it. To be called before the client
     /// can have the whole answer: its next request may come at once. `weights` is what the weights are called that sampled
-    /// the last of them.
-    pub fn remember(&self, mut answer: Message, sampled: &[TokenId], weights: Option<Arc<str>>) {
+    /// the last of them. Returns what a store is to keep, where there is one.
+    pub fn remember(&self, mut answer: Message, sampled: &[TokenId], weights: Option<Arc<str>>) -> Option<SharedTurn> {
         if let Some(begun) = &self.begun {
             answer = continued(begun, answer);
         }
@@ -111,11 +115,10 @@ impl Recorder {
         let own_thought = thoughts.last().copied().flatten();
         let turn = Turn::new(self.parent.as_ref(), Arc::clone(&self.prompt), sampled.into(), thoughts, self.own);
         let turn = Arc::new(turn.sampled_by(weights));
+        let mut keys = Vec::new();
         for scope in self.scopes(&answer) {
-            self.memory.remember(turn_key(scope, through, self.context, None), &turn);
-            if own_thought.is_some() {
-                self.memory.remember(turn_key(scope, through, self.context, own_thought), &turn);
-            }
+            keys.push(turn_key(scope, through, self.context, None));
+            keys.extend(own_thought.map(|thought| turn_key(scope, through, self.context, Some(thought))));
             self.memory.mark(any_context_key(scope, through, None));
             if own_thought.is_some() {
                 self.memory.mark(any_context_key(scope, through, own_thought));
@@ -124,7 +127,12 @@ impl Recorder {
         }
         let Self { before, context, images, own, .. } = *self;
         let origin = Origin { through, before, context, images, own };
-        self.memory.remember_origin(under(self.salt, turn.ids), origin);
+        let ids = under(self.salt, turn.ids);
+        self.memory.remember_origin(ids, origin);
+        for key in &keys {
+            self.memory.remember(*key, &turn);
+        }
+        self.namespace.filter(|_| !keys.is_empty()).and_then(|namespace| namespace.turn(&keys, ids, &turn))
     }
 
     /// Who may be given the answer. Without a session, only those whose ids cannot have been made up by another client:

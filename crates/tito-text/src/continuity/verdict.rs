@@ -18,6 +18,8 @@ pub enum Source {
     RequiredPrefix,
     /// The continuity cache.
     Cache,
+    /// The store that several servers share: another one sampled the ids.
+    Store,
     /// The client gave the whole prompt.
     PromptOverride,
 }
@@ -72,8 +74,14 @@ pub enum Gap {
     CacheOff,
     /// No carrier brought ids, and none are remembered.
     Unknown,
+    /// No carrier brought ids, and the store of several servers cannot be reached.
+    StoreUnavailable,
+    /// No carrier brought ids, and that store did not answer in time.
+    StoreTimeout,
     /// The ids were remembered once, and were evicted.
     Forgotten,
+    /// What that store has for the conversation is no record, or not of these messages.
+    StoreRefused,
     /// The session is known, its messages are not: they were edited, or never sampled here.
     HistoryEdited,
     /// The messages are known with other tools or template variables.

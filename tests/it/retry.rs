@@ -1,0 +1,125 @@
+//! Every error says whether the request may be sent again, where, and what may have been done.
+
+use axum::{
+    body::Body,
+    http::{Method, Request},
+    response::IntoResponse,
+};
+use serde_json::{Value, json};
+use strum::VariantArray;
+use tito::engine::{EngineError, scripted::Gate};
+
+use crate::{
+    it::app::{Answer, MODEL, TestApp, posted},
+    wire::error::{ApiError, ErrorKind},
+};
+
+const CHAT: &str = "/v1/chat/completions";
+const MESSAGES: &str = "/v1/messages";
+const RESPONSES: &str = "/v1/responses";
+
+fn header(response: &axum::response::Response) -> String {
+    response.headers()["x-retry"].to_str().unwrap().to_owned()
+}
+
+fn said(answer: &Answer) -> &str {
+    answer.headers["x-retry"].to_str().unwrap()
+}
+
+/// What each kind of error says: a new kind has to be decided here too.
+fn expected(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Invalid
+        | ErrorKind::Malformed
+        | ErrorKind::Unreadable
+        | ErrorKind::Overflow
+        | ErrorKind::InvalidResponse
+        | ErrorKind::Unsupported
+        | ErrorKind::TooLarge => "never; done=nothing",
+        ErrorKind::UnknownModel | ErrorKind::UnknownResponse | ErrorKind::NotFound | ErrorKind::Gone => {
+            "elsewhere; done=nothing"
+        }
+        ErrorKind::Conflict
+        | ErrorKind::Overloaded
+        | ErrorKind::TooMany
+        | ErrorKind::Paused
+        | ErrorKind::TimedOut
+        | ErrorKind::Unprocessable => "anywhere; done=nothing",
+        ErrorKind::Internal => "elsewhere; done=maybe",
+    }
+}
+
+#[test]
+fn every_kind_of_error_says_it_in_answers_and_in_streams() {
+    for kind in ErrorKind::VARIANTS {
+        let error = ApiError::new(*kind, None, "no");
+        let event = error.event().error;
+        let in_stream = format!("{}; done={}", event.retry.unwrap(), event.done.unwrap());
+        assert_eq!(in_stream, expected(*kind), "{kind:?}");
+        let body = serde_json::to_value(error.body()).unwrap();
+        assert_eq!(body["error"].as_object().unwrap().len(), 4, "a body has vLLM's fields alone: {body}");
+        assert_eq!(header(&error.into_response()), expected(*kind), "{kind:?}");
+    }
+}
+
+#[test]
+fn an_engine_that_had_begun_says_that_something_may_have_been_sampled() {
+    for (error, expected) in [
+        (EngineError::Overloaded, "anywhere; done=nothing"),
+        (EngineError::Paused, "anywhere; done=nothing"),
+        (EngineError::Unread, "anywhere; done=maybe"),
+        (EngineError::WithoutWeights { missing: 1 }, "anywhere; done=maybe"),
+        (EngineError::Unsupported("no".to_owned()), "never; done=maybe"),
+        (EngineError::Uncaptured("full".to_owned()), "elsewhere; done=maybe"),
+        (EngineError::Failed("lost".to_owned()), "elsewhere; done=maybe"),
+    ] {
+        assert_eq!(header(&ApiError::from(error.clone()).into_response()), expected, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn answers_that_no_handler_gave_say_it_too() {
+    let app = TestApp::new().keys(&["key"]);
+    for (method, path, status) in
+        [(Method::POST, CHAT, 401), (Method::POST, "/pause", 401), (Method::DELETE, "/health", 405)]
+    {
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        let answer = app.request(request).await;
+        assert_eq!((answer.status, said(&answer)), (status, "never; done=nothing"), "{path}");
+    }
+    let app = TestApp::new();
+    for path in ["/nothing", "/pause", "/v1/nothing"] {
+        let answer = app.post(path, json!({})).await;
+        assert_eq!((answer.status, said(&answer)), (404, "never; done=nothing"), "{path}");
+    }
+    let unreadable = app.request(posted(CHAT, vec![0xff])).await;
+    assert_eq!((unreadable.status, said(&unreadable)), (400, "never; done=nothing"));
+    let unknown = app.get("/v1/responses/resp_1").await;
+    assert_eq!((unknown.status, said(&unknown)), (404, "elsewhere; done=nothing"));
+    for (path, body) in [(MESSAGES, json!({ "max_tokens": 0, "messages": [] })), (CHAT, json!({ "messages": 5 }))] {
+        let refused = app.post(path, body).await;
+        assert_eq!((refused.status, said(&refused)), (400, "never; done=nothing"), "{path}");
+    }
+    let well = app.post(CHAT, json!({ "messages": [{ "role": "user", "content": "hello" }], "max_tokens": 1 })).await;
+    assert_eq!((well.status, well.headers.get("x-retry")), (200, None));
+}
+
+#[tokio::test]
+async fn streams_of_every_dialect_say_it_in_the_error() {
+    let app = TestApp::new().gate(&Gate::shut()).seats(1).max_waiting(1);
+    let asked = json!({
+        "model": MODEL, "prompt": "hello", "messages": [{ "role": "user", "content": "hello" }], "max_tokens": 8,
+        "stream": true,
+    });
+    let input = json!({ "model": MODEL, "input": "hello", "stream": true });
+    let _engaged = [app.open(CHAT, asked.clone()).await, app.open(CHAT, asked.clone()).await];
+    for path in [CHAT, "/v1/completions", MESSAGES, RESPONSES] {
+        let body = if path == RESPONSES { &input } else { &asked };
+        let answer = app.post(path, body.clone()).await;
+        let data = answer.text.lines().filter_map(|line| line.strip_prefix("data: "));
+        let events: Vec<Value> = data.filter_map(|data| serde_json::from_str(data).ok()).collect();
+        let error = events.iter().rev().find_map(|event| event["error"].as_object());
+        let error = error.unwrap_or_else(|| panic!("{path}: {}", answer.text));
+        assert_eq!((&error["retry"], &error["done"]), (&json!("anywhere"), &json!("nothing")), "{path}");
+    }
+}
