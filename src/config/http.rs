@@ -109,7 +109,13 @@ pub struct HttpArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(..=31_536_000))]
     pub stream_stall_timeout: u64,
 
-    /// How many seconds running requests may take to finish after the server was told to stop.
+    /// How many seconds the server still takes requests after it was told to stop.
+    ///
+    /// `/readyz` and `/health` say 503 meanwhile, so that routers and Kubernetes send no more of them.
+    #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=3_600))]
+    pub shutdown_delay: u64,
+
+    /// How many seconds running requests may take to finish after that.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     pub shutdown_timeout: u64,
 }

@@ -111,6 +111,7 @@ fn work(engine: Arc<dyn Engine>, api: &Api, admin: &Admin) -> Work {
     Work {
         engine: Some(engine),
         settled: Box::pin(api.responses.settled()),
+        readiness: api.readiness.clone(),
         stands_still: Box::new(move || control.status().stands_still()),
     }
 }

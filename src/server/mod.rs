@@ -86,7 +86,9 @@ pub struct ServerConfig {
     pub request_patience: Duration,
     /// How long a client may leave unread what is sent to it.
     pub stream_stall_timeout: Option<Duration>,
-    /// How long requests may go on once the server was asked to stop.
+    /// For how long requests are still taken once the server was asked to stop, so that routers find out that it will.
+    pub shutdown_delay: Duration,
+    /// How long requests may go on after that.
     pub shutdown_timeout: Duration,
 }
 
@@ -106,6 +108,7 @@ impl Default for ServerConfig {
             request_spans: false,
             request_patience: Duration::from_mins(1),
             stream_stall_timeout: Some(Duration::from_mins(5)),
+            shutdown_delay: Duration::ZERO,
             shutdown_timeout: Duration::from_secs(30),
         }
     }

@@ -20,7 +20,7 @@ use tracing::Instrument;
 use super::{listener::Peer, method};
 
 /// Requests that are not counted: scrapers and probes would outnumber all others.
-const EXCLUDED: [&str; 6] = ["/metrics", "/health", "/load", "/ping", "/version", "/server_info"];
+const EXCLUDED: [&str; 8] = ["/metrics", "/health", "/livez", "/readyz", "/load", "/ping", "/version", "/server_info"];
 
 /// One request, counted once its last byte is out.
 struct Sample {

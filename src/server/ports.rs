@@ -22,7 +22,7 @@ use super::{
     listener::{Endpoint, Peer, Tcp, TlsOverTcp, Unix, most_handshakes},
     open_files::{self, Rooms},
 };
-use crate::engine::Engine;
+use crate::{engine::Engine, state::Readiness};
 
 /// What is served, and where.
 pub struct Port {
@@ -46,6 +46,8 @@ pub struct Work {
     pub engine: Option<Arc<dyn Engine>>,
     /// Resolves when nothing is generated that no connection waits for.
     pub settled: BoxFuture<'static, ()>,
+    /// Is told when the server was asked to stop.
+    pub readiness: Readiness,
     /// Says whether nothing is computed until somebody says so, so that waiting for requests would be in vain.
     pub stands_still: Box<dyn Fn() -> bool + Send>,
 }
@@ -53,18 +55,23 @@ pub struct Work {
 impl Work {
     /// Nothing goes on besides connections.
     pub fn nothing() -> Self {
-        Self { engine: None, settled: std::future::ready(()).boxed(), stands_still: Box::new(|| false) }
+        Self {
+            engine: None,
+            settled: std::future::ready(()).boxed(),
+            readiness: Readiness::default(),
+            stands_still: Box::new(|| false),
+        }
     }
 }
 
 /// How long the engine may take to become idle, and connections to send what is left.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Serves until `stop` resolves, then drains: running requests, on whichever port, go on for the configured time, after
-/// which the engine ends them with what they have.
+/// Serves until `stop` resolves, and for the configured delay after it, then drains: running requests, on whichever port, go
+/// on for the configured time, after which the engine ends them with what they have.
 pub async fn serve(
     Ports { main, admin }: Ports,
-    Work { engine, settled, stands_still }: Work,
+    Work { engine, settled, readiness, stands_still }: Work,
     config: &ServerConfig,
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
@@ -81,8 +88,16 @@ pub async fn serve(
     tokio::pin!(drained);
     tokio::select! {
         result = &mut drained => return result,
-        () = stop => { stopping.send_replace(true); },
+        () = stop => readiness.stop(),
     }
+    if !config.shutdown_delay.is_zero() {
+        tracing::info!(delay_seconds = config.shutdown_delay.as_secs(), "asked to stop: requests are still taken");
+        tokio::select! {
+            result = &mut drained => return result,
+            () = tokio::time::sleep(config.shutdown_delay) => {}
+        }
+    }
+    stopping.send_replace(true);
     tracing::info!(timeout_seconds = config.shutdown_timeout.as_secs(), "stopping: no new connections");
     let wait = if stands_still() { Duration::ZERO } else { config.shutdown_timeout };
     let ended = tokio::time::timeout(wait, &mut drained).await.ok();

@@ -4,13 +4,14 @@
 //! in the rooms of other dialects.
 
 mod models;
+mod readiness;
 mod routed_experts;
 mod server_load;
 mod tokenizer_info;
 
 use std::{sync::Arc, time::Duration};
 
-pub use self::{models::ServedModels, server_load::ServerLoad, tokenizer_info::TokenizerInfo};
+pub use self::{models::ServedModels, readiness::Readiness, server_load::ServerLoad, tokenizer_info::TokenizerInfo};
 pub(crate) use server_load::Served;
 
 use crate::{
@@ -43,6 +44,8 @@ pub struct Api {
     pub request_metrics: bool,
     /// Requests that are being served.
     pub server_load: ServerLoad,
+    /// Whether more may be sent.
+    pub readiness: Readiness,
     /// The answer of `/tokenizer_info`, if that endpoint is on.
     pub tokenizer_info: Option<TokenizerInfo>,
     /// Responses that can be retrieved and continued by their ids.
@@ -65,6 +68,7 @@ impl Api {
             prompt_tokens_details: false,
             request_metrics: false,
             server_load: ServerLoad::default(),
+            readiness: Readiness::default(),
             tokenizer_info: None,
             responses: Responses::new(Arc::new(store)),
             tinker: None,

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::it::{
     app::{IM_END, TestApp},
     patience::until,
-    served::Served,
+    served::{Served, connect},
 };
 
 const CHAT: &str = "/v1/chat/completions";
@@ -205,6 +205,33 @@ async fn a_request_that_runs_when_the_server_is_stopped_is_served_to_its_end() {
     assert!(text.starts_with("HTTP/1.1 200") && text.contains(r#""text":"hello world""#), "{text}");
     served.ended.await.unwrap().unwrap();
     assert!(app.engine().health().is_err());
+}
+
+#[tokio::test]
+async fn a_server_that_will_stop_says_so_and_answers_until_it_does() {
+    let app = TestApp::new().says("hello world");
+    let late = ServerConfig { shutdown_delay: Duration::from_hours(1), ..ServerConfig::default() };
+    let served = Served::new(&app, &late).await;
+    let statuses = async || {
+        let mut found = Vec::new();
+        for path in ["/health", "/readyz", "/livez"] {
+            found.push(app.get(path).await.status);
+        }
+        found
+    };
+    assert_eq!(statuses().await, [200; 3]);
+    let Served { stop, ended, address } = served;
+    stop.send(()).unwrap();
+    until("routers are told", async || app.get("/readyz").await.status == 503).await;
+    assert_eq!(statuses().await, [503, 503, 200]);
+    let text = read_all(connect(address, COMPLETIONS, &json!({ "prompt": "you" }))).await;
+    assert!(text.starts_with("HTTP/1.1 200") && text.contains("hello world"), "{text}");
+    ended.abort();
+
+    let soon = ServerConfig { shutdown_delay: Duration::from_millis(1), ..ServerConfig::default() };
+    let served = Served::new(&app, &soon).await;
+    served.stop.send(()).unwrap();
+    served.ended.await.unwrap().unwrap();
 }
 
 #[tokio::test]

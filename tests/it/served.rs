@@ -28,11 +28,11 @@ impl Served {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let config = config.clone();
-        let (router, engine) = (app.router(), app.engine() as Arc<dyn Engine>);
+        let (router, engine, readiness) = (app.router(), app.engine() as Arc<dyn Engine>, app.readiness());
         let ended = tokio::spawn(async move {
             let stopped = async move { stopped.await.unwrap() };
             let ports = Ports { main: Port { endpoint: Endpoint::Tcp(listener), app: router }, admin: None };
-            let work = Work { engine: Some(engine), ..Work::nothing() };
+            let work = Work { engine: Some(engine), readiness, ..Work::nothing() };
             server::serve(ports, work, &config, stopped).await
         });
         Self { address, stop, ended }
@@ -40,15 +40,20 @@ impl Served {
 
     /// Sends a request on a connection of its own.
     pub(crate) fn connect(&self, path: &str, body: &Value) -> TcpStream {
-        let mut connection = TcpStream::connect(self.address).unwrap();
-        let body = body.to_string();
-        let length = body.len();
-        write!(
-            connection,
-            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\n\r\n{body}"
-        )
-        .unwrap();
-        connection
+        connect(self.address, path, body)
     }
+}
+
+/// Sends a request to an address, on a connection of its own.
+pub(crate) fn connect(address: SocketAddr, path: &str, body: &Value) -> TcpStream {
+    let mut connection = TcpStream::connect(address).unwrap();
+    let body = body.to_string();
+    let length = body.len();
+    write!(
+        connection,
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    connection
 }

@@ -1,4 +1,4 @@
-//! Whether the server lives and what it is: `/health`, `/ping`, `/version`, `/kv_event_sources`.
+//! Whether the server lives and what it is: `/health`, `/livez`, `/readyz`, `/ping`, `/version`, `/kv_event_sources`.
 
 use std::sync::Arc;
 
@@ -12,6 +12,8 @@ use crate::{http::error, state::Api};
 pub(in crate::api) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
         .routes(routes!(health))
+        .routes(routes!(livez))
+        .routes(routes!(readyz))
         .routes(routes!(ping, ping_post))
         .routes(routes!(version))
         .routes(routes!(kv_event_sources))
@@ -23,13 +25,30 @@ struct Version {
     version: &'static str,
 }
 
-fn status(api: &Api) -> StatusCode {
-    error::health(api.turns.generator.engine().health().is_ok())
+fn is_alive(api: &Api) -> bool {
+    api.turns.generator.engine().health().is_ok()
 }
 
-/// Empty: 200 while the engine lives, 503 once it does not.
+/// Routers that know no other path stop sending requests to a server which says so.
+fn status(api: &Api) -> StatusCode {
+    error::health(is_alive(api) && api.readiness.is_ready())
+}
+
+/// Empty: 200 while the engine lives, 503 once it does not, or once the server was told to stop.
 #[utoipa::path(get, path = "/health", tag = "server", responses((status = 200), (status = 503)))]
 async fn health(State(api): State<Arc<Api>>) -> StatusCode {
+    status(&api)
+}
+
+/// Empty: 200 while the engine lives, 503 once it does not, so that the server has to be started anew.
+#[utoipa::path(get, path = "/livez", tag = "server", responses((status = 200), (status = 503)))]
+async fn livez(State(api): State<Arc<Api>>) -> StatusCode {
+    error::health(is_alive(&api))
+}
+
+/// The same as `/health`: 503 also once the server was told to stop, although it still answers (`--shutdown-delay`).
+#[utoipa::path(get, path = "/readyz", tag = "server", responses((status = 200), (status = 503)))]
+async fn readyz(State(api): State<Arc<Api>>) -> StatusCode {
     status(&api)
 }
 

@@ -79,6 +79,7 @@ pub(super) fn config(args: &ServeArgs) -> anyhow::Result<ServerConfig> {
         access_log: AccessLog { enabled: !logs.disable_uvicorn_access_log, silent_paths: logs.silent_paths() },
         request_spans: logs.enable_log_requests,
         request_patience: ServerConfig::default().request_patience,
+        shutdown_delay: Duration::from_secs(http.shutdown_delay),
         shutdown_timeout: Duration::from_secs(http.shutdown_timeout),
     })
 }

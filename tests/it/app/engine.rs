@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use tito::engine::{RouteShape, WeightVersion, WeightsInUse};
+use tito::{
+    engine::{RouteShape, WeightVersion, WeightsInUse},
+    state::Readiness,
+};
 
 use super::TestApp;
 
@@ -30,6 +33,11 @@ impl TestApp {
             recipe.mixtures = Some(shape);
             recipe.requests.return_routed_experts = returns;
         })
+    }
+
+    /// What the server says to those who ask whether they may send more.
+    pub(crate) fn readiness(&self) -> Readiness {
+        self.api.readiness.clone()
     }
 
     /// An engine that scores no tokens that a request names at positions of its prompt, as mistral.rs.
