@@ -109,8 +109,15 @@ fn the_page_has_every_format() {
     let of = |names: fn(&Family) -> &'static [&'static str]| {
         FAMILIES.iter().flat_map(names).copied().collect::<BTreeSet<_>>()
     };
-    assert_eq!(of(|family| family.1), ToolParser::names().collect());
-    assert_eq!(of(|family| family.2), ReasoningParser::names().collect());
+    for (listed, known) in [
+        (of(|family| family.1), ToolParser::names().collect()),
+        (of(|family| family.2), ReasoningParser::names().collect::<BTreeSet<_>>()),
+    ] {
+        let missing: Vec<_> = known.difference(&listed).collect();
+        assert!(missing.is_empty(), "add the family of each of {missing:?} to FAMILIES of this file");
+        let gone: Vec<_> = listed.difference(&known).collect();
+        assert!(gone.is_empty(), "no formats: {gone:?}");
+    }
     let mut table =
         "| family | `--tool-call-parser` | a forced call | `--reasoning-parser` |\n|---|---|---|---|\n".to_owned();
     for (family, tools, reasoning) in FAMILIES {

@@ -149,7 +149,8 @@ fn wrong_uses_within(part: &str, rooms: Rooms, code: &Crate) -> Vec<String> {
     for (file, used) in code.uses() {
         let Some(room) = room_of(file, part) else { continue };
         let Some(allowed) = rooms.get(room) else {
-            complaints.push(format!("{file}: the room `{room}` is not in the table"));
+            let table = part.to_uppercase();
+            complaints.push(format!("{file}: `{room}` is not in ROOMS_OF_{table} of tests/it/circles.rs"));
             continue;
         };
         for used in used {
@@ -179,7 +180,7 @@ fn a_use_of_a_higher_room_is_found() {
     assert_eq!(
         wrong_uses_within("api", ROOMS_OF_API, &Crate::of(&sources)),
         [
-            "src/api/attic.rs: the room `attic` is not in the table",
+            "src/api/attic.rs: `attic` is not in ROOMS_OF_API of tests/it/circles.rs",
             "src/api/messages/error.rs: `messages` may not use `token_io` (src/api/token_io/mod.rs)",
         ]
     );

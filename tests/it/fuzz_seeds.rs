@@ -87,7 +87,11 @@ fn seeds_of_answers_are_read_and_one_of_each_format_has_a_call() {
         eprintln!("{}", path.display());
         called.extend(parser::check(&seed));
     }
-    assert_eq!(called, ToolParser::names().map(str::to_owned).collect());
+    let without: Vec<_> = ToolParser::names().filter(|name| !called.contains(*name)).collect();
+    assert!(
+        without.is_empty(),
+        "add a file to fuzz/seeds/parser, as the others are, with a call of each of {without:?}"
+    );
 }
 
 /// What a model may write as a value.

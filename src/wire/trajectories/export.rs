@@ -17,6 +17,7 @@ use crate::{
 
 /// Whose shape an export has. A variant's name in the query is its own in snake case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(strum::VariantArray, Serialize))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Format {
     /// tito's own lines, see docs/trajectories.schema.json.

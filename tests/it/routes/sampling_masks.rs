@@ -12,6 +12,7 @@ use parquet::{
     record::{ListAccessor as _, RowAccessor as _},
 };
 use serde_json::{Value, json};
+use strum::VariantArray;
 use tito::{
     TokenId,
     store::MemoryStore,
@@ -19,7 +20,13 @@ use tito::{
     turn::Capture,
 };
 
-use crate::it::app::{MODEL, TestApp};
+use crate::{
+    it::{
+        app::{MODEL, TestApp},
+        routes::trajectory_logprobs::named,
+    },
+    wire::trajectories::export::Format,
+};
 
 const ENDPOINTS: [&str; 3] = ["/v1/chat/completions", "/v1/completions", "/inference/v1/generate"];
 
@@ -268,19 +275,20 @@ async fn a_format_without_a_field_for_masks_loses_none_unless_it_is_told_to() {
         let body = json!({ "top_k": 5, "max_tokens": 3, "ignore_eos": true, "return_sampling_mask": asks });
         whole(&app, "/v1/completions", &body).await;
     }
-    for format in ["trl", "verl", "agent_lightning", "nemo_rl", "prime_rl", "verifiers", "jsonl"] {
+    for kind in Format::VARIANTS.iter().copied().filter(|format| format.write_line().is_some()) {
+        let format = named(kind);
         let asked = format!("format={format}&allow_raw=true&unit=turn");
         let exported = lines(&app, &asked).await;
         assert!(exported.len() == 2 && exported[0].get("error").is_none(), "{format} {exported:?}");
         assert!(!exported[0].to_string().contains("sampling_mask\":{"), "{format}");
-        if ["trl", "verl", "nemo_rl", "agent_lightning"].contains(&format) {
-            let message = exported[1]["error"]["message"].as_str().unwrap();
-            assert!(message.contains("has a sampling mask") && message.contains("allow_unmasked=true"), "{message}");
-        } else {
+        if kind.has_masks() {
             assert!(
                 exported[1].get("error").is_none() && exported[1].to_string().contains("sampling_mask"),
                 "{format}"
             );
+        } else {
+            let message = exported[1]["error"]["message"].as_str().unwrap();
+            assert!(message.contains("has a sampling mask") && message.contains("allow_unmasked=true"), "{message}");
         }
         let allowed = lines(&app, &format!("{asked}&allow_unmasked=true")).await;
         assert!(allowed.iter().all(|line| line.get("error").is_none()), "{format} {allowed:?}");

@@ -7,15 +7,28 @@ use parquet::{
     record::RowAccessor as _,
 };
 use serde_json::{Value, json};
+use strum::VariantArray;
 use tito::{
     store::MemoryStore,
     trajectory::{AdapterUsed, CapturePolicy, Generation, SamplingUsed, Trajectories},
     turn::Capture,
 };
 
-use crate::it::app::{MODEL, TestApp};
+use crate::{
+    it::app::{MODEL, TestApp},
+    wire::trajectories::export::Format,
+};
 
-const TRAINERS: [&str; 6] = ["trl", "nemo_rl", "verl", "prime_rl", "verifiers", "agent_lightning"];
+/// The name of a format in queries.
+pub(super) fn named(format: Format) -> String {
+    serde_json::to_value(format).unwrap().as_str().unwrap().to_owned()
+}
+
+/// The formats of trainers, which are all but tito's own.
+fn trainers() -> impl Iterator<Item = String> {
+    let trainers = Format::VARIANTS.iter().filter(|format| !matches!(format, Format::Jsonl | Format::Parquet));
+    trainers.copied().map(named)
+}
 
 /// What a request changes of its sampling.
 type Edit = fn(&mut SamplingUsed);
@@ -123,7 +136,7 @@ async fn log_probs_of_another_distribution_than_the_sampled_one_are_no_trainers(
     };
     let raw_ones = app(edits.iter().map(|edit| edited(edit, "raw_logprobs")));
     let processed = app(edits.iter().map(|edit| edited(edit, "processed_logprobs")));
-    for format in TRAINERS {
+    for format in trainers() {
         let lines = exported(&raw_ones, &format!("format={format}")).await;
         assert_eq!(lines.len(), edits.len());
         for (line, (named, _)) in lines.iter().zip(edits) {
@@ -157,7 +170,7 @@ async fn the_models_own_distribution_has_log_probs_of_every_mode_and_an_unknown_
     let mode = |mode: &str| SamplingUsed { logprobs_mode: mode.to_owned(), ..raw() };
     let untouched = app(["raw_logprobs", "processed_logprobs"].map(|name| Some(mode(name))));
     let unknown = app([None, Some(SamplingUsed { top_k: 3, ..mode("other") })]);
-    for format in TRAINERS {
+    for format in trainers() {
         let lines = exported(&untouched, &format!("format={format}")).await;
         assert!(lines.len() == 2 && lines.iter().all(|line| line.get("error").is_none()), "{lines:?}");
         let lines = exported(&unknown, &format!("format={format}")).await;
@@ -187,7 +200,7 @@ async fn fields_that_edit_nothing_leave_the_distribution_the_models_own() {
         edit(&mut used);
         Some(used)
     }));
-    for format in TRAINERS {
+    for format in trainers() {
         let lines = exported(&app, &format!("format={format}")).await;
         assert!(lines.len() == idle.len() && lines.iter().all(|line| line.get("error").is_none()), "{lines:?}");
     }
@@ -210,7 +223,7 @@ async fn only_turns_that_are_learnt_from_have_to_fit() {
         turn(&[6], 2, Some(raw())),
         turn(&[6, 1, 1, 1, 4], 2, processed),
     ]);
-    for format in TRAINERS {
+    for format in trainers() {
         let refused = async |unit: &str| {
             let lines = exported(&app, &format!("format={format}&unit={unit}")).await;
             lines.iter().map(|line| error(line).contains("temperature 0.5")).collect::<Vec<_>>()
@@ -225,4 +238,24 @@ async fn only_turns_that_are_learnt_from_have_to_fit() {
     let (raw, processed) = (Some("raw_logprobs".to_owned()), Some("processed_logprobs".to_owned()));
     assert_eq!(told("leaf").await, [raw.clone(), raw.clone(), None]);
     assert_eq!(told("turn").await[4..], [raw, processed]);
+}
+
+/// Pages and tests that have lists of their own, which the compiler does not see.
+#[test]
+fn every_format_is_named_where_formats_are_listed() {
+    let read = |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let mut missing = Vec::new();
+    for format in Format::VARIANTS.iter().copied() {
+        let name = named(format);
+        let mut lists = vec![
+            ("src/inspect/trajectories/query.rs", format!("`{name}`")),
+            ("docs/trajectories.md", format!("\n| `{name}` | ")),
+            ("docs/guides/rollouts.md", format!("`{name}`")),
+        ];
+        if format.write_line().is_some() {
+            lists.push(("tests/clients/test_trajectory_formats.py", format!("\"{name}\"")));
+        }
+        missing.extend(lists.into_iter().filter(|(path, words)| !read(path).contains(words)));
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
 }

@@ -180,5 +180,11 @@ fn refuse_what_no_family_computes(config: &Map<String, Value>) -> Result<(), Con
     refuse_other_than(true, config, "is_causal")
 }
 
+/// The architectures that are known.
+#[cfg(test)]
+pub(super) fn architectures() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().map(|(name, _)| *name)
+}
+
 #[cfg(test)]
 mod tests;

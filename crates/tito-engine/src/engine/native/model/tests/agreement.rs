@@ -9,6 +9,7 @@ use super::{
     states::States,
     *,
 };
+use crate::engine::native::model::families::architectures;
 
 const HEAD: &str = "| architecture | as transformers computes it | refused | states off by |\n|---|---|---|---|\n";
 
@@ -159,10 +160,37 @@ fn every_architecture_that_is_computed_is_compared_and_no_other_is_in_the_table(
     let known = |golden: &Golden| !matches!(ModelShape::read(golden.config()), Err(ConfigError::Architecture(_)));
     let computed: BTreeSet<String> = Golden::all().filter(known).map(|golden| golden.architecture()).collect();
     let compared: BTreeSet<String> = ARCHITECTURES.iter().map(|&architecture| architecture.to_owned()).collect();
-    assert_eq!(computed, compared, "the list of this file");
+    let missing: Vec<_> = computed.difference(&compared).collect();
+    assert!(missing.is_empty(), "add a line to `architectures!` of this file for each of {missing:?}");
+    let unknown: Vec<_> = compared.difference(&computed).collect();
+    assert!(unknown.is_empty(), "not in FAMILIES of model/families/mod.rs, or without recorded models: {unknown:?}");
     page::compare(ComparedTable::Native, |table| {
         let mut rows = rows(table);
         rows.retain(|architecture, _| compared.contains(architecture));
         written(&rows)
     });
+}
+
+/// The text of a model of several parts is compared in `families`, and its images in `images`.
+#[test]
+fn every_architecture_that_is_known_is_compared_and_counted() {
+    let known: BTreeSet<&str> = architectures().collect();
+    let whole = known.iter().filter(|name| !name.ends_with("ForConditionalGeneration"));
+    let uncompared: Vec<_> = whole.filter(|name| !ARCHITECTURES.contains(name)).collect();
+    assert!(uncompared.is_empty(), "record models of these, and add lines to `architectures!`: {uncompared:?}");
+    for (page, count) in [("README.md", known.len()), ("docs/adapters.md", ARCHITECTURES.len())] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
+        let count = format!(" {count} architectures");
+        assert!(std::fs::read_to_string(path).unwrap().contains(&count), "{page} does not say that there are{count}");
+    }
+}
+
+#[test]
+fn an_adapter_of_every_architecture_is_compared_with_peft() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/lora");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let names = files.map(|path| path.file_stem().unwrap().to_string_lossy().replacen('_', "/", 1));
+    let adapted: BTreeSet<String> = names.map(|name| Golden::named(&name).architecture()).collect();
+    let missing: Vec<_> = ARCHITECTURES.iter().filter(|name| !adapted.contains(**name)).collect();
+    assert!(missing.is_empty(), "record an adapter of each of {missing:?}, by tests/reference/record_lora.py");
 }
