@@ -57,7 +57,16 @@ pub(super) async fn export_trajectories(
     let keys = keys.ok_or_else(|| not_found("after", "trajectory", &after.unwrap_or_default()))?;
     let wants_sampled = matches!(content, Content::Captured { allow_raw: false, .. });
     let refuses_masks = matches!(content, Content::Captured { allow_unmasked: false, .. });
-    let sequences = Sequences { trajectories, keys, found: VecDeque::new(), vocab_size, wants_sampled, refuses_masks };
+    let refuses_images = matches!(content, Content::Captured { format, .. } if !format.has_images());
+    let sequences = Sequences {
+        trajectories,
+        keys,
+        found: VecDeque::new(),
+        vocab_size,
+        wants_sampled,
+        refuses_masks,
+        refuses_images,
+    };
     let (kind, body) = match content {
         Content::Rescored => (JSON_LINES, Body::from_stream(rescored_lines(sequences, api.ok_or_else(no_engine)?))),
         Content::Captured { format, .. } => {
@@ -90,6 +99,8 @@ struct Sequences {
     wants_sampled: bool,
     /// Whether what is written has no field for masks, and must not lose any.
     refuses_masks: bool,
+    /// Whether what is written has no field for images.
+    refuses_images: bool,
 }
 
 impl Sequences {
@@ -100,6 +111,9 @@ impl Sequences {
         }
         if self.refuses_masks {
             sequence.has_no_masks()?;
+        }
+        if self.refuses_images {
+            sequence.has_no_images()?;
         }
         Ok(sequence)
     }

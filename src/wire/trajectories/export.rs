@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     check::RescoredDone,
     trainers,
-    types::{NotesShown, PackedMask, TurnHead},
+    types::{ImageShown, NotesShown, PackedMask, TurnHead},
 };
 use crate::{
     TokenId,
@@ -49,6 +49,20 @@ impl Format {
         }
     }
 
+    /// Whether the shape has a field for the images of prompts.
+    pub(crate) fn has_images(self) -> bool {
+        match self {
+            Self::Jsonl => true,
+            Self::Parquet
+            | Self::Verifiers
+            | Self::PrimeRl
+            | Self::Trl
+            | Self::Verl
+            | Self::NemoRl
+            | Self::AgentLightning => false,
+        }
+    }
+
     /// Returns what writes a line in this shape; `None` for a table.
     pub(crate) fn write_line(self) -> Option<WriteLine> {
         let write: WriteLine = match self {
@@ -78,6 +92,8 @@ struct Line {
     logprobs_mode: Option<String>,
     /// The ids that each id was drawn from, where that was asked for.
     sampling_mask: Option<PackedMask>,
+    /// The images of the prompts, in the order of their places.
+    images: Vec<ImageShown>,
     prompt_tokens: usize,
     turns: Vec<LineTurn>,
     sequence_reward: Option<f64>,
@@ -141,6 +157,7 @@ fn own(sequence: Sequence) -> Line {
         logprobs_mode: sequence.logprobs_mode().map(str::to_owned),
         logprobs: sequence.logprobs,
         sampling_mask: PackedMask::new(sequence.masks),
+        images: sequence.images.into_iter().map(Into::into).collect(),
         token_ids: sequence.token_ids,
         prompt_tokens: sequence.prompt_tokens,
         turns: sequence.turns.into_iter().map(turn).collect(),
