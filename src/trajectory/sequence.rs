@@ -360,8 +360,22 @@ impl Sequence {
         let Some(image) = self.images.first() else { return Ok(()) };
         let turn = self.turns.iter().find(|turn| image.offset < turn.start).map_or("", |turn| &*turn.place.id);
         Err(CaptureError::Unfit(format!(
-            "the prompt of the turn {turn} has images, and this format has no field for them; jsonl has"
+            "the prompt of the turn {turn} has images, and this format has no field for them; jsonl, prime_rl and verl have"
         )))
+    }
+
+    /// Checks that the files of all images were read, for a shape that has them.
+    ///
+    /// # Errors
+    ///
+    /// If one was not kept.
+    pub fn has_all_files(&self) -> Result<(), CaptureError> {
+        if self.images.iter().all(|image| image.file.is_some()) {
+            return Ok(());
+        }
+        let reason =
+            "the files of its images were not kept (--capture-images false), and this format has them; jsonl has not";
+        Err(CaptureError::Unfit(reason.to_owned()))
     }
 
     /// Marks what is learnt from.

@@ -37,6 +37,17 @@ pub(crate) enum Format {
     Parquet,
 }
 
+/// What a shape has of the images of prompts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ImagesWritten {
+    /// No field.
+    Nothing,
+    /// Their identities and places.
+    Named,
+    /// Their files too.
+    Files,
+}
+
 /// Writes a sequence as a line of JSON without its end.
 pub(crate) type WriteLine = fn(Sequence) -> Result<String, serde_json::Error>;
 
@@ -49,17 +60,12 @@ impl Format {
         }
     }
 
-    /// Whether the shape has a field for the images of prompts.
-    pub(crate) fn has_images(self) -> bool {
+    /// What the shape has of the images of prompts.
+    pub(crate) fn images(self) -> ImagesWritten {
         match self {
-            Self::Jsonl => true,
-            Self::Parquet
-            | Self::Verifiers
-            | Self::PrimeRl
-            | Self::Trl
-            | Self::Verl
-            | Self::NemoRl
-            | Self::AgentLightning => false,
+            Self::Jsonl => ImagesWritten::Named,
+            Self::PrimeRl | Self::Verl => ImagesWritten::Files,
+            Self::Parquet | Self::Verifiers | Self::Trl | Self::NemoRl | Self::AgentLightning => ImagesWritten::Nothing,
         }
     }
 

@@ -145,12 +145,52 @@ async fn a_format_without_a_field_for_images_gets_an_error_in_the_place_of_such_
     let (app, _) = capturing(true);
     app.post("/v1/chat/completions", chat(&json!([user(&json!([image_part(56, 84, 1)]))]))).await.ok();
     app.post("/v1/chat/completions", chat(&json!([user(&json!("text"))]))).await.ok();
-    for format in ["trl", "verl", "nemo_rl", "prime_rl", "verifiers", "agent_lightning"] {
+    for format in ["trl", "nemo_rl", "verifiers", "agent_lightning"] {
         let export = app.get(&format!("/v1/trajectories/export?format={format}&allow_raw=true")).await;
         let lines: Vec<Value> = export.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 2, "{format}");
         let message = lines[0]["error"]["message"].as_str().unwrap();
         assert!(message.contains("has images, and this format has no field for them"), "{format}: {message}");
         assert!(lines[1].get("error").is_none(), "{format}");
+    }
+}
+
+/// The lines of an export.
+async fn lines(app: &TestApp, format: &str) -> Vec<Value> {
+    let export = app.get(&format!("/v1/trajectories/export?format={format}&allow_raw=true")).await;
+    export.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn trainers_get_the_images_with_their_places() {
+    let (app, _) = capturing(true);
+    let parts = json!([image_part(56, 84, 1), image_part(28, 28, 2)]);
+    app.post("/v1/chat/completions", chat(&json!([user(&parts)]))).await.ok();
+    let given = app.prompt_images();
+    let urls = [&parts[0], &parts[1]].map(|part| part["image_url"]["url"].clone());
+    let [prime] = &lines(&app, "prime_rl").await[..] else { panic!("one line") };
+    let refs = given
+        .iter()
+        .zip(&urls)
+        .map(|((range, _), url)| json!({ "url": url, "offset": range.start, "length": range.len() }));
+    assert_eq!(prime["mm_refs"]["images"], refs.collect::<Value>());
+    let ids = prime["token_ids"].as_array().unwrap();
+    let types = (0..ids.len()).map(|at| u8::from(given.iter().any(|(range, _)| range.contains(&at))));
+    assert_eq!(prime["mm_token_type_ids"], types.collect::<Value>());
+    let [verl] = &lines(&app, "verl").await[..] else { panic!("one line") };
+    assert_eq!(verl["multi_modal_data"], json!({ "images": urls }));
+
+    app.post("/v1/chat/completions", chat(&json!([user(&json!("text"))]))).await.ok();
+    for format in ["prime_rl", "verl"] {
+        let text = &lines(&app, format).await[1];
+        for field in ["mm_refs", "mm_token_type_ids", "multi_modal_data"] {
+            assert!(text.get(field).is_none(), "{format}: {text}");
+        }
+    }
+    let (app, _) = capturing(false);
+    app.post("/v1/chat/completions", chat(&json!([user(&parts)]))).await.ok();
+    for format in ["prime_rl", "verl"] {
+        let message = lines(&app, format).await[0]["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("files of its images were not kept"), "{format}: {message}");
     }
 }
