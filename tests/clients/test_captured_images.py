@@ -59,18 +59,18 @@ def test_a_captured_conversation_is_computed_again_with_its_images(model, tmp_pa
         assert places == conversation["second"]["images"]
         for turn in tree["turns"]:
             for what in ("replay", "rescore"):
-                found = server.post(f"/v1/trajectories/{tree['id']}/turns/{turn['id']}/{what}")
-                assert found["verdict"] == "equal", found
+                status, found = server.exchange(f"/v1/trajectories/{tree['id']}/turns/{turn['id']}/{what}", {})
+                assert (status, json.loads(found)["verdict"]) == (200, "equal"), found
         [line] = lines(server, "format=jsonl&rescore=true")
         assert [[image["offset"], image["length"]] for image in line["images"]] == places
         assert line["token_ids"][: len(second["prompt_token_ids"])] == second["prompt_token_ids"]
         assert line["rescored"]["equal_tokens"] == line["rescored"]["tokens"] == sum(line["loss_mask"])
     finally:
         server.stop()
-    equal, _, partial, differ, unrepeatable, said = replayed(capture, directory)
+    equal, _, partial, differ, unrepeatable, said = replayed(capture, directory, length=[])
     assert (equal, partial, differ, unrepeatable) == (2, 0, 0, 0), said
     # Other settings of the processor make another image of the same file.
-    *counted, said = replayed(capture, directory, "--mm-processor-kwargs", '{"max_pixels": 4096}')
+    *counted, said = replayed(capture, directory, "--mm-processor-kwargs", '{"max_pixels": 4096}', length=[])
     assert counted[0] == 0 and counted[-1] == 2
     assert all("other settings of the processor" in line for line in said), said
 
@@ -86,6 +86,6 @@ def test_without_files_a_conversation_is_not_computed_again(model, tmp_path):
         server.stop()
     files = [base64.b64decode(file) for file in SHARED["files"].values()]
     assert not any(file[8:] in capture.read_bytes() for file in files)
-    *counted, said = replayed(capture, directory)
+    *counted, said = replayed(capture, directory, length=[])
     assert counted[0] == 0 and counted[-1] == 2
     assert all("--capture-images false" in line for line in said), said
