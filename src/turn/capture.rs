@@ -316,7 +316,7 @@ fn message(said: &Message) -> Value {
 
 /// An image as the template is given it, with its identity: its file is kept once, beside the turns.
 fn image_part(image: &Image) -> Value {
-    let identity: String = image.identity.iter().map(|byte| format!("{byte:02x}")).collect();
+    let identity = blake3::Hash::from_bytes(image.identity).to_hex().to_string();
     let mut fields = Object::default();
     fields.insert("type".to_owned(), "image".into());
     fields.insert("identity".to_owned(), Value::String(identity));

@@ -1,6 +1,6 @@
 //! What a client said, without the files of images: each of them is kept once, and not in every turn that names it.
 
-use std::{borrow::Cow, collections::HashMap, ops::Range, sync::Arc};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use serde_json::value::RawValue;
 
@@ -55,7 +55,7 @@ impl SentFiles {
         let (mut written, mut from) = (String::new(), 0);
         for (range, identity) in found {
             written.push_str(&text[from..range.start]);
-            written.push_str(&format!("\"{NAME}{identity}\""));
+            written.push_str(&[r#"""#, NAME, &identity.to_string(), r#"""#].concat());
             from = range.end;
         }
         written.push_str(&text[from..]);
@@ -86,7 +86,7 @@ impl SentFiles {
         }
     }
 
-    fn place(&self, text: &str, written: &str, string: &Cow<'_, str>) -> Option<(Range<usize>, ImageIdentity)> {
+    fn place(&self, text: &str, written: &str, string: &str) -> Option<(Range<usize>, ImageIdentity)> {
         let hash = Self::hash(string).unwrap_or_else(|| blake3::hash(string.as_bytes()));
         let identity = *self.0.get(&hash)?;
         // A node points into its document.
