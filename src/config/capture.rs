@@ -28,4 +28,10 @@ pub struct CaptureArgs {
     /// Record messages, tools and stop strings beside the ids.
     #[arg(long, value_name = "true|false", default_value_t = true, action = ArgAction::Set, requires = "capture")]
     pub capture_texts: bool,
+
+    /// Record the files of images, each once; with `false`, only their hashes and sizes.
+    ///
+    /// Turns whose images were not recorded cannot be replayed.
+    #[arg(long, value_name = "true|false", default_value_t = true, action = ArgAction::Set, requires = "capture")]
+    pub capture_images: bool,
 }

@@ -256,8 +256,7 @@ impl From<TurnError> for ApiError {
             | TurnError::NoEndOfReasoning
             | TurnError::SeesNoImages
             | TurnError::UnknownImage
-            | TurnError::LacksImages
-            | TurnError::CapturesImages => Self::invalid_request(error.to_string()),
+            | TurnError::LacksImages => Self::invalid_request(error.to_string()),
             TurnError::ThinkingBudget { .. } => Self::invalid("thinking_token_budget", error.to_string()),
             TurnError::RoutesStart { start, .. } => {
                 Self::refused("routed_experts_prompt_start", error.to_string(), Some(start.to_string()))

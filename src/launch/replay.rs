@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use futures::StreamExt;
 
 use super::{
-    adapters, engine,
+    adapters, engine, images,
     load_plan::LoadPlan,
     model,
     progress::Progress,
@@ -45,7 +45,7 @@ pub(super) async fn replay(capture: &Path, trajectory: Option<&str>, settings: S
     if !capture.is_file() {
         bail!("{} does not exist; pass the file that serve --capture wrote", capture.display());
     }
-    let policy = CapturePolicy { bytes: u64::MAX, ttl: None, texts: true };
+    let policy = CapturePolicy { bytes: u64::MAX, ttl: None, texts: true, images: true };
     let opened = store::capture(Some(&CaptureSettings { path: Some(capture.to_owned()), policy }), &progress)?;
     let trajectories = opened.context("a capture is a file")?;
     let replayer = replayer(settings, &progress).await?;
@@ -89,6 +89,7 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
         max_model_len,
     };
     let engine = engine::load(load_plan, progress).await?;
+    let images = images::find(&*engine, &files, settings.images.clone(), progress)?;
     let loaded = adapters::load(&engine, &settings.adapters, modules, &models, progress).await?;
     let by_name = loaded.all().into_iter().filter_map(|(name, _)| Some((name.clone(), loaded.get(&name)?)));
     let adapters = by_name.collect();
@@ -99,6 +100,7 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
     let ends = eos.primary.into_iter().chain(eos.others.iter().copied());
     Ok(Replayer {
         compiler: Arc::new(StructuredOutputCompiler::new(Arc::clone(&tokenizer), ends)),
+        media: images.map(|images| images.media),
         adapters,
         weights: engine.current_weights().number,
         checksum,

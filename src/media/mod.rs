@@ -42,6 +42,8 @@ pub struct MediaPolicy {
     pub cache_bytes: u64,
     /// The most bytes of images that requests may wait and run with.
     pub held_bytes: u64,
+    /// Whether prepared images keep their files, for captures.
+    pub keeps_files: bool,
 }
 
 /// Reads the images of requests for one model.
@@ -158,13 +160,21 @@ impl MediaReader {
         }
     }
 
-    fn prepare(&self, encoded: &[u8]) -> Result<PreparedImage, MediaError> {
+    /// Prepares a file, or finds it prepared. Blocks for as long as decoding takes.
+    ///
+    /// # Errors
+    ///
+    /// If it is no image that the model can see.
+    pub fn prepare(&self, encoded: &[u8]) -> Result<PreparedImage, MediaError> {
         let identity = self.processor.identity(encoded);
         if let Some(prepared) = self.prepared.get(&identity) {
             return Ok(prepared);
         }
         let decoded = self.decode(encoded)?;
-        let prepared = self.processor.prepare(identity, &decoded)?;
+        let mut prepared = self.processor.prepare(identity, &decoded)?;
+        if self.policy.keeps_files {
+            prepared = prepared.with_file(encoded.into());
+        }
         self.prepared.insert(identity, prepared.clone());
         Ok(prepared)
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::{
     TokenId,
     trajectory::{
-        CaptureError, GivenExperts, PackedMasks, Sequence, SequenceKey, SequenceTurn, Trajectories, WeightSet,
+        CaptureError, GivenExperts, ImageUsed, PackedMasks, Sequence, SequenceKey, SequenceTurn, Trajectories,
+        WeightSet,
     },
 };
 
@@ -19,6 +20,8 @@ pub(crate) struct CapturedTurn {
     pub(super) sets: Vec<Option<WeightSet>>,
     /// The experts that its request gave, where it gave any and they were kept.
     pub(super) given_experts: Option<GivenExperts>,
+    /// The images of its prompt, with their files where they were kept.
+    pub(super) images: Vec<ImageUsed>,
 }
 
 impl CapturedTurn {
@@ -38,7 +41,8 @@ impl CapturedTurn {
         let used = |number| trajectories.weights(&generation.process, number);
         let sets = generation.weights.iter().map(|weights| used(weights.number)).collect::<Result<_, _>>()?;
         let given_experts = trajectories.given_experts(&turn)?;
-        Ok(Self { sequence, turn, sets, given_experts })
+        let images = trajectories.with_files(&sequence.images)?;
+        Ok(Self { sequence, turn, sets, given_experts, images })
     }
 
     /// Returns how many ids the turn sampled.

@@ -19,6 +19,7 @@ use crate::{
     TokenId,
     engine::{Adapter, EngineError, EngineInfo},
     generation::{Event, Finish, GenerationRequest, Generator, WeightSpans},
+    media::MediaReader,
     tokenizer::Tokenizer,
     trajectory::{
         ComputedBy, Filter, Owner, PackedMasks, SequenceKey, SequenceTurn, Trajectories, Unit, WeightSet, WeightsUsed,
@@ -40,6 +41,8 @@ pub(crate) struct Replayer {
     pub tokenizer: Arc<Tokenizer>,
     /// Compiles what outputs had to keep to.
     pub compiler: Arc<StructuredOutputCompiler>,
+    /// Prepares images, for a model that sees some.
+    pub media: Option<MediaReader>,
     /// The adapters that are loaded, by the names that requests give them.
     pub adapters: HashMap<String, Arc<Adapter>>,
     /// How often the weights had been replaced that are tried. If others sample, nothing is compared.
@@ -139,7 +142,7 @@ impl Replayer {
         let masks_then = captured.masks();
         let asked = tokens + usize::from(looks_for_end);
         let prompt = captured.prompt();
-        let request = request(self, captured, asked, !masks_then.is_empty()).await?;
+        let (request, _hold) = request(self, captured, asked, !masks_then.is_empty()).await?;
         let Sampled { tokens: again, masks, finish, version } = self.sampled(request, tokens, looks_for_end).await?;
         let then = captured.tokens();
         let verdicts = verdicts(&then, &masks_then, &again, &masks, tokens);

@@ -6,23 +6,25 @@ use super::{CapturedTurn, Replayer};
 use crate::{
     engine::{Adapter, EngineInfo, Party, Routing},
     generation::GenerationRequest,
+    media::Hold,
     sampling::{SamplingParams, SharedConstraint},
     structured::Demand,
     trajectory::{AdapterUsed, Generation, SamplingUsed},
-    turn::kept_routes,
+    turn::{kept_images, kept_routes},
 };
 
 /// Why a turn cannot be sampled again.
 #[derive(Debug)]
 pub(super) struct Unrepeatable(pub(super) String);
 
-/// The request that samples the first `tokens` of a turn again, with the ids that each is drawn from if the turn has masks.
+/// The request that samples the first `tokens` of a turn again, with the ids that each is drawn from if the turn has masks, and
+/// the memory of its images.
 pub(super) async fn request(
     replayer: &Replayer,
     captured: &CapturedTurn,
     tokens: usize,
     has_masks: bool,
-) -> Result<GenerationRequest, Unrepeatable> {
+) -> Result<(GenerationRequest, Option<Hold>), Unrepeatable> {
     let (generation, prompt) = (&captured.turn.generation, captured.prompt());
     let refuse = |reason: &str| Err(Unrepeatable(reason.to_owned()));
     let Some(used) = &generation.sampling else { return refuse("its sampling was not kept") };
@@ -46,7 +48,8 @@ pub(super) async fn request(
             "it may have {most} ids, and the context is {max_model_len} (--max-model-len)"
         )));
     }
-    Ok(GenerationRequest {
+    let (images, hold) = kept_images(replayer.media.as_ref(), &captured.images).await.map_err(Unrepeatable)?;
+    let request = GenerationRequest {
         prompt_token_ids: prompt,
         sequences: 1,
         party: replayer.owner.clone().map(Party::Client),
@@ -56,11 +59,12 @@ pub(super) async fn request(
         cache_salt: replayer.cache_salt.clone(),
         adapter,
         routing,
-        images: Arc::default(),
+        images,
         text: Arc::default(),
         owner: replayer.owner.clone(),
         request_ids: Arc::new([]),
-    })
+    };
+    Ok((request, hold))
 }
 
 /// The experts that the prompt went through.

@@ -25,6 +25,7 @@ fn replayer(checksum: &str) -> Replayer {
     let info = EngineInfo::scripted(tokenizer.vocab_size(), 512);
     let engine = Arc::new(ScriptedEngine::hashed(info, vec![EOS]));
     Replayer {
+        media: None,
         generator: Generator::new(engine, Arc::clone(&tokenizer)),
         compiler: Arc::new(StructuredOutputCompiler::new(Arc::clone(&tokenizer), [EOS])),
         tokenizer,
@@ -134,7 +135,7 @@ fn weights(number: u64, start: usize, end: usize) -> WeightsUsed {
 
 fn captured(generations: impl IntoIterator<Item = Generation>) -> Trajectories {
     let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX)) as Arc<dyn BatchStore>;
-    let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true };
+    let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true, images: true };
     let trajectories = Trajectories::open(store, policy).unwrap();
     for generation in generations {
         trajectories.capture(generation).unwrap();

@@ -46,7 +46,7 @@ impl Trajectories {
     /// If the store failed.
     pub fn keep_weights(&self, set: &WeightSet) -> Result<(), CaptureError> {
         let bytes = serde_json::to_vec(set).map_err(|error| CaptureError::Failed(error.to_string()))?;
-        self.write(Vec::new(), Some((weights_key(&set.process, set.number), bytes)))
+        self.write(Vec::new(), vec![(weights_key(&set.process, set.number), bytes.into())])
     }
 
     /// Reads a record, and what is known of the weights that sampled it.

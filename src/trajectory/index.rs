@@ -11,6 +11,7 @@ use std::{
 use super::{
     CaptureError,
     fingerprint::{Base, Fingerprint},
+    images::{self, Holding, ImageUsed, KeptImages},
     notes::Notes,
     record::TurnRecord,
     totals::Totals,
@@ -32,6 +33,8 @@ pub(super) struct Node {
     pub(super) parent: Option<u64>,
     pub(super) fingerprint: Fingerprint,
     request_ids: Box<[Arc<str>]>,
+    /// The images whose files it keeps.
+    images: Box<[Arc<str>]>,
     /// Which of the policies of its trajectory sampled it.
     pub(super) policy: usize,
     is_complete: bool,
@@ -70,6 +73,8 @@ pub(super) struct Index {
     requests: HashMap<(Option<Arc<str>>, Arc<str>), u64>,
     tree_ids: HashMap<Arc<str>, u64>,
     uses: BTreeMap<u64, u64>,
+    /// The files of images.
+    pub(super) images: KeptImages,
     /// What all this takes, without the records.
     bytes: u64,
     next: u64,
@@ -107,6 +112,7 @@ impl Index {
             requests: HashMap::new(),
             tree_ids: HashMap::new(),
             uses: BTreeMap::new(),
+            images: KeptImages::default(),
             bytes: 0,
             next: 0,
             gone: Vec::new(),
@@ -230,8 +236,35 @@ impl Index {
         }
     }
 
-    /// Takes back what [`Self::reserve`] and [`Self::count`] did for a turn that could not be written.
-    pub(super) fn give_up(&mut self, tree: u64, counted: Weight) {
+    /// Holds the files of a turn that is to be written, until it is [given up](Self::give_up) or leaves.
+    pub(super) fn hold(&mut self, images: &[ImageUsed]) -> Holding {
+        let next = &mut self.next;
+        self.images.hold(images, || {
+            *next += 1;
+            *next
+        })
+    }
+
+    /// Knows a file of an earlier process by the key of its record.
+    pub(super) fn restore_image(&mut self, key: &str) -> Result<(), CaptureError> {
+        let Some((number, identity)) = images::parts_of(key) else {
+            return Err(CaptureError::Corrupted(format!("an image is kept as `{key}`")));
+        };
+        self.next = self.next.max(number);
+        if !self.images.know(identity, key) {
+            self.gone.push(key.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Has the files leave that no turn has, once all turns are known.
+    pub(super) fn forget_unused_images(&mut self) {
+        self.images.forget_unused(&mut self.gone);
+    }
+
+    /// Takes back what [`Self::reserve`], [`Self::hold`] and [`Self::count`] did for a turn that could not be written.
+    pub(super) fn give_up(&mut self, tree: u64, counted: Weight, images: &[Arc<str>]) {
+        self.images.release(images, &mut self.gone);
         let Some(found) = self.trees.get_mut(&tree) else { return };
         found.pending -= 1;
         found.bytes -= counted.known;
@@ -243,14 +276,16 @@ impl Index {
     }
 
     /// Enters a turn that was written; its trajectory may have been deleted meanwhile.
-    pub(super) fn enter(&mut self, record: &TurnRecord, fingerprint: Fingerprint) {
+    pub(super) fn enter(&mut self, record: &TurnRecord, fingerprint: Fingerprint, images: Box<[Arc<str>]>) {
         let tree = record.place.tree;
+        self.images.written(&images);
         let Some(found) = self.trees.get_mut(&tree) else {
             self.gone.push(turn_key(record.place.number));
+            self.images.release(&images, &mut self.gone);
             return;
         };
         found.pending -= 1;
-        self.grow(record, fingerprint);
+        self.grow(record, fingerprint, images);
     }
 
     /// Enters a turn that was written by an earlier process; turns come in their order.
@@ -261,7 +296,8 @@ impl Index {
             Some(Some(parent)) => parent.fingerprint,
             Some(None) => return Err(CaptureError::Corrupted(format!("the turn before {} is missing", place.id))),
         };
-        let fingerprint = self.base.after(self.base.after(begun, &generation.prompt), &generation.sampled);
+        let prompt = self.base.after(begun, &generation.prompt, &generation.images);
+        let fingerprint = self.base.after(prompt, &generation.sampled, &[]);
         if begun.len + generation.prompt.len() != place.prompt_tokens {
             return Err(CaptureError::Corrupted(format!("the prompt of {} has not the length that it says", place.id)));
         }
@@ -271,11 +307,12 @@ impl Index {
         }
         self.next = self.next.max(place.number);
         self.count(place.tree, turn);
-        self.grow(record, fingerprint);
+        let Holding { images, .. } = self.hold(&generation.images);
+        self.grow(record, fingerprint, images);
         Ok(())
     }
 
-    fn grow(&mut self, record: &TurnRecord, fingerprint: Fingerprint) {
+    fn grow(&mut self, record: &TurnRecord, fingerprint: Fingerprint, images: Box<[Arc<str>]>) {
         let TurnRecord { place, generation } = record;
         let number = place.number;
         for id in &generation.request_ids {
@@ -296,6 +333,7 @@ impl Index {
             parent: place.parent,
             fingerprint,
             request_ids: generation.request_ids.as_slice().into(),
+            images,
             policy: tree.totals.add(record),
             is_complete: generation.finish.is_complete(),
             has_children: false,
@@ -340,6 +378,7 @@ impl Index {
         for turn in tree.turns {
             let Some(node) = self.nodes.remove(&turn) else { continue };
             self.gone.push(turn_key(turn));
+            self.images.release(&node.images, &mut self.gone);
             for scope in [Scope::Owner(tree.owner.clone()), Scope::Tree(number)] {
                 let key = (scope, node.fingerprint);
                 if let Some(turns) = self.by_ids.get_mut(&key) {
@@ -400,7 +439,11 @@ impl Index {
     /// The keys of all records of a trajectory.
     pub(super) fn keys(&self, tree: u64) -> Vec<String> {
         let Some(found) = self.trees.get(&tree) else { return Vec::new() };
-        found.turns.iter().map(|turn| turn_key(*turn)).chain([notes_key(tree)]).collect()
+        let mut images: Vec<&Arc<str>> = found.turns.iter().flat_map(|turn| &self.nodes[turn].images).collect();
+        images.sort();
+        images.dedup();
+        let files = images.into_iter().filter_map(|identity| self.images.key(identity)).map(str::to_owned);
+        found.turns.iter().map(|turn| turn_key(*turn)).chain(files).chain([notes_key(tree)]).collect()
     }
 
     /// What is known of all trajectories takes so many bytes.

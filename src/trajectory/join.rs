@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use super::{
     CaptureError, Generation, Trajectories,
     fingerprint::Fingerprint,
+    images::Holding,
     index::turn_key,
     record::{Place, RecordIds, TurnRecord},
     said::Said,
@@ -45,8 +46,8 @@ impl Trajectories {
         }
         self.expire(generation.ended);
         let base = self.index.lock().base;
-        let prefixes = base.prefixes(&generation.prompt);
-        let whole = base.after(prefixes[prefixes.len() - 1], &generation.sampled);
+        let prefixes = base.prefixes(&generation.prompt, &generation.images);
+        let whole = base.after(prefixes[prefixes.len() - 1], &generation.sampled, &[]);
         let parent = self.parent(&generation, &prefixes)?;
         let before = match &parent {
             Some(parent) if !generation.messages.is_empty() => self.texts(parent.number)?,
@@ -82,21 +83,24 @@ impl Trajectories {
     /// Writes a turn whose place is reserved, and enters it.
     fn keep(&self, record: &TurnRecord, whole: Fingerprint) -> Result<(), CaptureError> {
         let tree = record.place.tree;
+        let Holding { images, new: mut written } = self.index.lock().hold(&record.generation.images);
         let given_up = |counted, error| {
-            self.index.lock().give_up(tree, counted);
+            self.index.lock().give_up(tree, counted, &images);
             Err(error)
         };
         let encoded = match record.encode() {
             Ok(encoded) => encoded,
             Err(error) => return given_up(Weight::default(), error),
         };
-        let (key, turn) = (turn_key(record.place.number), Weight::of(record, &encoded));
-        if let Err(error) = self.check_size(tree, turn.known, (&key, &encoded)) {
+        let turn = Weight::of(record, &encoded);
+        written.push((turn_key(record.place.number), encoded.into()));
+        let new: Vec<(&str, &[u8])> = written.iter().map(|(key, bytes)| (key.as_str(), &**bytes)).collect();
+        if let Err(error) = self.check_size(tree, turn.known, &new) {
             return given_up(Weight::default(), error);
         }
         self.index.lock().count(tree, turn);
-        match self.write(Vec::new(), Some((key, encoded))) {
-            Ok(()) => self.index.lock().enter(record, whole),
+        match self.write(Vec::new(), written) {
+            Ok(()) => self.index.lock().enter(record, whole, images),
             Err(error) => return given_up(turn, error),
         }
         self.settle_later(tree);
@@ -119,7 +123,7 @@ impl Trajectories {
             candidates.sort_by_key(|number| (Some(*number) != search.named, *number));
             let mut proven: Option<Parent> = None;
             for number in candidates {
-                if !self.is_prefix(number, &generation.prompt[..len])? {
+                if !self.is_prefix(number, generation, len)? {
                     continue;
                 }
                 if let Some(proven) = &mut proven {
@@ -145,19 +149,24 @@ impl Trajectories {
         }
     }
 
-    /// Whether the whole sequence of a turn is `ids`. A turn that is gone is nothing's prefix.
-    fn is_prefix(&self, number: u64, ids: &[TokenId]) -> Result<bool, CaptureError> {
+    /// Whether the whole sequence of a turn is what a generation begins with, to this length: the same ids, with the same
+    /// images among them. A turn that is gone is nothing's prefix.
+    fn is_prefix(&self, number: u64, generation: &Generation, len: usize) -> Result<bool, CaptureError> {
         let Some(chain) = self.index.lock().chain(number) else { return Ok(false) };
-        let mut rest = ids;
+        let mut rest = &generation.prompt[..len];
+        let mut images_left = generation.images.iter().filter(|image| image.offset < len);
         for number in chain {
             let Some(bytes) = self.read(number)? else { return Ok(false) };
-            let RecordIds { added, sampled } = RecordIds::decode(&bytes)?;
+            let RecordIds { added, sampled, images } = RecordIds::decode(&bytes)?;
+            if !images.iter().all(|image| images_left.next().is_some_and(|own| own.is(image))) {
+                return Ok(false);
+            }
             for part in [added, sampled] {
                 let Some(after) = rest.strip_prefix(&*part) else { return Ok(false) };
                 rest = after;
             }
         }
-        Ok(rest.is_empty())
+        Ok(rest.is_empty() && images_left.next().is_none())
     }
 
     /// The messages and tools of a turn, with those that it has from the turns before it.
@@ -188,6 +197,7 @@ impl Texts {
 fn record(mut place: Place, mut generation: Generation, shared: Option<(usize, Texts)>) -> TurnRecord {
     if let Some((len, before)) = shared {
         generation.prompt = generation.prompt[len..].into();
+        generation.images.retain(|image| image.offset >= len);
         let shared = generation.messages.iter().zip(&before.messages);
         place.messages_before = shared.take_while(|(own, before)| own.get() == before.get()).count();
         generation.messages.drain(..place.messages_before);

@@ -17,6 +17,8 @@ mod computed;
 mod error;
 mod fingerprint;
 mod given_experts;
+mod image_files;
+mod images;
 mod index;
 mod join;
 mod listing;
@@ -44,6 +46,7 @@ use parking_lot::Mutex;
 pub use computed::{ComputedBy, WeightSet};
 pub use error::CaptureError;
 pub use given_experts::GivenExperts;
+pub use images::ImageUsed;
 pub use listing::{Filter, TrajectorySummary};
 pub use masks::PackedMasks;
 pub use notes::{MOST_TAGS, Note, Noted, Notes};
@@ -70,6 +73,8 @@ pub struct CapturePolicy {
     pub ttl: Option<Duration>,
     /// Whether messages, tools and stop strings are kept beside the ids.
     pub texts: bool,
+    /// Whether the files of images are kept, each once.
+    pub images: bool,
 }
 
 /// All turns that were captured. Methods block, on a disk for as long as it takes to read or write: call them where a
@@ -110,7 +115,7 @@ impl Trajectories {
     ///
     /// If what is there is not what was written.
     pub fn open_to_look(store: Arc<dyn BatchStore>) -> Result<Self, CaptureError> {
-        let policy = CapturePolicy { bytes: u64::MAX, ttl: None, texts: true };
+        let policy = CapturePolicy { bytes: u64::MAX, ttl: None, texts: true, images: true };
         Self::restored(store, policy, |record| record.generation.owner = None)
     }
 
@@ -123,7 +128,11 @@ impl Trajectories {
         let mut index = Index::new();
         let mut ids = store.ids()?;
         ids.sort();
-        let (turns, notes): (Vec<_>, Vec<_>) = ids.into_iter().partition(|id| id.starts_with("turn "));
+        let (turns, others): (Vec<_>, Vec<_>) = ids.into_iter().partition(|id| id.starts_with("turn "));
+        let (images, notes): (Vec<_>, Vec<_>) = others.into_iter().partition(|id| id.starts_with(images::PREFIX));
+        for id in images {
+            index.restore_image(&id)?;
+        }
         for id in turns {
             let Some(bytes) = store.read(&id)? else { continue };
             let mut record = TurnRecord::decode(&bytes)?;
@@ -133,6 +142,7 @@ impl Trajectories {
             }
             index.restore(&record, Weight::of(&record, &bytes))?;
         }
+        index.forget_unused_images();
         for id in notes {
             let number = id.strip_prefix("notes ").and_then(|number| u64::from_str_radix(number, 16).ok());
             let Some(tree) = number else { continue };
@@ -150,6 +160,11 @@ impl Trajectories {
         self.policy.texts
     }
 
+    /// Whether the files of images are kept.
+    pub fn keeps_images(&self) -> bool {
+        self.policy.images
+    }
+
     /// Forgets what is too old at a time, in seconds since 1970.
     fn expire(&self, now: f64) {
         if let Some(ttl) = self.policy.ttl {
@@ -158,7 +173,7 @@ impl Trajectories {
     }
 
     /// Writes a batch.
-    fn write(&self, gone: Vec<String>, kept: Option<(String, Vec<u8>)>) -> Result<(), CaptureError> {
+    fn write(&self, gone: Vec<String>, kept: Vec<(String, Arc<[u8]>)>) -> Result<(), CaptureError> {
         self.writer.write(gone, kept).map_err(|error| {
             // In its own words: what stores say of themselves speaks of responses.
             let error = CaptureError::from(error);
@@ -216,12 +231,12 @@ impl Trajectories {
         let (key, length) = (notes_key(number), bytes.len());
         if notes.is_empty() {
             let _leaving = self.leaving.lock();
-            self.write(vec![key], None)?;
+            self.write(vec![key], Vec::new())?;
             self.index.lock().attach(number, notes.clone(), 0);
             return Ok(Noted::Done(notes));
         }
-        self.check_size(number, weight::of_notes(&notes).saturating_sub(before), (&key, &bytes))?;
-        self.write(Vec::new(), Some((key, bytes)))?;
+        self.check_size(number, weight::of_notes(&notes).saturating_sub(before), &[(&key, &bytes)])?;
+        self.write(Vec::new(), vec![(key, bytes.into())])?;
         self.index.lock().attach(number, notes.clone(), length);
         self.settle_later(number);
         Ok(Noted::Done(notes))

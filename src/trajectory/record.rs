@@ -2,14 +2,14 @@
 //!
 //! A record is a head in JSON and arrays of little-endian numbers: the ids that the prompt adds to those of the turn before,
 //! the sampled ids, their log-probs, their ranks and, where they were asked for, their entropies and their sampling masks, and
-//! the experts that the request gave.
+//! the experts that the request gave. The head has the images of the prompt; their files are records of their own.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{CaptureError, GivenExperts, PackedMasks, Said, SamplingUsed};
+use super::{CaptureError, GivenExperts, ImageUsed, PackedMasks, Said, SamplingUsed};
 use crate::TokenId;
 
 /// One generation, as whoever ran it describes it.
@@ -38,6 +38,10 @@ pub struct Generation {
     /// of its bytes: [`Trajectories::given_experts`](super::Trajectories::given_experts) reads them.
     #[serde(skip)]
     pub given_experts: GivenExperts,
+    /// The images of the prompt in their order; in a record, those after the ids of the turn before, with their places in the
+    /// whole prompt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<ImageUsed>,
     /// Whose it is; `None` where all clients are one.
     pub owner: Option<Arc<str>>,
     /// The client's name for the conversation, or for a group of conversations.
@@ -198,6 +202,7 @@ pub struct TurnRecord {
 pub(super) struct RecordIds {
     pub(super) added: Vec<TokenId>,
     pub(super) sampled: Vec<TokenId>,
+    pub(super) images: Vec<ImageUsed>,
 }
 
 /// The number of the layout of most records; the lengths of [`Parts`] follow it, as far as it has them.
@@ -206,11 +211,15 @@ const FORMAT: u32 = 2;
 const FORMAT_WITH_MASKS: u32 = 3;
 /// The number of the layout that ends with sampling masks, of which it may have none, and with experts.
 const FORMAT_WITH_EXPERTS: u32 = 4;
+/// The number of the layout that may have all that the others have, and whose head has images: a version that does not know of
+/// them must not take placeholders for ordinary ids.
+const FORMAT_WITH_IMAGES: u32 = 5;
 
 impl TurnRecord {
     /// The bytes of the record.
     pub(super) fn encode(&self) -> Result<Vec<u8>, CaptureError> {
-        let Generation { prompt, sampled, logprobs, ranks, entropies, masks, given_experts, .. } = &self.generation;
+        let Generation { prompt, sampled, logprobs, ranks, entropies, masks, given_experts, images, .. } =
+            &self.generation;
         let head = serde_json::to_vec(self).map_err(|error| CaptureError::Failed(error.to_string()))?;
         let of_each = |what: &str, length: usize| {
             let ids = sampled.len();
@@ -228,10 +237,12 @@ impl TurnRecord {
         let lengths = [head.len(), prompt.len(), sampled.len(), entropies.len()];
         let of_experts =
             [given_experts.mixtures as usize, given_experts.per_token as usize, given_experts.experts.len()];
-        let (format, of_masks, of_experts) = match (masks.is_empty(), given_experts.is_empty()) {
-            (true, true) => (FORMAT, &[][..], &[][..]),
-            (false, true) => (FORMAT_WITH_MASKS, &[masks.ids.len()][..], &[][..]),
-            (_, false) => (FORMAT_WITH_EXPERTS, &[masks.ids.len(), masks.counts.len()][..], &of_experts[..]),
+        let of_all = &[masks.ids.len(), masks.counts.len()][..];
+        let (format, of_masks, of_experts) = match (images.is_empty(), masks.is_empty(), given_experts.is_empty()) {
+            (true, true, true) => (FORMAT, &[][..], &[][..]),
+            (true, false, true) => (FORMAT_WITH_MASKS, &[masks.ids.len()][..], &[][..]),
+            (true, _, false) => (FORMAT_WITH_EXPERTS, of_all, &of_experts[..]),
+            (false, _, _) => (FORMAT_WITH_IMAGES, of_all, &of_experts[..]),
         };
         let numbers = prompt.len() + 3 * sampled.len() + entropies.len() + masks.counts.len() + masks.ids.len();
         let mut bytes =
@@ -274,7 +285,8 @@ impl RecordIds {
     /// The ids of a record, without the rest of it.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, CaptureError> {
         let parts = Parts::of(bytes)?;
-        Ok(Self { added: parts.added().collect(), sampled: parts.sampled().collect() })
+        let images = if parts.format == FORMAT_WITH_IMAGES { parts.images()? } else { Vec::new() };
+        Ok(Self { added: parts.added().collect(), sampled: parts.sampled().collect(), images })
     }
 }
 
@@ -292,6 +304,7 @@ const MOST_LENGTHS: usize = 9;
 /// log-probs and ranks there are as many) and entropies; then that of the ids of masks; then that of their counts (where it is
 /// not said, there are as many as sampled ids), mixtures, experts of a token, and the length of all experts. The parts follow.
 struct Parts<'b> {
+    format: u32,
     head: &'b [u8],
     added: &'b [u8],
     sampled: &'b [u8],
@@ -313,10 +326,10 @@ impl<'b> Parts<'b> {
         let lengths = match format {
             FORMAT => 4,
             FORMAT_WITH_MASKS => 5,
-            FORMAT_WITH_EXPERTS => MOST_LENGTHS,
+            FORMAT_WITH_EXPERTS | FORMAT_WITH_IMAGES => MOST_LENGTHS,
             _ => {
                 return Err(CaptureError::Corrupted(format!(
-                    "a turn has format {format}, and this version reads {FORMAT} to {FORMAT_WITH_EXPERTS}"
+                    "a turn has format {format}, and this version reads {FORMAT} to {FORMAT_WITH_IMAGES}"
                 )));
             }
         };
@@ -337,6 +350,7 @@ impl<'b> Parts<'b> {
         };
         let mut parts = || {
             Some(Self {
+                format,
                 head: part(head, 1)?,
                 added: part(added, 4)?,
                 sampled: part(sampled, 4)?,
@@ -362,6 +376,24 @@ impl<'b> Parts<'b> {
     fn sampled(&self) -> impl Iterator<Item = TokenId> + use<'b> {
         numbers(self.sampled)
     }
+
+    /// The images that the head has.
+    fn images(&self) -> Result<Vec<ImageUsed>, CaptureError> {
+        let head: Head =
+            serde_json::from_slice(self.head).map_err(|error| CaptureError::Corrupted(error.to_string()))?;
+        Ok(head.generation.images)
+    }
+}
+
+/// What a head says of images.
+#[derive(Deserialize)]
+struct Head {
+    generation: HeadImages,
+}
+
+#[derive(Deserialize)]
+struct HeadImages {
+    images: Vec<ImageUsed>,
 }
 
 fn numbers(bytes: &[u8]) -> impl Iterator<Item = u32> + use<'_> {

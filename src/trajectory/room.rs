@@ -6,20 +6,26 @@
 use super::{CaptureError, Trajectories, index::Tree, weight};
 
 impl Trajectories {
-    /// Refuses a record by which its trajectory would not fit if all others had left. `grown` is what is known of it besides.
-    pub(super) fn check_size(&self, tree: u64, grown: u64, new: (&str, &[u8])) -> Result<(), CaptureError> {
+    /// Refuses records by which their trajectory would not fit if all others had left. `grown` is what is known of it besides.
+    pub(super) fn check_size(&self, tree: u64, grown: u64, new: &[(&str, &[u8])]) -> Result<(), CaptureError> {
         let most = self.policy.bytes;
         let (known, keys) = {
             let index = self.index.lock();
             let found = index.trees.get(&tree);
             let known = found.map_or(0, Tree::bytes) + grown;
-            let stored = found.map_or(0, Tree::most_stored) + weight::most_stored(1, new.1.len() as u64);
+            let stored = found.map_or(0, Tree::most_stored)
+                + weight::most_stored(new.len(), new.iter().map(|(_, bytes)| bytes.len() as u64).sum());
             if known.saturating_add(stored) <= most {
                 return Ok(());
             }
             (known, index.keys(tree))
         };
-        let bytes = known + self.store.bytes_alone(&keys, new)?;
+        // Of what new records have in common, each has its own here.
+        let Some((last, others)) = new.split_last() else { return Ok(()) };
+        let mut bytes = known + self.store.bytes_alone(&keys, *last)?;
+        for new in others {
+            bytes += self.store.bytes_alone(&[], *new)?;
+        }
         if bytes > most { Err(CaptureError::TooLarge { bytes, most }) } else { Ok(()) }
     }
 
@@ -41,7 +47,7 @@ impl Trajectories {
             if gone.is_empty() {
                 return Ok(());
             }
-            if let Err(error) = self.write(gone.clone(), None) {
+            if let Err(error) = self.write(gone.clone(), Vec::new()) {
                 // They are deleted with the next ones.
                 self.index.lock().gone.extend(gone);
                 return Err(error);

@@ -8,7 +8,8 @@ use std::{collections::HashSet, sync::Arc};
 use serde::Deserialize;
 
 use super::{
-    CaptureError, Filter, Generation, GivenExperts, Notes, Owner, PackedMasks, Place, Trajectories, TurnRecord,
+    CaptureError, Filter, Generation, GivenExperts, ImageUsed, Notes, Owner, PackedMasks, Place, Trajectories,
+    TurnRecord, images,
     index::{Index, Tree},
     join::hash,
     listing::Walk,
@@ -80,6 +81,8 @@ pub struct Sequence {
     pub logprobs: Vec<Option<f32>>,
     /// The ids that each id was drawn from, where it was sampled here for a request that asked for them; empty where none was.
     pub masks: PackedMasks,
+    /// The images of the prompts, in the order of their places in the sequence.
+    pub images: Vec<ImageUsed>,
     /// How many ids come before the first one to learn from.
     pub prompt_tokens: usize,
     /// The turns, the oldest first.
@@ -215,6 +218,7 @@ impl Default for Building {
             loss_mask: Vec::new(),
             logprobs: Vec::new(),
             masks: PackedMasks::default(),
+            images: Vec::new(),
             prompt_tokens: 0,
             turns: Vec::new(),
             reward: None,
@@ -235,11 +239,17 @@ impl Building {
         }
         let added = std::mem::take(&mut generation.prompt);
         let (sampled, logprobs) = (std::mem::take(&mut generation.sampled), std::mem::take(&mut generation.logprobs));
+        let begin = sequence.token_ids.len();
         sequence.token_ids.extend_from_slice(&added);
         if sequence.token_ids.len() != place.prompt_tokens {
             return refuse("has a prompt of another length than it was sampled for");
         }
         let start = sequence.token_ids.len();
+        let images = std::mem::take(&mut generation.images);
+        if let Err(what) = images::check(&images, begin, start) {
+            return refuse(what);
+        }
+        sequence.images.extend(images);
         sequence.token_ids.extend_from_slice(&sampled);
         hash(hasher, &added);
         hash(hasher, &sampled);
@@ -339,6 +349,33 @@ impl Sequence {
         Err(CaptureError::Unfit(format!(
             "the turn {id} has a sampling mask, and this format has no field for it; allow_unmasked=true exports it without"
         )))
+    }
+
+    /// Checks that there are no images, for a shape that has no field for them.
+    ///
+    /// # Errors
+    ///
+    /// If there are some: whoever learns from placeholders without images learns from another prompt.
+    pub fn has_no_images(&self) -> Result<(), CaptureError> {
+        let Some(image) = self.images.first() else { return Ok(()) };
+        let turn = self.turns.iter().find(|turn| image.offset < turn.start).map_or("", |turn| &*turn.place.id);
+        Err(CaptureError::Unfit(format!(
+            "the prompt of the turn {turn} has images, and this format has no field for them; jsonl, prime_rl and verl have"
+        )))
+    }
+
+    /// Checks that the files of all images were read, for a shape that has them.
+    ///
+    /// # Errors
+    ///
+    /// If one was not kept.
+    pub fn has_all_files(&self) -> Result<(), CaptureError> {
+        if self.images.iter().all(|image| image.file.is_some()) {
+            return Ok(());
+        }
+        let reason =
+            "the files of its images were not kept (--capture-images false), and this format has them; jsonl has not";
+        Err(CaptureError::Unfit(reason.to_owned()))
     }
 
     /// Marks what is learnt from.

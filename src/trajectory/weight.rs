@@ -5,12 +5,14 @@
 //! 115,000 turns really take with their store: 1,472 bytes each in trajectories of ten turns, and 2,247 where each is a
 //! trajectory (glibc, 23 November 2026), 100 of them those of the record.
 
-use super::{Notes, record::TurnRecord};
+use super::{Notes, images, record::TurnRecord};
 
 /// A turn: its entry, those of its ids in two scopes, its id, and its place in its trajectory.
 const TURN: u64 = 930;
 /// An id of a request, besides its letters: the entry that finds it, and the text.
 const REQUEST: u64 = 150;
+/// An image of a turn: the entry that finds its file, the key of that, and the link to it.
+const IMAGE: u64 = 500;
 /// A trajectory: its entry, its id, and the links to both.
 const TREE: u64 = 1100;
 /// The name of a session, besides its letters: it is kept by its trajectory and by the entry that finds it.
@@ -21,7 +23,8 @@ const NOTE: u64 = 120;
 /// What a turn takes.
 fn of_turn(record: &TurnRecord) -> u64 {
     let requests = &record.generation.request_ids;
-    TURN + requests.iter().map(|id| REQUEST + id.len() as u64).sum::<u64>()
+    let images = IMAGE * record.generation.images.len() as u64;
+    TURN + images + requests.iter().map(|id| REQUEST + id.len() as u64).sum::<u64>()
 }
 
 /// What a trajectory takes besides its turns and notes.
@@ -46,7 +49,9 @@ pub(super) struct Weight {
 impl Weight {
     /// What a turn takes, and its record.
     pub(super) fn of(record: &TurnRecord, encoded: &[u8]) -> Self {
-        Self { known: of_turn(record), record: encoded.len() as u64 }
+        // A file counts for each turn that has it: this is for bounds.
+        let files = images::file_bytes(&record.generation.images);
+        Self { known: of_turn(record), record: files.saturating_add(encoded.len() as u64) }
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Writer {
 /// What one thread wants written.
 struct Job {
     gone: Vec<String>,
-    kept: Option<(String, Vec<u8>)>,
+    kept: Vec<(String, Arc<[u8]>)>,
     /// Set when somebody has written it, or failed to.
     done: Mutex<Option<Result<(), StoreError>>>,
 }
@@ -41,8 +41,8 @@ impl Writer {
         self.kept.load(Ordering::Acquire)
     }
 
-    /// Forgets records and keeps one; when this returns, the store has done both, or neither.
-    pub(super) fn write(&self, gone: Vec<String>, kept: Option<(String, Vec<u8>)>) -> Result<(), StoreError> {
+    /// Forgets records and keeps others; when this returns, the store has done all of it, or nothing.
+    pub(super) fn write(&self, gone: Vec<String>, kept: Vec<(String, Arc<[u8]>)>) -> Result<(), StoreError> {
         let job = Arc::new(Job { gone, kept, done: Mutex::default() });
         self.waiting.lock().push(Arc::clone(&job));
         let _turn = self.turn.lock();
@@ -51,8 +51,8 @@ impl Writer {
         }
         let jobs = std::mem::take(&mut *self.waiting.lock());
         let gone: Vec<String> = jobs.iter().flat_map(|job| job.gone.iter().cloned()).collect();
-        let kept = jobs.iter().filter_map(|job| job.kept.as_ref());
-        let kept: Vec<(&str, &[u8])> = kept.map(|(id, record)| (id.as_str(), record.as_slice())).collect();
+        let kept = jobs.iter().flat_map(|job| &job.kept);
+        let kept: Vec<(&str, &[u8])> = kept.map(|(id, record)| (id.as_str(), &**record)).collect();
         let done = self.store.write(&gone, &kept);
         // A store that cannot say it fails with the next write too.
         if let Ok(bytes) = self.store.kept_bytes() {
@@ -112,7 +112,7 @@ mod tests {
         *slow.writer.lock() = Some(Arc::clone(&writer));
         let start = |number: usize| {
             let writer = Arc::clone(&writer);
-            thread::spawn(move || writer.write(Vec::new(), Some((number.to_string(), vec![1]))))
+            thread::spawn(move || writer.write(Vec::new(), vec![(number.to_string(), [1].into())]))
         };
         let threads: Vec<_> = (0..THREADS).map(start).collect();
         let results = threads.into_iter().map(|thread| thread.join().unwrap()).collect();

@@ -6,9 +6,9 @@ use futures::{Stream, StreamExt};
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::{runtime::Handle, task};
 
-use super::routing::experts_to_keep;
+use super::{captured_images::image_to_keep, routing::experts_to_keep};
 use crate::{
-    chat::{Content, ContentPart, FunctionTool, Message, ToolCall},
+    chat::{Content, ContentPart, FunctionTool, Image, Message, ToolCall},
     continuity::Verdict,
     engine::{Adapter, EngineError, GivenRoutes, SampledToken},
     generation::{Delta, Event, Finish, GenerationRequest, WeightSpans},
@@ -66,6 +66,7 @@ impl Capture {
         demand: impl FnOnce() -> Option<Demand>,
     ) -> Generation {
         let demand = if self.trajectories.keeps_texts() { demand() } else { None };
+        let keeps_images = self.trajectories.keeps_images();
         let used = |adapter: &Arc<Adapter>| AdapterUsed {
             name: Arc::clone(adapter.name()),
             label: Arc::clone(adapter.label()),
@@ -73,6 +74,7 @@ impl Capture {
         };
         Generation {
             prompt: Arc::clone(&request.prompt_token_ids),
+            images: request.images.iter().map(|image| image_to_keep(image, keeps_images)).collect(),
             owner: request.owner.clone(),
             session: session.map(Into::into),
             request_ids: request.request_ids.to_vec(),
@@ -312,12 +314,21 @@ fn message(said: &Message) -> Value {
     ])
 }
 
+/// An image as the template is given it, with its identity: its file is kept once, beside the turns.
+fn image_part(image: &Image) -> Value {
+    let identity = blake3::Hash::from_bytes(image.identity).to_hex().to_string();
+    let mut fields = Object::default();
+    fields.insert("type".to_owned(), "image".into());
+    fields.insert("identity".to_owned(), Value::String(identity));
+    fields.extend(image.extras.clone());
+    Value::Object(fields)
+}
+
 fn content(said: &Content) -> Value {
     let part = |part: &ContentPart| match part {
         ContentPart::Text(text) => Value::String(text.clone()),
         ContentPart::Object { fields, .. } => Value::Object(fields.clone()),
-        // Turns with images are not captured.
-        ContentPart::Image(_) => Value::Null,
+        ContentPart::Image(image) => image_part(image),
     };
     match said {
         Content::Empty => Value::Null,

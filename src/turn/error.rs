@@ -64,9 +64,6 @@ pub enum TurnError {
     /// Ids have placeholders of images, and the request has no images for them.
     #[error("the token ids have the placeholders of images that the request does not have")]
     LacksImages,
-    /// A server that captures turns cannot keep the images of one.
-    #[error("turns with images cannot be captured; send them to a server without --capture")]
-    CapturesImages,
     /// Truncation would cut a prompt with images.
     #[error("`truncate_prompt_tokens` would cut a prompt with images")]
     CutsImages,

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{TurnError, Turns, in_flight};
+use super::{TurnError, Turns, in_flight, said::SentFiles};
 use crate::{
     TokenId,
     chat::{Content, ContentPart, Image, Message},
@@ -11,6 +11,7 @@ use crate::{
     json::{Object, Path, Value},
     media::{Hold, MediaReader},
     prompt::{ImageMarks, PromptError, UnprovableSplice},
+    trajectory::Said,
 };
 
 /// The keys of a part that say where its image is, and its name for a cache that tito does not have: whoever names an image
@@ -19,9 +20,14 @@ const OWN_KEYS: [&str; 5] = ["type", "image_url", "uuid", "detail", "prompt_cach
 
 impl Turns {
     /// Reads the images that messages name and puts them in the place of their parts; returns them in their order. Does
-    /// nothing for a model that reads no images: its renderer refuses such parts.
-    pub(super) async fn read_images(&self, messages: &mut [Message]) -> Result<Vec<PreparedImage>, TurnError> {
+    /// nothing for a model that reads no images: its renderer refuses such parts. What the client said loses the files.
+    pub(super) async fn read_images(
+        &self,
+        messages: &mut [Message],
+        said: &mut Option<Said>,
+    ) -> Result<Vec<PreparedImage>, TurnError> {
         let Some(media) = &self.media else { return Ok(Vec::new()) };
+        let mut sent = SentFiles::default();
         let mut reading = Reading::new(media, image_parts(messages).count(), self.max_model_len)?;
         for (place, part) in image_parts(messages) {
             let ContentPart::Object { fields, .. } = part else { continue };
@@ -29,10 +35,15 @@ impl Turns {
             let extras = fields.iter().filter(|(key, _)| !OWN_KEYS.contains(&key.as_str()));
             let extras = extras.map(|(key, value)| (key.clone(), value.clone())).collect();
             let url = url(fields).ok_or_else(|| TurnError::NoImage { field: place.clone() })?;
+            let file = said.as_ref().and_then(|_| SentFiles::hash(&url));
             let prepared = reading.add(url, place.then("image_url")).await?;
             let (identity, placeholders) = (*prepared.identity().as_bytes(), prepared.placeholders());
+            if let Some(file) = file {
+                sent.add(file, prepared.identity());
+            }
             *part = ContentPart::Image(Image { identity, placeholders, extras });
         }
+        *said = said.take().map(|said| sent.taken_from(said));
         Ok(reading.images)
     }
 }
@@ -136,9 +147,6 @@ impl Turns {
     /// Refuses ids that were computed with images which are not there, and holds the images that are.
     pub(super) fn check_images(&self, prompt: &[TokenId], images: &[PromptImage]) -> Result<Option<Hold>, TurnError> {
         let Ok((media, marks)) = self.image_reading() else { return Ok(None) };
-        if self.capture.is_some() && !images.is_empty() {
-            return Err(TurnError::CapturesImages);
-        }
         if marks.lacks_images(prompt, &ranges(images)) {
             return Err(TurnError::LacksImages);
         }

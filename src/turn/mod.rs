@@ -12,6 +12,7 @@
 
 mod answer_size;
 mod capture;
+mod captured_images;
 mod client;
 mod compiler;
 mod encode;
@@ -26,6 +27,7 @@ mod prompt;
 mod record;
 mod rescore;
 mod routing;
+mod said;
 mod sampling;
 mod start;
 mod templates;
@@ -38,6 +40,7 @@ use time::UtcOffset;
 
 pub use capture::Capture;
 pub(crate) use capture::ended;
+pub(crate) use captured_images::kept_images;
 pub use client::{Client, Identity};
 pub use compiler::StructuredOutputCompiler;
 pub use encode::{EncodedPrompt, PromptText};

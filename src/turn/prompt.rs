@@ -81,7 +81,7 @@ impl Turns {
     ///
     /// If the conversation cannot be rendered, cannot start with the ids that are known, or does not fit though it must.
     pub async fn prompt(self: &Arc<Self>, mut request: PromptRequest) -> Result<Prompted, TurnError> {
-        let images = self.read_images(&mut request.prompt.messages).await?;
+        let images = self.read_images(&mut request.prompt.messages, &mut request.said).await?;
         let _waiting = GivesUp(request.prompt.patience.clone());
         // Each template of a request may take all the time and memory that a render may, so only a few of them run at
         // once.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use futures::StreamExt;
 use tokio::task;
 
-use super::{Turns, routing::kept_routes};
+use super::{Turns, captured_images::kept_images, routing::kept_routes};
 use crate::{
     TokenId,
-    engine::{Adapter, GivenRoutes, Routing},
+    engine::{Adapter, GivenRoutes, PromptImage, Routing},
     generation::{Event, GenerationRequest, WeightSpans},
+    media::Hold,
     sampling::SamplingParams,
     trajectory::{Rescored, Sequence, SequenceTurn},
 };
@@ -41,15 +42,18 @@ impl Turns {
         adapter: Option<Arc<Adapter>>,
     ) -> Result<(Vec<Option<f32>>, Arc<str>), String> {
         sequence.learnt_turns().try_for_each(can_be_rescored)?;
+        let (images, _hold) = self.images_again(sequence).await?;
         let (mut all, mut version) = (vec![None; sequence.token_ids.len()], None);
         // What chose its experts itself is scored in one go.
         if sequence.learnt_turns().any(|turn| !gives_experts(turn)) {
-            let (logprobs, by) = self.scored(&sequence.token_ids, None, adapter.clone()).await?;
+            let (logprobs, by) = self.scored(&sequence.token_ids, Arc::clone(&images), None, adapter.clone()).await?;
             (all, version) = (logprobs, Some(by));
         }
         for turn in sequence.learnt_turns().filter(|turn| gives_experts(turn)) {
             let given = self.kept_routes(turn).await?;
-            let (logprobs, by) = self.scored(&sequence.token_ids[..turn.end], Some(given), adapter.clone()).await?;
+            let before = images.iter().filter(|image| image.offset < turn.end).cloned().collect();
+            let (logprobs, by) =
+                self.scored(&sequence.token_ids[..turn.end], before, Some(given), adapter.clone()).await?;
             all[turn.start..turn.end].copy_from_slice(&logprobs[turn.start..]);
             if version.as_ref().is_some_and(|version| *version != by) {
                 return Err("weights were replaced while it was scored; score it once more".to_owned());
@@ -58,6 +62,19 @@ impl Turns {
         }
         let version = version.ok_or("nothing of it is learnt from")?;
         Ok((all, version))
+    }
+
+    /// The images of a sequence, and their memory.
+    async fn images_again(&self, sequence: &Sequence) -> Result<(Arc<[PromptImage]>, Option<Hold>), String> {
+        if sequence.images.is_empty() {
+            return Ok((Arc::default(), None));
+        }
+        let trajectories = self.capture.as_ref().map(|capture| Arc::clone(&capture.trajectories));
+        let trajectories = trajectories.ok_or("nothing is captured here")?;
+        let images = sequence.images.clone();
+        let kept = task::spawn_blocking(move || trajectories.with_files(&images)).await;
+        let kept = kept.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        kept_images(self.media.as_ref(), &kept).await
     }
 
     /// Reads the experts that the request of a turn gave.
@@ -73,11 +90,12 @@ impl Turns {
         kept_routes(&kept, self.generator.engine().route_shape(), turn.start)
     }
 
-    /// Returns the log-prob of each id but the first, whose tokens go through `given` experts, and what the weights are called
+    /// Returns the log-prob of each id but the first, with these images among them, whose tokens go through `given` experts, and what the weights are called
     /// that computed them.
     async fn scored(
         &self,
         token_ids: &[TokenId],
+        images: Arc<[PromptImage]>,
         given: Option<Arc<GivenRoutes>>,
         adapter: Option<Arc<Adapter>>,
     ) -> Result<(Vec<Option<f32>>, Arc<str>), String> {
@@ -99,7 +117,7 @@ impl Turns {
             adapter,
             cache_salt: None,
             routing: Routing { shown_from: None, given },
-            images: Arc::default(),
+            images,
             text: Arc::default(),
             owner: None,
             request_ids: Arc::new([]),

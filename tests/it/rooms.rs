@@ -218,7 +218,10 @@ pub(super) const MAY_USE: [(&str, &[&str]); 48] = [
             "trajectory",
         ],
     ),
-    ("replay", &["engine", "generation", "sampling", "store", "structured", "tokenizer", "trajectory", "turn"]),
+    (
+        "replay",
+        &["engine", "generation", "media", "sampling", "store", "structured", "tokenizer", "trajectory", "turn"],
+    ),
     ("trajectory", &["sampling", "store"]),
     // The flags name types of these.
     ("config", &["json", "parser", "prompt", "sampling"]),

@@ -42,6 +42,7 @@ pub struct PreparedImage {
     normalisation: Normalisation,
     /// Red, green and blue of each pixel, row by row.
     pixels: Arc<[u8]>,
+    file: Option<Arc<[u8]>>,
 }
 
 impl Grid {
@@ -73,7 +74,18 @@ impl PreparedImage {
     ) -> Self {
         assert_eq!(pixels.len(), 3 * grid.patches() * shape.side * shape.side, "pixels of {grid:?}");
         assert!(grid.rows.is_multiple_of(shape.merge) && grid.columns.is_multiple_of(shape.merge), "{grid:?}");
-        Self { identity, grid, shape, normalisation, pixels }
+        Self { identity, grid, shape, normalisation, pixels, file: None }
+    }
+
+    /// The same image, which keeps the file that it was made of, for whoever has to prepare it again.
+    #[must_use]
+    pub fn with_file(self, file: Arc<[u8]>) -> Self {
+        Self { file: Some(file), ..self }
+    }
+
+    /// The file that it was made of, where it is kept.
+    pub fn file(&self) -> Option<&Arc<[u8]>> {
+        self.file.as_ref()
     }
 
     /// What tells it from other images.
@@ -96,9 +108,9 @@ impl PreparedImage {
         Grid { rows: self.grid.rows / self.shape.merge, columns: self.grid.columns / self.shape.merge }
     }
 
-    /// The memory that its pixels take up, in bytes.
+    /// The memory that its pixels take up, and its file where that is kept, in bytes.
     pub fn bytes(&self) -> usize {
-        self.pixels.len()
+        self.pixels.len() + self.file.as_ref().map_or(0, |file| file.len())
     }
 
     /// How many placeholders stand for it in a prompt.

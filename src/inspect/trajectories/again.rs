@@ -119,6 +119,7 @@ fn replayer(api: &Api, owner: Owner, weights: u64, set: Option<WeightSet>) -> Re
         generator: turns.generator.clone(),
         tokenizer: Arc::clone(turns.tokenizer()),
         compiler: Arc::clone(&turns.structured),
+        media: turns.media.clone(),
         adapters: adapters.into_iter().map(|(name, named)| (name, named.adapter)).collect::<HashMap<_, _>>(),
         weights,
         checksum: set.map(|set| set.checksum),

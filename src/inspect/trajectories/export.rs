@@ -23,7 +23,7 @@ use crate::{
     wire::{
         error::{ApiError, ErrorBody},
         trajectories::{
-            export::{WriteLine, error_line, rescored_line},
+            export::{ImagesWritten, WriteLine, error_line, rescored_line},
             table::Table,
         },
     },
@@ -57,7 +57,12 @@ pub(super) async fn export_trajectories(
     let keys = keys.ok_or_else(|| not_found("after", "trajectory", &after.unwrap_or_default()))?;
     let wants_sampled = matches!(content, Content::Captured { allow_raw: false, .. });
     let refuses_masks = matches!(content, Content::Captured { allow_unmasked: false, .. });
-    let sequences = Sequences { trajectories, keys, found: VecDeque::new(), vocab_size, wants_sampled, refuses_masks };
+    let images = match content {
+        Content::Captured { format, .. } => format.images(),
+        Content::Rescored => ImagesWritten::Named,
+    };
+    let sequences =
+        Sequences { trajectories, keys, found: VecDeque::new(), vocab_size, wants_sampled, refuses_masks, images };
     let (kind, body) = match content {
         Content::Rescored => (JSON_LINES, Body::from_stream(rescored_lines(sequences, api.ok_or_else(no_engine)?))),
         Content::Captured { format, .. } => {
@@ -90,16 +95,26 @@ struct Sequences {
     wants_sampled: bool,
     /// Whether what is written has no field for masks, and must not lose any.
     refuses_masks: bool,
+    /// What is written of images.
+    images: ImagesWritten,
 }
 
 impl Sequences {
     fn make(&self, key: &SequenceKey) -> Result<Sequence, CaptureError> {
-        let sequence = self.trajectories.sequence(key, self.vocab_size)?;
+        let mut sequence = self.trajectories.sequence(key, self.vocab_size)?;
         if self.wants_sampled {
             sequence.has_sampled_logprobs()?;
         }
         if self.refuses_masks {
             sequence.has_no_masks()?;
+        }
+        match self.images {
+            ImagesWritten::Nothing => sequence.has_no_images()?,
+            ImagesWritten::Named => {}
+            ImagesWritten::Files => {
+                sequence.images = self.trajectories.with_files(&sequence.images)?;
+                sequence.has_all_files()?;
+            }
         }
         Ok(sequence)
     }

@@ -27,5 +27,8 @@ pub(super) fn settings(args: &ServeArgs) -> Option<CaptureSettings> {
         Some(_) => (STORE_BYTES_ON_DISK, ttl),
     };
     let bytes = args.capture_size.unwrap_or(bytes);
-    Some(CaptureSettings { path, policy: CapturePolicy { bytes, ttl, texts: args.capture_texts } })
+    Some(CaptureSettings {
+        path,
+        policy: CapturePolicy { bytes, ttl, texts: args.capture_texts, images: args.capture_images },
+    })
 }

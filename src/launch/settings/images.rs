@@ -23,6 +23,7 @@ pub(in crate::launch) struct ImageSettings {
 
 /// Which images requests may have.
 pub(super) fn settings(args: &ServeArgs) -> ImageSettings {
+    let keeps_files = args.capture.capture.is_some() && args.capture.capture_images;
     let args = &args.images;
     ImageSettings {
         policy: MediaPolicy {
@@ -35,6 +36,7 @@ pub(super) fn settings(args: &ServeArgs) -> ImageSettings {
             },
             cache_bytes: args.mm_processor_cache_gb.0,
             held_bytes: memory::for_images(),
+            keeps_files,
         },
         text_only: args.language_model_only,
         processor: args.mm_processor_kwargs.clone().map(|settings| settings.0),

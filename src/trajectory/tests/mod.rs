@@ -2,6 +2,7 @@
 
 mod experts;
 mod faults;
+mod images;
 mod many;
 mod parts;
 mod size;
@@ -13,7 +14,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{TokenId, store::MemoryStore};
 
-const POLICY: CapturePolicy = CapturePolicy { bytes: 1 << 30, ttl: None, texts: true };
+const POLICY: CapturePolicy = CapturePolicy { bytes: 1 << 30, ttl: None, texts: true, images: true };
 
 fn a_store() -> Arc<MemoryStore> {
     Arc::new(MemoryStore::new(u64::MAX, Duration::MAX))

@@ -45,7 +45,7 @@ fn fill(index: &mut Index, store: &MemoryStore, turns: usize) {
             index.count(planted, Weight::of(&record, &encoded));
             store.write(&[], &[(&key, &encoded)]).unwrap();
             let ids = [u32::try_from(number).unwrap(), u32::try_from(planted).unwrap()];
-            index.enter(&record, index.base.after(Fingerprint::default(), &ids));
+            index.enter(&record, index.base.after(Fingerprint::default(), &ids, &[]), Box::default());
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     check::RescoredDone,
     trainers,
-    types::{NotesShown, PackedMask, TurnHead},
+    types::{ImageShown, NotesShown, PackedMask, TurnHead},
 };
 use crate::{
     TokenId,
@@ -38,6 +38,17 @@ pub(crate) enum Format {
     Parquet,
 }
 
+/// What a shape has of the images of prompts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ImagesWritten {
+    /// No field.
+    Nothing,
+    /// Their identities and places.
+    Named,
+    /// Their files too.
+    Files,
+}
+
 /// Writes a sequence as a line of JSON without its end.
 pub(crate) type WriteLine = fn(Sequence) -> Result<String, serde_json::Error>;
 
@@ -47,6 +58,15 @@ impl Format {
         match self {
             Self::Jsonl | Self::Parquet | Self::Verifiers | Self::PrimeRl => true,
             Self::Trl | Self::Verl | Self::NemoRl | Self::AgentLightning => false,
+        }
+    }
+
+    /// What the shape has of the images of prompts.
+    pub(crate) fn images(self) -> ImagesWritten {
+        match self {
+            Self::Jsonl => ImagesWritten::Named,
+            Self::PrimeRl | Self::Verl => ImagesWritten::Files,
+            Self::Parquet | Self::Verifiers | Self::Trl | Self::NemoRl | Self::AgentLightning => ImagesWritten::Nothing,
         }
     }
 
@@ -79,6 +99,8 @@ struct Line {
     logprobs_mode: Option<String>,
     /// The ids that each id was drawn from, where that was asked for.
     sampling_mask: Option<PackedMask>,
+    /// The images of the prompts, in the order of their places.
+    images: Vec<ImageShown>,
     prompt_tokens: usize,
     turns: Vec<LineTurn>,
     sequence_reward: Option<f64>,
@@ -142,6 +164,7 @@ fn own(sequence: Sequence) -> Line {
         logprobs_mode: sequence.logprobs_mode().map(str::to_owned),
         logprobs: sequence.logprobs,
         sampling_mask: PackedMask::new(sequence.masks),
+        images: sequence.images.into_iter().map(Into::into).collect(),
         token_ids: sequence.token_ids,
         prompt_tokens: sequence.prompt_tokens,
         turns: sequence.turns.into_iter().map(turn).collect(),

@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod export;
+pub(crate) mod pictures;
 pub(crate) mod table;
 pub(crate) mod tokens;
 mod trainers;

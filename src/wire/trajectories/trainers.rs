@@ -8,6 +8,7 @@ use std::ops::Range;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Serialize;
 
+use super::pictures::data_url;
 use crate::{
     TokenId,
     trajectory::{PackedMasks, Sequence},
@@ -40,9 +41,18 @@ pub(super) struct Verl<'s> {
     response_mask: Vec<u8>,
     response_logprobs: Vec<f32>,
     reward_score: Option<f64>,
+    /// Only where there are images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    multi_modal_data: Option<VerlImages>,
     num_turns: usize,
     metrics: Empty,
     extra_fields: Origin<'s>,
+}
+
+/// The images of a sequence, as `data:` URLs, which transformers' processors load.
+#[derive(Debug, Serialize)]
+struct VerlImages {
+    images: Vec<String>,
 }
 
 /// An object without fields.
@@ -78,10 +88,51 @@ pub(super) struct PrimeRl<'s> {
     temperatures: Vec<f64>,
     env_name: &'s str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    mm_refs: Option<PrimeImages>,
+    /// 1 for the placeholders of images, 0 for all else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mm_token_type_ids: Option<Vec<u8>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     sampling_mask: Option<PrimeSamplingMask>,
     reward: Option<f64>,
     #[serde(flatten)]
     origin: Origin<'s>,
+}
+
+/// prime-rl's `MMRefs`.
+#[derive(Debug, Serialize)]
+struct PrimeImages {
+    images: Vec<PrimeImage>,
+}
+
+/// prime-rl's `MMImageRef`.
+#[derive(Debug, Serialize)]
+struct PrimeImage {
+    url: String,
+    offset: usize,
+    length: usize,
+}
+
+impl PrimeImages {
+    fn new(sequence: &Sequence) -> Option<Self> {
+        let images = urls(sequence).zip(&sequence.images);
+        let images = images.map(|(url, image)| PrimeImage { url, offset: image.offset, length: image.length });
+        (!sequence.images.is_empty()).then(|| Self { images: images.collect() })
+    }
+}
+
+/// The files of a sequence's images, which were read.
+fn urls(sequence: &Sequence) -> impl Iterator<Item = String> {
+    sequence.images.iter().map(|image| data_url(image.file.as_deref().unwrap_or_default()))
+}
+
+/// Whether each id is a placeholder of an image; `None` where there are no images.
+fn token_types(sequence: &Sequence) -> Option<Vec<u8>> {
+    let mut types = vec![0; sequence.token_ids.len()];
+    for image in &sequence.images {
+        types[image.offset..image.end()].fill(1);
+    }
+    (!sequence.images.is_empty()).then_some(types)
 }
 
 /// prime-rl's `SamplingMask`: the bytes of two arrays of int32, in base64 as msgspec reads bytes out of JSON.
@@ -250,6 +301,7 @@ pub(super) fn verl(sequence: &Sequence) -> Verl<'_> {
         response_mask: mask(sequence, sequence.prompt_tokens),
         response_logprobs: logprobs(sequence, sequence.prompt_tokens..sequence.token_ids.len()),
         reward_score: sequence.reward,
+        multi_modal_data: (!sequence.images.is_empty()).then(|| VerlImages { images: urls(sequence).collect() }),
         num_turns: 2 * sequence.turns.len(),
         metrics: Empty {},
         extra_fields: origin(sequence),
@@ -296,6 +348,8 @@ pub(super) fn prime_rl(sequence: &Sequence) -> PrimeRl<'_> {
         logprobs: logprobs(sequence, 0..sequence.token_ids.len()),
         temperatures,
         env_name: sequence.turns.first().and_then(|turn| turn.generation.session.as_deref()).unwrap_or_default(),
+        mm_refs: PrimeImages::new(sequence),
+        mm_token_type_ids: token_types(sequence),
         sampling_mask: PrimeSamplingMask::new(&sequence.learnt_masks()),
         reward: sequence.reward,
         origin: origin(sequence),

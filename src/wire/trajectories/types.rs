@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::{
     TokenId,
-    trajectory::{Generation, Notes, PackedMasks, Place, Said, TrajectorySummary, TurnRecord},
+    trajectory::{Generation, ImageUsed, Notes, PackedMasks, Place, Said, TrajectorySummary, TurnRecord},
     wire::body::{self, Body, Rules},
 };
 
@@ -147,6 +147,8 @@ pub(crate) struct TurnShown {
     entropies: Vec<f32>,
     /// The ids that each of them was drawn from, where the request asked for them with `return_sampling_mask`.
     sampling_mask: Option<PackedMask>,
+    /// The images that the prompt adds to those of the parent.
+    images: Vec<ImageShown>,
     /// How many of the turn's messages are the first ones of the parent.
     messages_before: usize,
     /// The messages after those, as the chat template is given them.
@@ -157,6 +159,28 @@ pub(crate) struct TurnShown {
     tools: serde_json::Value,
     /// What the client said, in the JSON of its own dialect; null where that is not kept, or where the endpoint has no messages.
     said: Option<SaidShown>,
+}
+
+/// An image of a prompt.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ImageShown {
+    /// A hash of its file and of the settings of the processor, in hexadecimal digits.
+    #[schema(value_type = String)]
+    identity: Arc<str>,
+    /// The position of its first placeholder in the whole prompt.
+    offset: usize,
+    /// How many placeholders it has.
+    length: usize,
+    /// Frames, rows and columns of patches, as `image_grid_thw` of transformers.
+    grid_thw: [usize; 3],
+    /// Whether its file was kept with the turn.
+    file_kept: bool,
+}
+
+impl From<ImageUsed> for ImageShown {
+    fn from(ImageUsed { identity, offset, length, rows, columns, file_bytes, .. }: ImageUsed) -> Self {
+        Self { identity, offset, length, grid_thw: [1, rows, columns], file_kept: file_bytes.is_some() }
+    }
 }
 
 /// What a client said in its request. Ids and log-probs that items carried are left out.
@@ -195,6 +219,7 @@ impl From<TurnRecord> for TurnShown {
             ranks: std::mem::take(&mut generation.ranks),
             entropies: std::mem::take(&mut generation.entropies),
             sampling_mask: PackedMask::new(std::mem::take(&mut generation.masks)),
+            images: std::mem::take(&mut generation.images).into_iter().map(Into::into).collect(),
             messages_before: place.messages_before,
             messages: serde_json::to_value(messages).unwrap_or_default(),
             tools: serde_json::to_value(generation.tools.take()).unwrap_or_default(),

@@ -75,6 +75,7 @@ pub(crate) fn policy() -> MediaPolicy {
         hosts: HostPolicy::default(),
         cache_bytes: 1 << 24,
         held_bytes: 1 << 24,
+        keeps_files: true,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::it::app::{
 async fn images_of_requests_that_run_are_bounded_and_the_same_image_counts_once() {
     let gate = Gate::shut();
     // 56 x 84 pixels of three bytes are 14,112 bytes.
-    let policy = MediaPolicy { cache_bytes: 0, held_bytes: 15_000, ..policy() };
+    let policy = MediaPolicy { cache_bytes: 0, held_bytes: 15_000, keeps_files: false, ..policy() };
     let app = TestApp::new().sees_images_by(policy).gate(&gate);
     let asked = |colour| {
         let mut body = chat(&json!([user(&[image_part(56, 84, colour)])]));

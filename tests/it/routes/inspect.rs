@@ -17,7 +17,7 @@ use tito::{
 use crate::it::app::{Answer, IM_END, MODEL, TestApp, VOCAB_SIZE};
 
 fn capturing(texts: bool) -> TestApp {
-    let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts };
+    let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts, images: true };
     let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
     let trajectories = Arc::new(Trajectories::open(store, policy).unwrap());
     TestApp::new().captures(Capture { trajectories, model: MODEL.into(), process: "test".into() })

@@ -51,6 +51,7 @@ mod tool_calls;
 mod tool_references;
 mod trajectories;
 mod trajectory_faults;
+mod trajectory_images;
 mod trajectory_logprobs;
 mod trajectory_replays;
 mod trajectory_responses;

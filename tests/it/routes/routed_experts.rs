@@ -213,7 +213,7 @@ async fn given_experts_are_taken_and_what_follows_them_is_chosen() {
 
 #[tokio::test]
 async fn turns_with_given_experts_are_scored_again_each_by_itself() {
-    let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true };
+    let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true, images: true };
     let trajectories = Trajectories::open(Arc::new(MemoryStore::new(u64::MAX, Duration::MAX)), policy).unwrap();
     let capture = Capture { trajectories: Arc::new(trajectories), model: MODEL.into(), process: "test".into() };
     let app = TestApp::new().mixtures(shape(), false).captures(capture);

@@ -186,7 +186,7 @@ async fn a_rendered_request_still_asks_for_its_mask() {
 
 fn capturing() -> TestApp {
     let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
-    let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true };
+    let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true, images: true };
     let trajectories = Arc::new(Trajectories::open(store, policy).unwrap());
     TestApp::new().captures(Capture { trajectories, model: MODEL.into(), process: "test".into() })
 }

@@ -14,7 +14,8 @@ use crate::it::app::{Answer, MODEL, TestApp};
 
 fn capturing() -> TestApp {
     let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
-    let trajectories = Trajectories::open(store, CapturePolicy { bytes: 1 << 24, ttl: None, texts: true }).unwrap();
+    let trajectories =
+        Trajectories::open(store, CapturePolicy { bytes: 1 << 24, ttl: None, texts: true, images: true }).unwrap();
     let trajectories = Arc::new(trajectories);
     TestApp::new().captures(Capture { trajectories, model: MODEL.into(), process: "test".into() })
 }

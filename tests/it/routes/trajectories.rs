@@ -21,7 +21,7 @@ use crate::it::{
 };
 
 const PATH: &str = "/v1/trajectories";
-pub(super) const POLICY: CapturePolicy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true };
+pub(super) const POLICY: CapturePolicy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true, images: true };
 
 pub(super) fn capture(store: Arc<dyn BatchStore>, policy: CapturePolicy) -> Capture {
     Capture {

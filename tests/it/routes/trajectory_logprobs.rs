@@ -77,7 +77,8 @@ pub(super) fn turn(prompt: &[u32], session: usize, sampling: Option<SamplingUsed
 /// A server that captured these turns.
 pub(super) fn captured(turns: impl IntoIterator<Item = Generation>) -> TestApp {
     let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
-    let trajectories = Trajectories::open(store, CapturePolicy { bytes: 1 << 24, ttl: None, texts: true }).unwrap();
+    let trajectories =
+        Trajectories::open(store, CapturePolicy { bytes: 1 << 24, ttl: None, texts: true, images: true }).unwrap();
     for generation in turns {
         trajectories.capture(generation).unwrap();
     }

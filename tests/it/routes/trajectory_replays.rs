@@ -13,7 +13,7 @@ use crate::it::app::{MODEL, TestApp};
 
 /// A server with one captured turn of 9 tokens, the store, and the id of its trajectory.
 async fn captured() -> (TestApp, Arc<Trajectories>, String) {
-    let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true };
+    let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true, images: true };
     let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
     let trajectories = Arc::new(Trajectories::open(store, policy).unwrap());
     let capture = Capture { trajectories: Arc::clone(&trajectories), model: MODEL.into(), process: "test".into() };

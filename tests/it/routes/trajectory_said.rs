@@ -16,7 +16,7 @@ use tito::{
 use crate::it::app::{MODEL, TestApp};
 
 fn capturing(texts: bool) -> TestApp {
-    let policy = CapturePolicy { bytes: 1 << 26, ttl: None, texts };
+    let policy = CapturePolicy { bytes: 1 << 26, ttl: None, texts, images: true };
     let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
     let trajectories = Arc::new(Trajectories::open(store, policy).unwrap());
     let capture = Capture { trajectories, model: MODEL.into(), process: "test".into() };

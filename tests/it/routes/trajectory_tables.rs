@@ -23,7 +23,8 @@ const BROKEN: usize = 4500;
 
 fn captured() -> Arc<Trajectories> {
     let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
-    let trajectories = Trajectories::open(store, CapturePolicy { bytes: 1 << 30, ttl: None, texts: false }).unwrap();
+    let trajectories =
+        Trajectories::open(store, CapturePolicy { bytes: 1 << 30, ttl: None, texts: false, images: true }).unwrap();
     for number in 0..ROWS {
         let odd = if number == BROKEN { VOCAB_SIZE } else { number % 7 };
         let generation = Generation {

@@ -227,7 +227,8 @@ async fn an_adapters_answer_names_the_base_in_every_dialect() {
 
 fn in_memory() -> Capture {
     let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
-    let trajectories = Trajectories::open(store, CapturePolicy { bytes: 1 << 24, ttl: None, texts: true }).unwrap();
+    let trajectories =
+        Trajectories::open(store, CapturePolicy { bytes: 1 << 24, ttl: None, texts: true, images: true }).unwrap();
     Capture { trajectories: Arc::new(trajectories), model: MODEL.into(), process: "test".into() }
 }
 
