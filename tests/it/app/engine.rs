@@ -37,7 +37,7 @@ impl TestApp {
 
     /// What the server says to those who ask whether they may send more.
     pub(crate) fn readiness(&self) -> Readiness {
-        self.api.readiness.clone()
+        self.served().api.readiness.clone()
     }
 
     /// An engine that scores no tokens that a request names at positions of its prompt, as mistral.rs.

@@ -46,7 +46,7 @@ impl TestApp {
 
     /// The images of the last request, by position and identity.
     pub(crate) fn prompt_images(&self) -> Vec<(Range<usize>, String)> {
-        let images = self.engine.latest_images();
+        let images = self.served().engine.latest_images();
         images.iter().map(|image| (image.placeholders(), image.image.identity().to_string())).collect()
     }
 }

@@ -2,10 +2,14 @@
 
 mod engine;
 pub(crate) mod images;
+mod recipe;
 mod redacted;
 mod stores;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -16,28 +20,22 @@ use futures::StreamExt;
 use serde_json::Value;
 use tito::{
     TokenId,
-    continuity::{Continuity, ContinuityPolicy, MemoryBounds, Namespace},
-    continuity_store::ContinuityStore,
+    continuity::ContinuityPolicy,
     engine::{
-        Engine, EngineInfo, EngineLoad, RequestTimes, RouteShape, WeightsInUse,
+        Engine, EngineLoad, RequestTimes,
         scripted::{Gate, ScriptedEngine},
     },
-    generation::Generator,
-    media::MediaPolicy,
-    model::{EosTokens, ModelFiles},
     parser::ToolParser,
-    prompt::{Harmony, HarmonySettings, OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
-    records::Responses,
+    prompt::{HarmonySettings, OnUnprovable},
     server::{self, ApiKeys, ControlPlane, ServerConfig},
-    state::{Api, ServedModels, ServerLoad, TokenizerInfo},
-    store::ResponseStore,
     telemetry::Metrics,
     tinker_sessions::{Tinker, TinkerBounds},
     tokenizer::Tokenizer,
-    turn::{Capture, Policies, RequestPolicy, SamplingPolicy, ToolPolicy, Turns},
+    turn::{RequestPolicy, SamplingPolicy, ToolPolicy},
 };
 use tower::Service;
 
+use self::recipe::{Recipe, Served};
 pub(crate) use self::redacted::{redacted, shape};
 use crate::it::patience::PATIENCE;
 
@@ -54,158 +52,26 @@ pub(crate) const ENDOFTEXT: TokenId = 0;
 /// Ids of the tiny tokenizer, all known.
 pub(crate) const VOCAB_SIZE: usize = 326;
 
-/// How a [`TestApp`] is made; every setter of it makes it anew.
-#[derive(Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the server or of the engine")]
-struct Recipe {
-    scripts: Vec<Vec<TokenId>>,
-    gate: Option<Gate>,
-    seats: usize,
-    max_waiting: usize,
-    policy: SamplingPolicy,
-    tools: ToolPolicy,
-    cached_tokens: Option<usize>,
-    scores_candidates: bool,
-    prompt_tokens_details: bool,
-    request_metrics: Option<Vec<RequestTimes>>,
-    weights: Vec<(usize, WeightsInUse)>,
-    mixtures: Option<RouteShape>,
-    server: ServerConfig,
-    requests: RequestPolicy,
-    tracks_load: bool,
-    tokenizer_info: bool,
-    names: Vec<String>,
-    chat_template: Option<String>,
-    model: &'static str,
-    harmony: Option<HarmonySettings>,
-    max_model_len: usize,
-    on_unprovable: OnUnprovable,
-    continuity: ContinuityPolicy,
-    store: Option<(Arc<ContinuityStore>, Namespace)>,
-    response_store: Option<Arc<dyn ResponseStore>>,
-    patience: Option<Duration>,
-    capture: Option<Capture>,
-    tinker: Option<TinkerBounds>,
-    images: Option<MediaPolicy>,
-}
-
 /// A server without a socket.
 pub(crate) struct TestApp {
     recipe: Recipe,
-    api: Arc<Api>,
-    router: Router,
-    engine: Arc<ScriptedEngine>,
-    tokenizer: Arc<Tokenizer>,
+    /// Made when it is first asked.
+    served: OnceLock<Served>,
 }
 
 impl TestApp {
     /// The tiny model on the hashed engine, as `tito serve` would serve it with no further flags.
     pub(crate) fn new() -> Self {
-        Self::make(Recipe {
-            scripts: Vec::new(),
-            gate: None,
-            seats: 256,
-            max_waiting: 65_536,
-            policy: SamplingPolicy::new(&EosTokens { primary: Some(IM_END), others: vec![ENDOFTEXT] }),
-            tools: ToolPolicy::default(),
-            cached_tokens: None,
-            scores_candidates: true,
-            prompt_tokens_details: false,
-            request_metrics: None,
-            weights: Vec::new(),
-            mixtures: None,
-            server: ServerConfig::default(),
-            requests: RequestPolicy::default(),
-            tracks_load: false,
-            tokenizer_info: false,
-            names: vec![MODEL.to_owned()],
-            chat_template: None,
-            model: TINY_MODEL,
-            harmony: None,
-            max_model_len: 4096,
-            on_unprovable: OnUnprovable::Error,
-            continuity: ContinuityPolicy {
-                memory: Some(MemoryBounds { bytes: 1 << 24, ttl: Duration::from_hours(1) }),
-                ..ContinuityPolicy::default()
-            },
-            store: None,
-            response_store: None,
-            patience: None,
-            capture: None,
-            tinker: None,
-            images: None,
-        })
-    }
-
-    fn make(recipe: Recipe) -> Self {
-        let files = ModelFiles::open(Path::new(recipe.model)).unwrap();
-        let tokenizer = files.tokenizer().unwrap();
-        let tokenizer = Arc::new(if recipe.images.is_some() { images::with_marks(tokenizer) } else { tokenizer });
-        let info = EngineInfo::scripted(tokenizer.vocab_size(), recipe.max_model_len);
-        let mut engine = match recipe.scripts.as_slice() {
-            [] => ScriptedEngine::hashed(info, vec![IM_END, ENDOFTEXT]),
-            scripts => ScriptedEngine::playing(info, scripts.to_vec()),
-        };
-        engine = engine.with_seats(recipe.seats, recipe.max_waiting).with_weights(recipe.weights.clone());
-        engine = engine.with_times(recipe.request_metrics.clone().unwrap_or_default());
-        if let Some(tokens) = recipe.cached_tokens {
-            engine = engine.with_cached_tokens(tokens);
-        }
-        if !recipe.scores_candidates {
-            engine = engine.without_candidates();
-        }
-        if let Some(shape) = &recipe.mixtures {
-            engine = engine.with_mixtures(shape.clone());
-        }
-        engine = images::reading(engine, recipe.images.is_some());
-        if let Some(gate) = &recipe.gate {
-            engine = engine.with_gate(gate.clone());
-        }
-        let engine = Arc::new(engine);
-        let sees = recipe.images.is_some().then_some(images::TEMPLATE);
-        let source =
-            recipe.chat_template.as_deref().or(sees).or(files.tokenizer_config.chat_templates.select(false)).unwrap();
-        let template = ChatTemplate::new(source, files.tokenizer_config.special_tokens.clone()).unwrap();
-        let templates = Templates { default: Some(template), tool_use: None };
-        let eos = files.eos(&tokenizer).unwrap();
-        let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, recipe.on_unprovable);
-        let harmony = recipe.harmony.clone().map(|settings| Harmony::new(&tokenizer, settings).unwrap());
-        let renderer = renderer.with_harmony(harmony).with_images(recipe.images.is_some().then_some(images::MARKS));
-        let models = ServedModels::new("tests/fixtures/tiny-model", recipe.names.clone());
-        let info = || TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, "tiny", None);
-        let generator = Generator::new(Arc::clone(&engine) as Arc<dyn Engine>, Arc::clone(&tokenizer));
-        let turns = Turns {
-            generator: generator.with_patience(recipe.patience).timing(recipe.request_metrics.is_some()),
-            capture: recipe.capture.clone(),
-            media: recipe.images.clone().map(images::media),
-            continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size())
-                .shared(recipe.store.as_ref().map(|(_, namespace)| *namespace)),
-            store: recipe.store.as_ref().map(|(store, _)| Arc::clone(store)),
-            policies: Policies {
-                sampling: recipe.policy.clone(),
-                tools: recipe.tools,
-                requests: recipe.requests.clone(),
-            },
-            ..Turns::new(renderer, Arc::clone(&engine) as Arc<dyn Engine>, &eos)
-        };
-        let api = Api::new(turns, models);
-        let api = Api {
-            prompt_tokens_details: recipe.prompt_tokens_details,
-            request_metrics: recipe.request_metrics.is_some(),
-            server_load: ServerLoad::new(recipe.tracks_load),
-            tokenizer_info: recipe.tokenizer_info.then(info),
-            tinker: recipe.tinker.clone().map(|bounds| Arc::new(Tinker::new(bounds))),
-            responses: recipe.response_store.clone().map_or(api.responses, Responses::new),
-            ..api
-        };
-        let api = Arc::new(api);
-        let router = server::app(Arc::clone(&api), ControlPlane::Closed, &recipe.server, Metrics::detached(MODEL));
-        Self { recipe, api, router, engine, tokenizer }
+        Self { recipe: Recipe::tiny(), served: OnceLock::new() }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Recipe)) -> Self {
         change(&mut self.recipe);
-        Self::make(self.recipe)
+        Self { recipe: self.recipe, served: OnceLock::new() }
+    }
+
+    fn served(&self) -> &Served {
+        self.served.get_or_init(|| self.recipe.serve())
     }
 
     /// The ids that the next request samples; the last script also serves every later request.
@@ -339,17 +205,17 @@ impl TestApp {
 
     /// The sessions of Tinker's clients.
     pub(crate) fn tinker_sessions(&self) -> &Tinker {
-        self.api.tinker.as_ref().expect("`tinker` was called")
+        self.served().api.tinker.as_ref().expect("`tinker` was called")
     }
 
     /// The tokenizer of the tiny model.
-    pub(crate) fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
+    pub(crate) fn tokenizer(&self) -> Arc<Tokenizer> {
+        self.recipe.tokenizer()
     }
 
     /// The ids of a text.
     pub(crate) fn ids(&self, text: &str) -> Vec<TokenId> {
-        self.tokenizer.encode(text, false).unwrap()
+        self.recipe.tokenizer().encode(text, false).unwrap()
     }
 
     /// The ids of a text that a model writes in one token for each character, and one for each mark.
@@ -368,17 +234,17 @@ impl TestApp {
 
     /// The engine.
     pub(crate) fn engine(&self) -> Arc<ScriptedEngine> {
-        Arc::clone(&self.engine)
+        Arc::clone(&self.served().engine)
     }
 
     /// All routes.
     pub(crate) fn router(&self) -> Router {
-        self.router.clone()
+        self.served().router.clone()
     }
 
     /// All routes, and a control plane beside them.
     pub(crate) fn router_with(&self, control: ControlPlane) -> Router {
-        server::app(Arc::clone(&self.api), control, &self.recipe.server, Metrics::detached(MODEL))
+        server::app(Arc::clone(&self.served().api), control, &self.recipe.server, Metrics::detached(MODEL))
     }
 
     /// Sends a request and does not read the body of the response.
@@ -414,8 +280,8 @@ impl TestApp {
     /// Waits until the engine's load is `running` and `waiting`.
     pub(crate) async fn until_load(&self, running: usize, waiting: usize) {
         let wanted = EngineLoad { running, waiting, ..EngineLoad::default() };
-        let came = tokio::time::timeout(PATIENCE, self.engine.until_load(wanted)).await.is_ok();
-        assert!(came, "the load is {:?}, not {wanted:?}", self.engine.load());
+        let came = tokio::time::timeout(PATIENCE, self.served().engine.until_load(wanted)).await.is_ok();
+        assert!(came, "the load is {:?}, not {wanted:?}", self.served().engine.load());
     }
 }
 
