@@ -16,8 +16,8 @@ use crate::http;
 /// The path of the page.
 pub(crate) const PATH: &str = "/inspect";
 
-/// Nothing but the files below runs, is drawn or is asked, and no other page frames this one.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
+/// Nothing but the files below runs, is drawn or is asked, but for pictures that these made of what they were sent, and no other page frames this one.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -29,7 +29,7 @@ const PAGE: File = ("text/html; charset=utf-8", include_str!("page/page.html"));
 type File = (&'static str, &'static str);
 
 /// The files of the page, by their names under it.
-const FILES: [(&str, File); 12] = [
+const FILES: [(&str, File); 13] = [
     ("page.css", ("text/css; charset=utf-8", include_str!("page/page.css"))),
     ("icon.svg", ("image/svg+xml", include_str!("page/icon.svg"))),
     ("main.js", (SCRIPT, include_str!("page/main.js"))),
@@ -40,6 +40,7 @@ const FILES: [(&str, File); 12] = [
     ("tokens.js", (SCRIPT, include_str!("page/tokens.js"))),
     ("check.js", (SCRIPT, include_str!("page/check.js"))),
     ("said.js", (SCRIPT, include_str!("page/said.js"))),
+    ("images.js", (SCRIPT, include_str!("page/images.js"))),
     ("shades.js", (SCRIPT, include_str!("page/shades.js"))),
     ("prompt.js", (SCRIPT, include_str!("page/prompt.js"))),
 ];

@@ -1,59 +1,24 @@
 """The page at /inspect in headless Chromium: what a person sees there, does with a mouse and does with a keyboard only.
 
-It needs Debian's package `chromium`. TITO_SCREENSHOTS names a folder for pictures. Those of docs/images are taken by
-inspect_pictures.py, of answers of the real model.
+Pictures of docs/images are taken by inspect_pictures.py, of answers of the real model.
 """
 
 import json
 import os
 import pathlib
 import random
-import shutil
 import statistics
-import time
 import urllib.request
 
 import pytest
 from checkpoints import TOLERANCE
+from chromium import browser, page, pytestmark, shot, until  # noqa: F401
 from conftest import Server, note
 from control import MODEL as TRAINED
 from control import Trained, prompt
 
-CHROMIUM = shutil.which("chromium")
 MODEL = pathlib.Path(os.environ["TITO_TEST_MODEL"])
-PICTURES = os.environ.get("TITO_SCREENSHOTS")
-WIDE = {"width": 1360, "height": 840}
 HOSTILE = "<img src=x onerror=\"document.title='hit'\"><script>document.title='hit'</script>"
-
-if CHROMIUM is None:
-    note("SKIPPED: chromium is not installed; nothing of the page at /inspect was tried. On Debian: apt-get install chromium")
-    pytestmark = pytest.mark.skip(reason="chromium is not installed")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # Root has no sandbox of its own.
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser):
-    """A page that must not complain."""
-    context = browser.new_context(viewport=WIDE, color_scheme="light", accept_downloads=True)
-    context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page, complaints = context.new_page(), []
-    page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.complaints = complaints
-    yield page
-    context.close()
-    assert not complaints, complaints
 
 
 @pytest.fixture(scope="module")
@@ -109,19 +74,6 @@ def last_tokens(server, trajectory):
     tree = json.loads(server.get(f"/v1/trajectories/{trajectory}"))
     turn = tree["turns"][-1]["id"]
     return turn, json.loads(server.get(f"/v1/trajectories/{trajectory}/turns/{turn}/tokens"))
-
-
-def until(page, condition):
-    """Waits for a condition of the page, whose policy lets no test look for it in there."""
-    deadline = time.monotonic() + 60
-    while not page.evaluate(condition):
-        assert time.monotonic() < deadline, condition
-        page.wait_for_timeout(10)
-
-
-def shot(page, name):
-    if PICTURES is not None:
-        page.screenshot(path=str(pathlib.Path(PICTURES) / f"{name}.png"))
 
 
 def test_a_list_is_filtered_paged_and_live(serving, page):

@@ -21,7 +21,7 @@ const KNOWN: &[(&str, Luck, usize, &str)] = &[
     ("tests/clients/routers.py", Luck::Port, 2, "routers take the number of a port, and do not say which they took"),
     ("tests/clients/test_control_faults.py", Luck::Sleep, 1, "a client that stays until it is killed"),
     ("tests/clients/test_control_faults.py", Luck::Port, 1, "a server whose log nobody can read"),
-    ("tests/clients/test_inspect.py", Luck::Time, 1, "the bound of a wait for the page"),
+    ("tests/clients/chromium.py", Luck::Time, 1, "the bound of a wait for the page"),
     ("tests/clients/test_prometheus.py", Luck::Time, 1, "the bound of one look"),
     ("tests/clients/test_prometheus.py", Luck::Sleep, 1, "until Prometheus has scraped"),
     ("tests/clients/test_prometheus.py", Luck::Port, 1, "Prometheus takes the number of a port"),

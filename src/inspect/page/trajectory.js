@@ -5,6 +5,7 @@ import { button, choice, clipped, count, element, facts, fill, many, short, time
 import { saidBy } from "./said.js";
 import { MODES, originOf, shades, swatch } from "./shades.js";
 import { ask, curl, json, pathOf, save } from "./server.js";
+import { Pictures } from "./images.js";
 import { TokenView, visible } from "./tokens.js";
 
 const MILLISECONDS = 2500;
@@ -33,7 +34,7 @@ export async function showTrajectory({ main, say, about, query }, id, wanted) {
     tree = { ...tree, ...noted };
     drawSide();
   }
-  const { toolbar, view, check } = tokens(tree, turn, data, detail, about);
+  const { toolbar, view, check } = tokens(tree, turn, data, detail, about, signal);
   const said = saidBy(turn);
   const again = checking({ tree, turn, about, signal, shown: check, go: (at) => {
     view.go(at);
@@ -222,10 +223,11 @@ function requestOf(tree, turn, data) {
   return { model: turn.model, messages, ...(tools?.length ? { tools } : {}), ...sampling, return_token_ids: true };
 }
 
-function tokens(tree, turn, data, detail, about) {
+function tokens(tree, turn, data, detail, about, signal) {
   const byId = new Map(tree.turns.map((one, at) => [one.id, { ...one, number: at + 1 }]));
   const spans = data.spans;
-  const heads = [];
+  const pictures = new Pictures(tree.id, turn.id, data.images, signal);
+  const heads = pictures.heads();
   spans.forEach((span, at) => {
     if (at === 0 || spans[at - 1].turn_id !== span.turn_id) heads.push([span.start, () => head(byId.get(span.turn_id))]);
   });
@@ -235,7 +237,7 @@ function tokens(tree, turn, data, detail, about) {
     element("p", { class: "hint" }, "Point at a token, or move to one with the keyboard."));
   const view = new TokenView({
     data, textOf, heads, shade: shades(mode, data), label: `Tokens of turn ${byId.get(turn.id).number}`,
-    onselect: (at) => fill(chosen, aboutToken(at, data, byId, spanAt)),
+    onselect: (at) => fill(chosen, aboutToken(at, data, byId, spanAt, pictures)),
   });
   function spanAt(at) {
     let [low, high] = [0, spans.length - 1];
@@ -309,12 +311,13 @@ function overview(data, about, view, noEntropy) {
   ];
 }
 
-function aboutToken(at, data, byId, spanAt) {
+function aboutToken(at, data, byId, spanAt, pictures) {
   const id = data.token_ids[at];
   const span = spanAt(at);
   const text = data.texts[id];
   const logprob = data.logprobs[at];
   const turn = byId.get(span.turn_id);
+  const image = pictures.at(at);
   const origin = { template: "chat template", answer: "message, assistant", prompt: "prompt", reused: "reused ids", sampled: "sampled", kept: "sampled, then reused as ids" }[originOf(span)] ?? `message, ${span.role}`;
   const drift = data.drift?.find((one) => one.start <= at && (at < one.end || one.start === at));
   return [
@@ -335,6 +338,7 @@ function aboutToken(at, data, byId, spanAt) {
       ["Adapter", span.adapter],
       ...aboutPosition(data.check, at, data),
     ]),
+    image && pictures.about(image),
     drift && sideBySide(drift, data),
   ];
 }

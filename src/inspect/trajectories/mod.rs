@@ -2,6 +2,7 @@
 
 mod again;
 mod export;
+mod images;
 mod own;
 mod query;
 mod tokens;
@@ -35,6 +36,7 @@ pub(crate) fn router() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(export::export_trajectories))
         .routes(routes!(get_trajectory, delete_trajectory))
         .routes(routes!(tokens::get_tokens))
+        .routes(routes!(images::get_image))
         .routes(routes!(again::replay_turn))
         .routes(routes!(again::rescore_turn))
         .routes(routes!(set_reward))
@@ -48,6 +50,7 @@ pub(super) fn read_only() -> OpenApiRouter<Captured> {
         .routes(routes!(export::export_trajectories))
         .routes(routes!(get_trajectory))
         .routes(routes!(tokens::get_tokens))
+        .routes(routes!(images::get_image))
 }
 
 /// Captured trajectories, in the order in which they began.

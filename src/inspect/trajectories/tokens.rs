@@ -8,7 +8,7 @@ use axum::{
 
 use super::{OwnTrajectories, not_found};
 use crate::{
-    trajectory::{CaptureError, Owner, Sequence, SequenceKey, Trajectories},
+    trajectory::{CaptureError, ImageUsed, Owner, Sequence, SequenceKey, Trajectories},
     turn::{Drift, Inspection, Origin, OriginSpan},
     wire::{
         error::{ApiError, ErrorBody},
@@ -52,7 +52,7 @@ pub(super) async fn get_tokens(own: OwnTrajectories, path: TurnPath) -> Result<R
         let found = made(trajectories, owner, (&trajectory, &turn), vocab_size)?;
         Ok(found.map(|(key, sequence)| {
             let inspection = Inspection::of(&sequence, tokenizer.as_deref());
-            serde_json::to_vec(&turn_tokens(key, inspection))
+            serde_json::to_vec(&turn_tokens(key, inspection, sequence.images))
         }))
     };
     let written = own.with(work).await?;
@@ -72,7 +72,7 @@ pub(super) fn made(
     Ok(Some((key, sequence)))
 }
 
-fn turn_tokens(key: SequenceKey, inspection: Inspection) -> TurnTokens {
+fn turn_tokens(key: SequenceKey, inspection: Inspection, images: Vec<ImageUsed>) -> TurnTokens {
     let Inspection { token_ids, texts, fragments, logprobs, ranks, entropies, spans, drift } = inspection;
     let span = |span: OriginSpan| OriginShown {
         start: span.range.start,
@@ -103,6 +103,7 @@ fn turn_tokens(key: SequenceKey, inspection: Inspection) -> TurnTokens {
         logprobs,
         ranks,
         entropies,
+        images: images.into_iter().map(Into::into).collect(),
         spans: spans.into_iter().map(span).collect(),
         drift: drift.map(|drift| drift.into_iter().map(drifted).collect()),
     }

@@ -8,6 +8,7 @@ use std::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::types::ImageShown;
 use crate::TokenId;
 
 /// The sequence that ends with a turn, from the first id of its first prompt to the last id that it sampled. This is for
@@ -40,6 +41,8 @@ pub(crate) struct TurnTokens {
     /// The least entropy, in nats, that the distribution of each id can have, given the alternatives that the request asked
     /// for; null as `ranks` is.
     pub entropies: Option<Vec<Option<f32>>>,
+    /// The images of the prompts, in the order of their places.
+    pub images: Vec<ImageShown>,
     /// Where ids came from, without gaps.
     pub spans: Vec<OriginShown>,
     /// Where encoding the text of the sequence again gives other ids; null where that cannot be told.

@@ -3,6 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use axum::{
+    body::Body,
+    http::{Request, header},
+};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tito::{
@@ -193,4 +197,43 @@ async fn trainers_get_the_images_with_their_places() {
         let message = lines(&app, format).await[0]["error"]["message"].as_str().unwrap().to_owned();
         assert!(message.contains("files of its images were not kept"), "{format}: {message}");
     }
+}
+
+#[tokio::test]
+async fn only_who_sent_an_image_gets_its_file_and_only_as_an_image() {
+    let (app, _) = capturing(true);
+    let app = app.keys(&["one", "two"]);
+    let as_key = |key: &str, method: &str, path: &str, body: Value| {
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::AUTHORIZATION, format!("Bearer {key}"))
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(body.to_string()))
+            .unwrap()
+    };
+    let body = chat(&json!([user(&json!([image_part(56, 84, 1)]))]));
+    app.request(as_key("one", "POST", "/v1/chat/completions", body)).await.ok();
+    let list = app.request(as_key("one", "GET", "/v1/trajectories", Value::Null)).await.ok();
+    let id = list["data"][0]["id"].as_str().unwrap().to_owned();
+    let tree = app.request(as_key("one", "GET", &format!("/v1/trajectories/{id}"), Value::Null)).await.ok();
+    let turn = &tree["turns"][0];
+    let at = |turn: &str, identity: &str| format!("/v1/trajectories/{id}/turns/{turn}/images/{identity}");
+    let (turn_id, identity) = (turn["id"].as_str().unwrap(), turn["images"][0]["identity"].as_str().unwrap());
+    let file = app.request(as_key("one", "GET", &at(turn_id, identity), Value::Null)).await;
+    assert_eq!((file.status, &file.headers["content-type"]), (200, &"image/png".parse().unwrap()));
+    assert_eq!(file.headers["x-content-type-options"], "nosniff");
+    assert!(file.headers["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'; sandbox"));
+    assert_eq!(file.headers["content-length"], png(56, 84, 1).len().to_string().as_str());
+    for (key, turn, identity) in [
+        ("two", turn_id, identity),
+        ("one", "turn_none", identity),
+        ("one", turn_id, &identity.replace(&identity[..1], if identity.starts_with('0') { "1" } else { "0" })),
+    ] {
+        let refused = app.request(as_key(key, "GET", &at(turn, identity), Value::Null)).await;
+        assert_eq!(refused.status, 404, "{key} {turn} {identity}");
+    }
+    let path = format!("/v1/trajectories/{id}/turns/{turn_id}/tokens");
+    let tokens = app.request(as_key("one", "GET", &path, Value::Null)).await.ok();
+    assert_eq!(tokens["images"], turn["images"]);
 }
