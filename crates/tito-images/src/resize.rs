@@ -6,8 +6,9 @@
 //! go down first if it did both in one call, which gives other bytes.
 
 use fast_image_resize::{
-    FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer,
-    images::{Image, ImageRef},
+    FilterType, ResizeAlg, ResizeOptions, Resizer,
+    images::{TypedImage, TypedImageRef},
+    pixels::U8x3,
 };
 
 /// The `pixels` of an image of `from` = (width, height), three bytes each, as one of the size `to`. No side is zero.
@@ -19,13 +20,15 @@ pub(crate) fn resize(pixels: &[u8], from: (u32, u32), to: (u32, u32)) -> Vec<u8>
     if to == between { pixels.to_vec() } else { one_direction(&mut resizer, pixels, between, to) }
 }
 
+/// The kind of pixel is a type here: where it is a value, kernels for all kinds are compiled, which takes a minute.
 fn one_direction(resizer: &mut Resizer, pixels: &[u8], from: (u32, u32), to: (u32, u32)) -> Vec<u8> {
-    let source = ImageRef::new(from.0, from.1, pixels, PixelType::U8x3).expect("three bytes a pixel");
-    let mut image = Image::new(to.0, to.1, PixelType::U8x3);
+    let source = TypedImageRef::<U8x3>::from_buffer(from.0, from.1, pixels).expect("three bytes a pixel");
+    let mut output = vec![0; to.0 as usize * to.1 as usize * 3];
+    let mut image = TypedImage::<U8x3>::from_buffer(to.0, to.1, &mut output).expect("three bytes a pixel");
     let filter = ResizeAlg::Convolution(FilterType::CatmullRom);
     let options = ResizeOptions::new().resize_alg(filter).use_alpha(false);
-    resizer.resize(&source, &mut image, &options).expect("two images of the same type, of which all is used");
-    image.into_vec()
+    resizer.resize_typed(&source, &mut image, &options).expect("all of both images is used");
+    output
 }
 
 #[cfg(test)]
