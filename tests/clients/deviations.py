@@ -50,11 +50,11 @@ DEVIATIONS = {
         ],
         "plain/tokenize_messages_extra_fields": [r"\.(count|tokens)"],
     },
-    "| `logprobs` over `--max-logprobs` |": {
+    "**`logprobs` over `--max-logprobs`.**": {
         "plain/chat_err_top_logprobs_21": [r"\.error\.message"],
         "plain/completions_logprobs_over": [r"\.error\.message"],
     },
-    "| other errors |": {
+    "**Other errors.**": {
         "plain/chat_err_max_tokens_0": NAMED_BY_NEMO_GYM,
         "plain/chat_err_max_tokens_float": NAMED_BY_NEMO_GYM,
         "plain/chat_err_max_tokens_huge": NAMED_BY_NEMO_GYM,
@@ -63,14 +63,14 @@ DEVIATIONS = {
         "plain/chat_err_min_gt_max": [r"\.error\.message"],
         "plain/completions_max_tokens_0": NAMED_BY_NEMO_GYM,
     },
-    "| `/inference/v1/generate`, `/inference/v1/abort_requests`, `/render`, `/derender` | there |": {
+    "**`/inference/v1/generate`, `/inference/v1/abort_requests`, `/render`, `/derender`.** tito: there.": {
         "plain/chat_render": STATUS,
         "plain/generate_inference_v1": STATUS,
     },
-    "| `system_fingerprint`, `/version` |": {
+    "**`system_fingerprint`, `/version`.**": {
         "plain/get_version": [r"\.version"],
     },
-    "| `raw_logprobs` of an answer with structured outputs or forced calls |": {
+    "**`raw_logprobs` of an answer with structured outputs or forced calls.**": {
         "tools/chat_hermes_malformed": MODELS_OWN,
         "tools/chat_hermes_one": MODELS_OWN,
         "tools/chat_hermes_text_after": MODELS_OWN,
@@ -79,7 +79,7 @@ DEVIATIONS = {
         "tools/chat_hermes_unclosed": MODELS_OWN,
         "tools/chat_hermes_unknown_name": MODELS_OWN,
     },
-    "| arguments of forced calls (`required`, a named function) |": {
+    "**Arguments of forced calls (`required`, a named function).**": {
         "patched/chat_tool_parse_turn2": [
             r"\.choices\[0\]\.message\.(tool_calls\[0\]\.function\.arguments|generation_token_ids|generation_log_probs)",
             r"\.choices\[0\]\.logprobs\.content",
@@ -95,10 +95,10 @@ DEVIATIONS = {
         ],
         "tools/responses_tools_required": [r"\.output\[0\]\.arguments", r"\.usage\.(total|output)_tokens"],
     },
-    "| text between calls, after them, and beside the name and the arguments of one |": {
+    "**Text between calls, after them, and beside the name and the arguments of one.**": {
         "tools/chat_hermes_text_after": [r"\.choices\[0\]\.message\.content"],
     },
-    "| tool calls of a stream |": {
+    "**Tool calls of a stream.**": {
         # One call that cannot be read makes all of it text, in the stream as in the JSON answer.
         "tools/chat_hermes_malformed_stream": [*IN_WHOLE_CALLS, r"\.choices\[0\]\.(finish_reason|delta\.(content|tool_calls))"],
         "tools/chat_hermes_one_stream": IN_WHOLE_CALLS,

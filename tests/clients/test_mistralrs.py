@@ -1,7 +1,7 @@
 """mistral.rs computes what transformers computes for each model that tito takes it for, and tito takes it for no other.
 
 The models of tests/golden/mistralrs are made here, from the names and shapes of their tensors. UPDATE_EXPECT=1 writes
-what was found to measured.json beside them and to the table of docs/models.md, instead of comparing it with these.
+what was found to measured.json beside them and to the list of docs/models.md, instead of comparing it with these.
 """
 
 import json
@@ -130,11 +130,11 @@ def label(name, prefix):
 
 
 def table(verdicts):
-    """A row for each architecture: its variants that agree, and the others with what is wrong with them."""
+    """An item for each architecture: its variants that agree, and the others with what is wrong with them."""
     names = {}
     for name, case in CASES.items():
         names.setdefault(case["config"]["architectures"][0], []).append(name)
-    rows = ["| architecture | as transformers computes it | otherwise |", "|---|---|---|"]
+    rows = []
     for architecture in sorted(names):
         model_type = CASES[names[architecture][0]]["config"]["model_type"]
         right, wrong = [], []
@@ -144,7 +144,8 @@ def table(verdicts):
                 right.append(text)
             else:
                 wrong.append(f"{text} ({verdicts[name].split(':')[0]})")
-        rows.append(f"| `{architecture}` | {', '.join(right) or 'nothing'} | {', '.join(wrong) or 'nothing'} |")
+        otherwise = f" Otherwise: {', '.join(wrong)}." if wrong else ""
+        rows.append(f"- `{architecture}`: {', '.join(right) or 'nothing'}.{otherwise}")
     return "\n".join(rows) + "\n"
 
 

@@ -11,8 +11,6 @@ use super::{
 };
 use crate::engine::native::model::families::architectures;
 
-const HEAD: &str = "| architecture | as transformers computes it | refused | states off by |\n|---|---|---|---|\n";
-
 /// A test for each architecture, since all together take a minute.
 macro_rules! architectures {
     ($($test:ident: $architecture:ident,)*) => {
@@ -131,8 +129,9 @@ impl Outcomes {
     fn row(&self, architecture: &str) -> String {
         let listed = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
         let states = self.states.unwrap_or_else(|| panic!("record the states of a model of {architecture}"));
-        let refused = if self.refused.is_empty() { "nothing".to_owned() } else { listed(&self.refused) };
-        format!("| `{architecture}` | {} | {refused} | {states:.0e} |", listed(&self.agree))
+        let refused =
+            if self.refused.is_empty() { String::new() } else { format!(" Refused: {}.", listed(&self.refused)) };
+        format!("- `{architecture}`: {}.{refused} States off by {states:.0e}.", listed(&self.agree))
     }
 }
 
@@ -145,14 +144,13 @@ fn check(architecture: &str) {
     });
 }
 
-/// The rows of a table, by the architecture that each begins with.
-fn rows(table: &str) -> BTreeMap<String, String> {
-    let rows = table.lines().skip(HEAD.lines().count());
-    rows.map(|row| (row.split('`').nth(1).unwrap().to_owned(), row.to_owned())).collect()
+/// The items of the list, by the architecture that each begins with.
+fn rows(list: &str) -> BTreeMap<String, String> {
+    list.lines().map(|row| (row.split('`').nth(1).unwrap().to_owned(), row.to_owned())).collect()
 }
 
 fn written(rows: &BTreeMap<String, String>) -> String {
-    rows.values().fold(HEAD.to_owned(), |table, row| table + row + "\n")
+    rows.values().fold(String::new(), |list, row| list + row + "\n")
 }
 
 #[test]

@@ -190,16 +190,20 @@ fn places_of(described: &Value) -> Vec<usize> {
     places.into_iter().map(|place| usize::try_from(place).unwrap()).collect()
 }
 
-/// The table of docs/models.md: which models agree, and which are refused for what.
+/// The list of docs/models.md: which models agree, and which are refused for what.
 fn table(outcomes: &BTreeMap<String, [BTreeSet<String>; 2]>) -> String {
-    let mut table = "| architecture | as transformers computes it | refused |\n|---|---|---|\n".to_owned();
+    let mut list = String::new();
     for (architecture, columns) in outcomes {
         let [agree, refused] = columns.each_ref().map(|names| {
             if names.is_empty() { "nothing".to_owned() } else { names.iter().cloned().collect::<Vec<_>>().join(", ") }
         });
-        writeln!(table, "| `{architecture}` | {agree} | {refused} |").unwrap();
+        write!(list, "- `{architecture}`: {agree}.").unwrap();
+        if !columns[1].is_empty() {
+            write!(list, " Refused: {refused}.").unwrap();
+        }
+        list.push('\n');
     }
-    table
+    list
 }
 
 /// What came of a comparison.

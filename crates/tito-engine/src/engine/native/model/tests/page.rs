@@ -1,10 +1,10 @@
-//! docs/models.md, whose tables are what tests found.
+//! docs/models.md, whose lists are what tests found.
 
 use std::{fs::File, path::Path};
 
 use expect_test::expect_file;
 
-/// A table of the page, between two comments.
+/// A list of the page, between two comments.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ComparedTable {
     Native,
@@ -21,7 +21,7 @@ impl ComparedTable {
     }
 }
 
-/// Compares a table with what it should be, which `wanted` makes of what it is; or writes it, with `UPDATE_EXPECT=1`.
+/// Compares a list with what it should be, which `wanted` makes of what it is; or writes it, with `UPDATE_EXPECT=1`.
 pub(super) fn compare(part: ComparedTable, wanted: impl FnOnce(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/models.md");
     // Other tests, in processes of their own, write other parts of it.
