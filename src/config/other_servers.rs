@@ -98,7 +98,7 @@ const ROWS: &[Row] = &[
     Row(
         LLAMA_CPP,
         &["-md", "--model-draft"],
-        Nothing("no draft models are loaded; --speculative-config drafts from the prompt"),
+        Nothing("no draft models are loaded; --speculative-config drafts from texts"),
     ),
     Row(LLAMA_CPP, &["--lora"], Both("--enable-lora --lora-modules NAME=DIR")),
     Row(LLAMA_CPP, &["--metrics"], Nothing("/metrics is always served")),

@@ -72,8 +72,8 @@ pub struct ServeArgs {
 
     /// Draft several tokens and check them in one step, as JSON.
     ///
-    /// For example `{"method":"ngram","num_speculative_tokens":5}`. Drafts change no bit of the output. They need the
-    /// CPU.
+    /// For example `{"method":"suffix"}`, or `{"method":"ngram","num_speculative_tokens":5}`. Drafts change no bit of the
+    /// output. They need the CPU.
     #[arg(long, help_heading = COMPUTING, value_name = "JSON", value_parser = speculative::parse)]
     pub speculative_config: Option<SpeculativeConfig>,
 

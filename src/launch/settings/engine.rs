@@ -11,7 +11,7 @@ use crate::{
     },
     engine::{
         AdapterLimits,
-        native::{self, Dtype, Speculation},
+        native::{self, Dtype, NgramLookup, Speculation, SuffixDecoding},
     },
     launch::device::Device,
 };
@@ -118,8 +118,24 @@ impl EngineSettings {
 }
 
 fn speculation(config: SpeculativeConfig) -> Speculation {
-    let SpeculativeConfig { num_speculative_tokens, prompt_lookup_max, prompt_lookup_min } = config;
-    Speculation { num_speculative_tokens, prompt_lookup_max, prompt_lookup_min }
+    match config {
+        SpeculativeConfig::Ngram { num_speculative_tokens, prompt_lookup_max, prompt_lookup_min } => {
+            Speculation::Ngram(NgramLookup { num_speculative_tokens, prompt_lookup_max, prompt_lookup_min })
+        }
+        SpeculativeConfig::Suffix {
+            num_speculative_tokens,
+            max_tree_depth,
+            max_cached_requests,
+            max_spec_factor,
+            min_token_prob,
+        } => Speculation::Suffix(SuffixDecoding {
+            num_speculative_tokens,
+            max_tree_depth,
+            max_cached_requests,
+            max_spec_factor,
+            min_token_prob,
+        }),
+    }
 }
 
 /// What flags say of the engine.

@@ -46,7 +46,7 @@ use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use tito_images::PatchShape;
 
-pub use self::drafts::Speculation;
+pub use self::drafts::{NgramLookup, Speculation, SuffixDecoding};
 pub use self::load_error::LoadError;
 pub use self::plan::{Plan, plan};
 pub use self::processor::try_kernels;

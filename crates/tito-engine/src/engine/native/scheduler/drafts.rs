@@ -4,24 +4,27 @@
 //! computed only once they were sampled.
 
 use super::{Plan, Scheduler, SequenceId};
-use crate::engine::native::{backend::BLOCK_TOKENS, drafts::Speculation};
+use crate::engine::native::{
+    backend::BLOCK_TOKENS,
+    drafts::{Drafter, Speculation},
+};
 
 impl Scheduler {
     /// The same, which drafts for sequences that decode. Not for models with recurrent states, in which there is no going
     /// back.
     pub(crate) fn speculating(self, speculation: Option<Speculation>) -> Self {
         debug_assert!(speculation.is_none() || !self.cache.has_states(), "checked before");
-        Self { speculation, ..self }
+        Self { drafter: speculation.map(Drafter::new), ..self }
     }
 
     /// The most tokens of a draft, where there are any.
     pub(crate) fn longest_draft(&self) -> Option<usize> {
-        self.speculation.map(|speculation| speculation.num_speculative_tokens)
+        self.drafter.as_ref().map(Drafter::longest_draft)
     }
 
     /// Adds drafts to the sequences of a plan that sample from a single row.
     pub(super) fn draft(&mut self, plan: &mut Plan, budget: &mut usize) {
-        let Some(speculation) = self.speculation else { return };
+        let Some(drafter) = &mut self.drafter else { return };
         let mut rows: usize = plan.work.iter().map(|work| work.token_ids.len()).sum();
         for work in &mut plan.work {
             let Some(sequence) = self.running.get_mut(work.id) else { continue };
@@ -30,13 +33,13 @@ impl Scheduler {
             }
             // The last token is sampled, not computed.
             let left = sequence.longest.saturating_sub(sequence.token_ids.len() + 1);
-            let most = left.min(*budget).min(speculation.num_speculative_tokens);
+            let most = left.min(*budget).min(drafter.longest_draft());
             let worth = sequence.confidence.worth(rows, most);
             if worth == 0 {
                 sequence.confidence.forget();
                 continue;
             }
-            let mut drafts = speculation.draft(&sequence.token_ids, worth);
+            let mut drafts = drafter.draft(sequence.drafted(), worth, rows);
             let computed = sequence.computed + 1;
             while sequence.blocks.len() * BLOCK_TOKENS < computed + drafts.len()
                 && let Some(block) = self.cache.blocks.take_free()

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use self::{adapters::AdapterSlots, running::Running, sequence::Sequence, states::Cache};
 use super::{
-    backend::BLOCK_TOKENS, drafts::Speculation, images::SequenceImages, kv_cache::BlockId, model::AdapterSlot,
+    backend::BLOCK_TOKENS, drafts::Drafter, images::SequenceImages, kv_cache::BlockId, model::AdapterSlot,
     recurrence::SlotId,
 };
 use crate::{
@@ -100,7 +100,7 @@ pub(crate) struct Scheduler {
     bounds: Bounds,
     cache: Cache,
     adapters: AdapterSlots,
-    speculation: Option<Speculation>,
+    drafter: Option<Drafter>,
     weight_version: u64,
     running: Running,
     waiting: SeatQueue<Sequence>,
@@ -129,7 +129,7 @@ impl Scheduler {
             bounds,
             cache: Cache::new(blocks, slots),
             adapters: AdapterSlots::new(0),
-            speculation: None,
+            drafter: None,
             weight_version: 0,
             running: Running::default(),
             waiting,
@@ -154,7 +154,8 @@ impl Scheduler {
     pub(crate) fn add(&mut self, new: NewSequence) {
         debug_assert!(new.prompt_token_ids.len() + new.max_tokens <= self.longest_sequence() + 1, "checked before");
         let before = self.waiting.requests();
-        self.waiting.wait(new.claimant.clone(), new.id, Sequence::new(new));
+        let confidence = self.drafter.as_ref().map(Drafter::confidence).unwrap_or_default();
+        self.waiting.wait(new.claimant.clone(), new.id, Sequence { confidence, ..Sequence::new(new) });
         self.newcomer |= before > 0 && self.waiting.requests() > before;
     }
 
@@ -204,6 +205,9 @@ impl Scheduler {
                 if !sequence.reuses_older_keys {
                     self.cache.publish_blocks(sequence, before);
                 }
+            }
+            if let Some(drafter) = &mut self.drafter {
+                drafter.record(sequence.drafted(), token);
             }
             sequence.token_ids.push(token);
         }

@@ -8,7 +8,7 @@ use crate::{
         Adapter, AdapterId,
         native::{
             backend::BLOCK_TOKENS,
-            drafts::Confidence,
+            drafts::{Confidence, Drafted, RecordedText},
             images::SequenceImages,
             kv_cache::{BlockHash, BlockId},
             model::AdapterSlot,
@@ -56,6 +56,8 @@ pub(super) struct Sequence {
     pub(super) longest: usize,
     /// What is expected of its drafts.
     pub(super) confidence: Confidence,
+    /// Its text, where those of all sequences are recorded for drafts.
+    pub(super) text: Option<RecordedText>,
     pub(super) salt: Option<Arc<str>>,
     pub(super) adapter: Option<Arc<Adapter>>,
     pub(super) images: Option<Arc<SequenceImages>>,
@@ -92,6 +94,7 @@ impl Sequence {
             prompt_len: new.prompt_token_ids.len(),
             longest: new.prompt_token_ids.len().saturating_add(new.max_tokens),
             confidence: Confidence::default(),
+            text: None,
             token_ids: new.prompt_token_ids,
             salt: new.salt,
             adapter: new.adapter,
@@ -136,6 +139,11 @@ impl Sequence {
     /// Whether more than the newest token is to be computed.
     pub(super) fn is_prefilling(&self) -> bool {
         self.remaining() > 1
+    }
+
+    /// What drafts are made from.
+    pub(super) fn drafted(&mut self) -> Drafted<'_> {
+        Drafted { text: &mut self.text, salt: self.salt.as_deref(), token_ids: &self.token_ids }
     }
 
     /// Hashes all whole blocks of tokens; the first hash is that of no block.

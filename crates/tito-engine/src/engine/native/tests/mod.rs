@@ -7,6 +7,7 @@ mod recurrent;
 mod routes;
 mod soak;
 mod speculation;
+mod suffix;
 mod tied;
 mod unread;
 mod weights;

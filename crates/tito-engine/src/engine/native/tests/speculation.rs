@@ -12,7 +12,7 @@ use super::{recurrent, routes::routed, *};
 use crate::engine::native::{model::tests::families::Golden, plan::check_speculation};
 
 pub(super) const NGRAM: Speculation =
-    Speculation { num_speculative_tokens: 5, prompt_lookup_max: 3, prompt_lookup_min: 1 };
+    Speculation::Ngram(NgramLookup { num_speculative_tokens: 5, prompt_lookup_max: 3, prompt_lookup_min: 1 });
 
 /// Requests whose prompts and outputs repeat themselves often enough for drafts, with what makes a draw depend on the
 /// tokens before it.
@@ -41,7 +41,7 @@ pub(super) fn repetitive(count: u32) -> Vec<SequenceRequest> {
 }
 
 /// An engine, and what it counts.
-fn counted(settings: &NativeSettings) -> (NativeEngine, Counts) {
+pub(super) fn counted(settings: &NativeSettings) -> (NativeEngine, Counts) {
     counted_by(|| engine(settings))
 }
 
@@ -77,11 +77,15 @@ pub(super) fn count(counts: &Counts, name: &str) -> u64 {
 
 #[tokio::test]
 async fn drafts_change_no_bit_in_company_in_pieces_and_under_preemption() {
+    change_no_bit(NGRAM, &repetitive(if cfg!(unoptimised) { 24 } else { 1_000 })).await;
+}
+
+/// Each request alone and without drafts, then all of them in company and with drafts, some of which are right.
+pub(super) async fn change_no_bit(speculation: Speculation, requests: &[SequenceRequest]) {
     let model = "llama";
-    let requests = repetitive(if cfg!(unoptimised) { 24 } else { 1_000 });
     let plain = engine(&NativeSettings { max_num_seqs: 1, ..settings(model) });
     let mut expected = Vec::new();
-    for request in &requests {
+    for request in requests {
         assert!(plain.reset_prefix_cache(false).await.unwrap());
         expected.push(collected(plain.generate(request.clone())).await);
     }
@@ -93,17 +97,17 @@ async fn drafts_change_no_bit_in_company_in_pieces_and_under_preemption() {
             max_num_batched_tokens,
             threads: Some(threads),
             kv_cache_bytes: blocks(model, kv, Dtype::Bf16),
-            speculation: Some(NGRAM),
+            speculation: Some(speculation),
             ..settings(model)
         };
         let (engine, metrics) = counted(&settings);
-        let found = join_all(in_company(&engine, &requests).into_iter().map(collected)).await;
+        let found = join_all(in_company(&engine, requests).into_iter().map(collected)).await;
         for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
             assert_eq!(bits(found), bits(expected), "request {index}, {settings:?}");
             assert_eq!(found.2, expected.2, "request {index}");
         }
         // What was written for drafts is found by nobody.
-        let again = join_all(in_company(&engine, &requests).into_iter().map(collected)).await;
+        let again = join_all(in_company(&engine, requests).into_iter().map(collected)).await;
         assert!(again.iter().zip(&expected).all(|(again, expected)| bits(again) == bits(expected)));
         let [drafts, tokens, accepted] =
             ["num_drafts", "num_draft_tokens", "num_accepted_tokens"].map(|name| count(&metrics, name));

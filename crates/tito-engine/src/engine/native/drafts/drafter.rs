@@ -1,0 +1,98 @@
+//! What drafts: one of several ways, and what it keeps.
+
+use super::{
+    confidence::{Confidence, least_probability},
+    ngram::NgramLookup,
+    suffix::SuffixDecoding,
+    texts::{RecentTexts, RecordedText},
+};
+use crate::TokenId;
+
+/// Where drafts come from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Speculation {
+    /// From the sequence's own text.
+    Ngram(NgramLookup),
+    /// From the sequence's own text and from recent ones of others, by counts.
+    Suffix(SuffixDecoding),
+}
+
+/// A sequence that may have a draft.
+pub(crate) struct Drafted<'a> {
+    /// Its text among the recent ones, once it has begun.
+    pub(crate) text: &'a mut Option<RecordedText>,
+    /// Sequences find texts only of those with the same salt.
+    pub(crate) salt: Option<&'a str>,
+    /// Prompt and output.
+    pub(crate) token_ids: &'a [TokenId],
+}
+
+/// Drafts for all sequences of an engine.
+#[derive(Debug)]
+pub(crate) struct Drafter {
+    speculation: Speculation,
+    texts: Option<RecentTexts>,
+}
+
+impl Drafter {
+    pub(crate) fn new(speculation: Speculation) -> Self {
+        let most_texts = match speculation {
+            Speculation::Ngram(_) => 0,
+            Speculation::Suffix(suffix) => suffix.most_texts(),
+        };
+        Self { speculation, texts: (most_texts > 0).then(|| RecentTexts::new(most_texts)) }
+    }
+
+    /// The most tokens of a draft.
+    pub(crate) fn longest_draft(&self) -> usize {
+        match self.speculation {
+            Speculation::Ngram(ngram) => ngram.num_speculative_tokens,
+            Speculation::Suffix(suffix) => suffix.num_speculative_tokens,
+        }
+    }
+
+    /// What is expected of a sequence's drafts before anything is known.
+    pub(crate) fn confidence(&self) -> Confidence {
+        match self.speculation {
+            Speculation::Ngram(_) => Confidence::default(),
+            Speculation::Suffix(_) => Confidence::in_estimates(),
+        }
+    }
+
+    /// At most `most` tokens that may follow in a sequence, in a step that has `rows` without them.
+    pub(crate) fn draft(&mut self, sequence: Drafted<'_>, most: usize, rows: usize) -> Vec<TokenId> {
+        let suffix = match self.speculation {
+            Speculation::Ngram(ngram) => return ngram.draft(sequence.token_ids, most),
+            Speculation::Suffix(suffix) => suffix,
+        };
+        let token_ids = sequence.token_ids;
+        let Some(allowance) = suffix.allowance(most, least_probability(rows)) else { return Vec::new() };
+        let elsewhere = match &mut self.texts {
+            Some(texts) => {
+                let text = begun(texts, suffix, sequence);
+                let last = &token_ids[token_ids.len().saturating_sub(suffix.longest_lookup())..];
+                texts.occurrences(text, last, allowance.shortest)
+            }
+            None => Vec::new(),
+        };
+        suffix.draft(token_ids, elsewhere, allowance)
+    }
+
+    /// Records a token that was sampled after those of the sequence.
+    pub(crate) fn record(&mut self, sequence: Drafted<'_>, token: TokenId) {
+        if let (Speculation::Suffix(suffix), Some(texts)) = (self.speculation, &mut self.texts) {
+            let text = begun(texts, suffix, sequence);
+            texts.push(text, token);
+        }
+    }
+}
+
+/// The text of a sequence. It begins with as much of the prompt as is looked up: so the samples of a prompt find each
+/// other's beginnings, and prompts take no memory.
+fn begun(texts: &mut RecentTexts, suffix: SuffixDecoding, sequence: Drafted<'_>) -> RecordedText {
+    let Drafted { text, salt, token_ids } = sequence;
+    *text.get_or_insert_with(|| {
+        let last = token_ids.len().saturating_sub(suffix.longest_lookup());
+        texts.begin(salt, &token_ids[last..])
+    })
+}
