@@ -18,7 +18,7 @@ pub enum Speculation {
 }
 
 /// A sequence that may have a draft.
-pub(crate) struct Drafted<'a> {
+pub(crate) struct DraftContext<'a> {
     /// Its text among the recent ones, once it has begun.
     pub(crate) text: &'a mut Option<RecordedText>,
     /// Sequences find texts only of those with the same salt.
@@ -60,7 +60,7 @@ impl Drafter {
     }
 
     /// At most `most` tokens that may follow in a sequence, in a step that has `rows` without them.
-    pub(crate) fn draft(&mut self, sequence: Drafted<'_>, most: usize, rows: usize) -> Vec<TokenId> {
+    pub(crate) fn draft(&mut self, sequence: DraftContext<'_>, most: usize, rows: usize) -> Vec<TokenId> {
         let suffix = match self.speculation {
             Speculation::Ngram(ngram) => return ngram.draft(sequence.token_ids, most),
             Speculation::Suffix(suffix) => suffix,
@@ -79,7 +79,7 @@ impl Drafter {
     }
 
     /// Records a token that was sampled after those of the sequence.
-    pub(crate) fn record(&mut self, sequence: Drafted<'_>, token: TokenId) {
+    pub(crate) fn record(&mut self, sequence: DraftContext<'_>, token: TokenId) {
         if let (Speculation::Suffix(suffix), Some(texts)) = (self.speculation, &mut self.texts) {
             let text = begun(texts, suffix, sequence);
             texts.push(text, token);
@@ -89,8 +89,8 @@ impl Drafter {
 
 /// The text of a sequence. It begins with as much of the prompt as is looked up: so the samples of a prompt find each
 /// other's beginnings, and prompts take no memory.
-fn begun(texts: &mut RecentTexts, suffix: SuffixDecoding, sequence: Drafted<'_>) -> RecordedText {
-    let Drafted { text, salt, token_ids } = sequence;
+fn begun(texts: &mut RecentTexts, suffix: SuffixDecoding, sequence: DraftContext<'_>) -> RecordedText {
+    let DraftContext { text, salt, token_ids } = sequence;
     *text.get_or_insert_with(|| {
         let last = token_ids.len().saturating_sub(suffix.longest_lookup());
         texts.begin(salt, &token_ids[last..])

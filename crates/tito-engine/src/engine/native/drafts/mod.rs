@@ -15,6 +15,6 @@ pub use self::ngram::NgramLookup;
 pub use self::suffix::SuffixDecoding;
 pub(super) use self::{
     confidence::Confidence,
-    drafter::{Drafted, Drafter},
+    drafter::{DraftContext, Drafter},
     texts::RecordedText,
 };

@@ -39,7 +39,7 @@ impl Scheduler {
                 sequence.confidence.forget();
                 continue;
             }
-            let mut drafts = drafter.draft(sequence.drafted(), worth, rows);
+            let mut drafts = drafter.draft(sequence.draft_context(), worth, rows);
             let computed = sequence.computed + 1;
             while sequence.blocks.len() * BLOCK_TOKENS < computed + drafts.len()
                 && let Some(block) = self.cache.blocks.take_free()

@@ -207,7 +207,7 @@ impl Scheduler {
                 }
             }
             if let Some(drafter) = &mut self.drafter {
-                drafter.record(sequence.drafted(), token);
+                drafter.record(sequence.draft_context(), token);
             }
             sequence.token_ids.push(token);
         }

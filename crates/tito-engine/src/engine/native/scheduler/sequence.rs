@@ -8,7 +8,7 @@ use crate::{
         Adapter, AdapterId,
         native::{
             backend::BLOCK_TOKENS,
-            drafts::{Confidence, Drafted, RecordedText},
+            drafts::{Confidence, DraftContext, RecordedText},
             images::SequenceImages,
             kv_cache::{BlockHash, BlockId},
             model::AdapterSlot,
@@ -142,8 +142,8 @@ impl Sequence {
     }
 
     /// What drafts are made from.
-    pub(super) fn drafted(&mut self) -> Drafted<'_> {
-        Drafted { text: &mut self.text, salt: self.salt.as_deref(), token_ids: &self.token_ids }
+    pub(super) fn draft_context(&mut self) -> DraftContext<'_> {
+        DraftContext { text: &mut self.text, salt: self.salt.as_deref(), token_ids: &self.token_ids }
     }
 
     /// Hashes all whole blocks of tokens; the first hash is that of no block.
