@@ -50,6 +50,21 @@ def test_the_debian_package_can_be_installed_by_dpkg(public):
     assert "Depends: libc6 (>= 2." in control and "Conflicts: tito\n" in control
 
 
+def test_the_service_of_the_debian_package_finds_its_program_and_its_flags(programs, public):
+    root = programs["deb"].parents[2]
+    unit = (root / "usr" / "lib" / "systemd" / "system" / "tito.service").read_text()
+    program, flags = re.search(r"^ExecStart=(\S+) serve --config (\S+)$", unit, re.MULTILINE).groups()
+    assert root / program[1:] == programs["deb"]
+    run("dpkg-deb", "--control", package("*.deb"), public / "control")
+    assert (public / "control" / "conffiles").read_text().split() == [flags]
+    # A flag that the program does not know would be said before the model that is not there.
+    done = subprocess.run(
+        [programs["deb"], "serve", "--config", root / flags[1:], "--model", public / "no-model"],
+        capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 1 and "no-model" in done.stderr, done.stderr
+
+
 def test_the_wheel_says_what_it_needs_and_what_it_is_made_of(wheel):
     glibc = re.search(r"libc6 \(>= 2\.(\d+)\)", run("dpkg-deb", "--field", package("*.deb"), "Depends"))[1]
     assert int(re.search(r"-manylinux_2_(\d+)_\w+\.whl$", package("*.whl").name)[1]) >= int(glibc)
