@@ -1,5 +1,6 @@
 """What each package has, and that what it installs serves."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -63,6 +64,20 @@ def test_the_service_of_the_debian_package_finds_its_program_and_its_flags(progr
         capture_output=True, text=True, check=False,
     )
     assert done.returncode == 1 and "no-model" in done.stderr, done.stderr
+
+
+def test_the_debian_package_has_a_page_for_each_command_and_completions(programs):
+    share = programs["deb"].parents[1] / "share"
+    commands = re.findall(r"^  ([a-z]+) {2,}", run(programs["deb"], "--help"), re.MULTILINE)
+    pages = {path.name for path in (share / "man" / "man1").iterdir()}
+    assert pages == {"tito.1.gz"} | {f"tito-{command}.1.gz" for command in commands if command != "help"}
+    assert "\\-\\-shutdown\\-delay" in gzip.decompress((share / "man" / "man1" / "tito-serve.1.gz").read_bytes()).decode()
+    # As bash asks: for what begins with the second word.
+    ask = 'source "$1"; COMP_WORDS=(tito serve --shutdown-d); COMP_CWORD=2; _tito tito --shutdown-d serve; echo "${COMPREPLY[@]}"'
+    completions = share / "bash-completion" / "completions" / "tito"
+    assert run("bash", "-c", ask, "bash", completions) == "--shutdown-delay\n"
+    assert (share / "zsh" / "vendor-completions" / "_tito").read_text().startswith("#compdef tito\n")
+    assert "shutdown-delay" in (share / "fish" / "vendor_completions.d" / "tito.fish").read_text()
 
 
 def test_the_wheel_says_what_it_needs_and_what_it_is_made_of(wheel):
