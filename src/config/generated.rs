@@ -24,7 +24,7 @@ impl Generated {
     /// Flags of vLLM that mean nothing here are in none of them, as they are not in `--help`.
     pub(super) fn of(self, mut all: Command, command: Option<&str>) -> io::Result<Vec<u8>> {
         let shell = match self {
-            Self::Man => return man_page(&mut all, command),
+            Self::Man => return man_page(all, command),
             Self::Bash => Shell::Bash,
             Self::Fish => Shell::Fish,
             Self::Zsh => Shell::Zsh,
@@ -35,11 +35,13 @@ impl Generated {
     }
 }
 
-fn man_page(all: &mut Command, command: Option<&str>) -> io::Result<Vec<u8>> {
+fn man_page(all: Command, command: Option<&str>) -> io::Result<Vec<u8>> {
+    // `tito help` has no page of its own.
+    let mut all = all.disable_help_subcommand(true);
     // Flags that all commands have are then in each of them.
     all.build();
     let shown = match command {
-        None => all.clone(),
+        None => all,
         Some(name) => {
             let found = all.find_subcommand(name).filter(|found| !found.is_hide_set());
             let found =
@@ -48,7 +50,8 @@ fn man_page(all: &mut Command, command: Option<&str>) -> io::Result<Vec<u8>> {
         }
     };
     let mut text = Vec::new();
-    clap_mangen::Man::new(shown).manual("tito").render(&mut text)?;
+    let source = concat!("tito ", env!("CARGO_PKG_VERSION"));
+    clap_mangen::Man::new(shown).manual("tito").source(source).render(&mut text)?;
     Ok(text)
 }
 
@@ -88,7 +91,9 @@ mod tests {
         for what in ALL {
             assert!(!text(what, None).contains("pipeline"), "{what:?}: a flag of vLLM that means nothing here");
         }
-        assert!(!text(Generated::Man, None).contains("try\\-kernels"));
+        let page = text(Generated::Man, None);
+        assert!(!page.contains("try\\-kernels") && !page.contains("tito\\-help"), "{page}");
+        assert!(page.contains("tito\\-serve"), "{page}");
         let error = Arguments::generated(Generated::Man, Some("try-kernels")).unwrap_err();
         assert_eq!(error.to_string(), "no command is called try-kernels");
     }
