@@ -55,7 +55,6 @@ const KNOWN_UPWARD: &[(&str, &str, &[&str])] = &[
         "rows may be rows of codes, and some rows of codes are rows",
         &["coded"],
     ),
-    ("crates/tito-engine/src/weights/delta/mod.rs", "each format of deltas makes a `Delta`", &["index", "manifest"]),
     (
         "crates/tito-mistralrs/src/lib.rs",
         "its errors, its settings, and what all sequences share",
