@@ -28,11 +28,6 @@ const KNOWN: &[&[&str]] = &[
 /// Files that use what the module of a folder around them defines, while that module uses them: the module, why, and the
 /// files of its folder. The list may only get shorter.
 const KNOWN_UPWARD: &[(&str, &str, &[&str])] = &[
-    (
-        "crates/tito-engine/src/engine/native/cpu/kernels/trial/mod.rs",
-        "what an example is, and how its results are compared",
-        &["examples"],
-    ),
     ("crates/tito-engine/src/engine/native/cuda/mod.rs", "methods of `DeviceBackend`", &["attention/dispatch"]),
     (
         "crates/tito-engine/src/engine/native/executor/mod.rs",
@@ -49,11 +44,6 @@ const KNOWN_UPWARD: &[(&str, &str, &[&str])] = &[
         "crates/tito-engine/src/engine/native/scheduler/mod.rs",
         "methods of `Scheduler`, and its plan",
         &["adapters", "paused", "pieces", "states"],
-    ),
-    (
-        "crates/tito-engine/src/engine/native/weights/mod.rs",
-        "rows may be rows of codes, and some rows of codes are rows",
-        &["coded"],
     ),
     (
         "crates/tito-mistralrs/src/lib.rs",
