@@ -41,11 +41,6 @@ const KNOWN_UPWARD: &[(&str, &str, &[&str])] = &[
         &["adapter_sites", "tensors", "tied", "update"],
     ),
     (
-        "crates/tito-engine/src/engine/native/scheduler/mod.rs",
-        "methods of `Scheduler`, and its plan",
-        &["adapters", "paused", "pieces", "states"],
-    ),
-    (
         "crates/tito-mistralrs/src/lib.rs",
         "its errors, its settings, and what all sequences share",
         &["gguf", "load", "panics", "probe", "sequence", "tap", "weights"],
