@@ -29,11 +29,6 @@ const KNOWN: &[&[&str]] = &[
 /// files of its folder. The list may only get shorter.
 const KNOWN_UPWARD: &[(&str, &str, &[&str])] = &[
     ("crates/tito-engine/src/engine/native/cuda/mod.rs", "methods of `DeviceBackend`", &["attention/dispatch"]),
-    (
-        "crates/tito-engine/src/engine/native/executor/mod.rs",
-        "methods of `Executor`, and of its active sequences",
-        &["adapters", "control", "routes", "tally"],
-    ),
     ("crates/tito-engine/src/engine/native/model/expected/mod.rs", "methods of `Expected`", &["inputs"]),
     (
         "crates/tito-engine/src/engine/native/model/mod.rs",
