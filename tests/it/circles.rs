@@ -28,13 +28,6 @@ const KNOWN: &[&[&str]] = &[
 /// Files that use what the module of a folder around them defines, while that module uses them: the module, why, and the
 /// files of its folder. The list may only get shorter.
 const KNOWN_UPWARD: &[(&str, &str, &[&str])] = &[
-    ("crates/tito-engine/src/engine/native/cuda/mod.rs", "methods of `DeviceBackend`", &["attention/dispatch"]),
-    ("crates/tito-engine/src/engine/native/model/expected/mod.rs", "methods of `Expected`", &["inputs"]),
-    (
-        "crates/tito-engine/src/engine/native/model/mod.rs",
-        "methods of `Model`",
-        &["adapter_sites", "tensors", "tied", "update"],
-    ),
     (
         "crates/tito-mistralrs/src/lib.rs",
         "its errors, its settings, and what all sequences share",
