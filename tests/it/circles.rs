@@ -27,19 +27,8 @@ const KNOWN: &[&[&str]] = &[
 
 /// Files that use what the module of a folder around them defines, while that module uses them: the module, why, and the
 /// files of its folder. The list may only get shorter.
-const KNOWN_UPWARD: &[(&str, &str, &[&str])] = &[
-    (
-        "crates/tito-mistralrs/src/lib.rs",
-        "its errors, its settings, and what all sequences share",
-        &["gguf", "load", "panics", "probe", "sequence", "tap", "weights"],
-    ),
-    ("crates/tito-text/src/prompt/template/filters/mod.rs", "a filter that applies filters by name", &["select"]),
-    ("src/api/token_io/render/mod.rs", "methods of `Rendering`", &["chat"]),
-    ("src/control/mod.rs", "methods of `Control`", &["deltas", "pausing", "sleeping", "updating"]),
-    ("src/replay/mod.rs", "methods of `Replayer`", &["request"]),
-    ("src/trajectory/mod.rs", "methods of `Trajectories`", &["room"]),
-    ("src/turn/mod.rs", "methods of `Turns`", &["routing"]),
-];
+const KNOWN_UPWARD: &[(&str, &str, &[&str])] =
+    &[("crates/tito-text/src/prompt/template/filters/mod.rs", "a filter that applies filters by name", &["select"])];
 
 /// What each room of a part may use of the others. Nothing points up, and only the part itself knows all of its rooms.
 type Rooms = &'static [(&'static str, &'static [&'static str])];
