@@ -27,6 +27,9 @@ const KNOWN: &[&[&str]] = &[
 
 /// Files that use what the module of a folder around them defines, while that module uses them: the module, why, and the
 /// files of its folder. The list may only get shorter.
+///
+/// The filters `map` and `select` of jinja2 look other filters up by their names, and are in the table of these names
+/// themselves: what is recursive in the language is so here.
 const KNOWN_UPWARD: &[(&str, &str, &[&str])] =
     &[("crates/tito-text/src/prompt/template/filters/mod.rs", "a filter that applies filters by name", &["select"])];
 

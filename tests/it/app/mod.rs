@@ -10,10 +10,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    body::{Body, BodyDataStream},
-    http::{HeaderMap, Method, Request, Response, header},
+    body::Body,
+    http::{Method, Request, Response, header},
 };
-use futures::StreamExt;
 use serde_json::Value;
 use tito::{
     TokenId,
