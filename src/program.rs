@@ -64,6 +64,10 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(launch::inspect(&file, model.as_deref(), &host, port))
         }
+        Command::Generate { what, command } => {
+            std::io::stdout().write_all(&Arguments::generated(what, command.as_deref())?)?;
+            Ok(())
+        }
         Command::Openapi => {
             let document = api::openapi().to_pretty_json()?;
             writeln!(std::io::stdout(), "{document}")?;

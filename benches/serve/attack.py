@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from . import http2
+from . import http2, pictures
 from .client import BenchError, authorization
 from .report import milliseconds, number, percentile, size, table
 
@@ -194,6 +194,16 @@ def asked(attack, model, authority, key):
     return [post(authority, attack.path, attack.body(model), f"Content-Type: application/json\r\n{authorization(key)}")]
 
 
+def asked_with(messages):
+    """The requests of a client whose messages have these files."""
+
+    def asked(attack, model, authority, key):
+        headers = f"Content-Type: application/json\r\n{authorization(key)}"
+        return [post(authority, attack.path, pictures.body(files)(model), headers) for files in messages()]
+
+    return asked
+
+
 def asked_by_pages(_attack, _model, authority, _key):
     """What pages of another origin send to a control plane: as forms do, and by a name that they have point here."""
     _, _, port = authority.rpartition(":")
@@ -229,7 +239,7 @@ class Attack(NamedTuple):
         return served.admin_port if self.needs == ADMIN_PORT else urlsplit(served.url).port
 
 
-ADMIN_PORT, TLS = "{admin_port}", "--ssl-certfile"
+ADMIN_PORT, TLS, IMAGES = "{admin_port}", "--ssl-certfile", "--limit-mm-per-prompt"
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 ATTACKS = {
     "long text": Attack(flood, COMPLETIONS, lambda m: generation(m, prompt="ab cd " * (LONG_TEXT // 6)), 4),
@@ -269,6 +279,11 @@ ATTACKS |= {
         "heads of 1 MB": http2.heads_of_a_megabyte,
         "heads that repeat themselves": http2.heads_that_repeat_themselves,
     }.items()
+}
+
+ATTACKS |= {
+    f"images: {name}": Attack(flood, CHAT, lambda m: b"", 4, asked_with(messages), IMAGES)
+    for name, messages in pictures.PICTURES.items()
 }
 
 

@@ -13,6 +13,7 @@ mod device;
 mod efforts;
 mod examples;
 mod foreign;
+mod generated;
 mod harmony;
 mod http;
 mod images;
@@ -36,6 +37,7 @@ pub use adapters::AdapterArgs;
 pub use admin::{AdminArgs, Undo, WeightsChange};
 pub use choices::{ActivationDtype, Dtype, EngineKind, GgufWeights, QuantizedWeights};
 pub use device::DeviceArg;
+pub use generated::Generated;
 pub use http::HttpArgs;
 pub use parsers::{Choice, ToolStrictLevelArg};
 pub use serve::{ModelLength, ServeArgs};
@@ -118,6 +120,14 @@ pub enum Command {
     },
     /// Print the OpenAPI document of the HTTP API.
     Openapi,
+    /// Print a man page, or completions for a shell; packages have what it prints.
+    #[command(hide = true)]
+    Generate {
+        /// What to print.
+        what: Generated,
+        /// The command that a man page is of [default: tito itself]
+        command: Option<String>,
+    },
     /// Try a set of kernels on this machine; `serve` does so in a process of its own before it chooses one.
     #[command(hide = true)]
     TryKernels {
@@ -145,6 +155,11 @@ impl Arguments {
         let mut arguments = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         arguments.warning = warning;
         Ok(arguments)
+    }
+
+    /// A man page of a command, or completions for a shell.
+    pub fn generated(what: Generated, command: Option<&str>) -> std::io::Result<Vec<u8>> {
+        what.of(Self::command(), command)
     }
 
     /// Which log lines are shown.

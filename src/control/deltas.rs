@@ -6,8 +6,9 @@ use std::{
 };
 
 use super::{
-    Control, ControlError, State,
+    Control, ControlError,
     reading::{PART_BYTES, Reading, blocking, on_all_cores, parts, read},
+    state::State,
 };
 use crate::{
     engine::{EngineControl, NewWeights, TensorChanges, UpdateError, WeightDtype, WeightTensor, Written},

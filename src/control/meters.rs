@@ -2,7 +2,7 @@
 
 use metrics::gauge;
 
-use super::sleeping::Asleep;
+use super::asleep::Asleep;
 
 /// Shows what sleeps.
 pub(super) fn show(asleep: Option<Asleep>) {

@@ -12,36 +12,40 @@
 //! The three are independent of each other: a paused server can be updated, one that sleeps too, and a step is computed
 //! only while none of them holds the engine.
 
+mod asleep;
 mod checksums;
 mod deltas;
+mod error;
 mod meters;
+mod paused;
 mod pausing;
 mod reading;
 mod sleeping;
+mod state;
 mod streaming;
 mod tensor_rows;
 mod updating;
 mod weight_sets;
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
 pub use self::{
     checksums::model_checksum,
-    pausing::{Newcomers, PauseMode},
+    error::ControlError,
+    paused::{Newcomers, PauseMode},
     sleeping::{Awakened, SleepLevel, SleepTag},
     tensor_rows::TensorRows,
     updating::{Update, Updated},
     weight_sets::WeightSets,
 };
 use crate::{
-    engine::{AdapterId, Engine, EngineControl, EngineError, OnWeightsChange, UndoPolicy, UpdateError, WeightVersion},
+    engine::{AdapterId, Engine, EngineControl, OnWeightsChange, UndoPolicy, WeightVersion},
     generation::{Door, RunningRequests},
 };
-use pausing::Paused;
-use sleeping::Asleep;
-use updating::Phase;
+use paused::Paused;
+use state::State;
 
 /// The decisions of the server, rather than of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,28 +71,6 @@ impl Default for ControlPolicy {
     }
 }
 
-/// Why a call was not done.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ControlError {
-    /// The engine that serves cannot do it at all.
-    #[error("the engine `{engine}` cannot {what}; start the server with --engine native")]
-    Unsupported {
-        /// The engine.
-        engine: &'static str,
-        /// What was asked of it.
-        what: &'static str,
-    },
-    /// The call does not fit the state that the server is in.
-    #[error("{0}")]
-    State(&'static str),
-    /// The weights were not replaced.
-    #[error(transparent)]
-    Update(#[from] UpdateError),
-    /// The engine failed.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-}
-
 /// The control plane of a server.
 pub struct Control {
     engine: Arc<dyn Engine>,
@@ -98,50 +80,6 @@ pub struct Control {
     state: tokio::sync::Mutex<State>,
     /// The same, for those that only look.
     shown: Mutex<ControlStatus>,
-}
-
-/// The state that the server is in.
-#[derive(Debug)]
-struct State {
-    paused: Option<Paused>,
-    asleep: Option<Asleep>,
-    update: Option<Phase>,
-    /// The number that a trainer gives to the weights that are there; 0 for those that were loaded, `None` where nobody
-    /// knows.
-    trained: Option<u64>,
-    /// Directories that a trainer had brought up to a version, each with where its deltas are, and that version.
-    pulled: HashMap<PathBuf, (PathBuf, u64)>,
-    /// Whether requests that run are awaited before the server falls asleep.
-    draining: bool,
-    /// Counts pauses and sleeps, so that one that waited knows whether another one came.
-    calls: u64,
-    /// Counts updates in phases, so that one that is forgotten is told from its successor.
-    updates: u64,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        let pulled = HashMap::new();
-        Self {
-            paused: None,
-            asleep: None,
-            update: None,
-            trained: Some(0),
-            pulled,
-            draining: false,
-            calls: 0,
-            updates: 0,
-        }
-    }
-}
-
-impl State {
-    /// Begins a call that takes the place of whichever waits for requests to end; returns its number.
-    fn begin(&mut self) -> u64 {
-        self.draining = false;
-        self.calls += 1;
-        self.calls
-    }
 }
 
 /// What is to be seen of the state.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Control, ControlError, PauseMode};
+use super::{Control, ControlError, PauseMode, asleep::Asleep};
 use crate::engine::Memory;
 
 /// How deep a server sleeps, as in vLLM.
@@ -25,20 +25,6 @@ pub enum SleepTag {
     KvCache,
     /// The computing.
     Scheduling,
-}
-
-/// What sleeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asleep {
-    weights: bool,
-    kv_cache: bool,
-}
-
-impl Asleep {
-    /// The name of the state in vLLM's metrics.
-    pub(super) fn vllms_name(self) -> &'static str {
-        if self.weights { "discard_all" } else { "weights_offloaded" }
-    }
 }
 
 /// What became of a call to wake up.

@@ -5,7 +5,7 @@ use std::{fmt::Display, sync::Arc};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 
-use super::{Control, ControlError, Updated, updating::Whose};
+use super::{Control, ControlError, Updated, state::Whose};
 use crate::{
     engine::{TensorInfo, UpdateError, WeightTensor},
     weights::{Header, SafetensorsStream},

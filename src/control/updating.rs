@@ -5,52 +5,11 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    Control, ControlError, State,
+    Control, ControlError,
     deltas::{Source, versions},
+    state::{OF_A_BODY, OVER, Phase, State, Whose},
 };
 use crate::engine::{EngineControl, NewWeights, TensorInfo, UpdateError, WeightTensor, WeightVersion, Written};
-
-/// An update that was begun and is not finished.
-#[derive(Debug)]
-pub(super) struct Phase {
-    /// Its number among the updates.
-    call: u64,
-    /// Whether `start_update` began it. Another one is that of a body, and nobody else has a part in it.
-    in_phases: bool,
-    /// Bodies that are parts of it and have not ended.
-    coming: usize,
-    /// When the last call of it ended.
-    last: Instant,
-    pub(super) written: Written,
-    /// The number that the trainer gives to what was written last, where it says one.
-    pub(super) trained: Option<u64>,
-    /// Whether what is there was proven to be what was to be written.
-    proven: bool,
-    /// What its last body calls the weights.
-    label: Option<Arc<str>>,
-}
-
-/// Whose update a call is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// The one that `start_update` began; its calls say nothing more.
-    Started,
-    /// That of a number, and no later one.
-    Of(u64),
-}
-
-impl State {
-    /// The update that a call is about; `none` is the error where there is no update at all.
-    fn phase(&mut self, whose: Whose, none: ControlError) -> Result<&mut Phase, ControlError> {
-        let Some(phase) = &mut self.update else { return Err(if whose == Whose::Started { none } else { OVER }) };
-        match whose {
-            Whose::Started if phase.in_phases => Ok(phase),
-            Whose::Started => Err(OF_A_BODY),
-            Whose::Of(call) if phase.call == call => Ok(phase),
-            Whose::Of(_) => Err(OVER),
-        }
-    }
-}
 
 /// Weights to put in, in one call.
 #[derive(Debug)]
@@ -82,14 +41,6 @@ const NOT_STARTED: ControlError =
 const NOT_MATCHING: ControlError = ControlError::Update(UpdateError::OutOfOrder(
     "finish_weight_update called without a matching start_weight_update.",
 ));
-const OF_A_BODY: ControlError = ControlError::State(
-    "a weight update is already active whose weights come in the body of another call; it ends with that call, and has no \
-     other parts",
-);
-const OVER: ControlError = ControlError::State(
-    "the weight update that these weights are for has ended: it was finished, or no call of it came for too long; send all \
-     weights of the update again",
-);
 const COMING: ControlError = ControlError::State(
     "a body that is a part of the weight update has not ended: call finish_weight_update when it was answered",
 );

@@ -7,55 +7,30 @@ mod captured;
 mod end;
 mod outcome;
 mod positions;
+mod replayer;
 mod request;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use futures::{Stream, StreamExt, stream};
 
 use crate::{
     TokenId,
-    engine::{Adapter, EngineError, EngineInfo},
-    generation::{Event, Finish, GenerationRequest, Generator, WeightSpans},
-    media::MediaReader,
-    tokenizer::Tokenizer,
+    engine::{EngineError, EngineInfo},
+    generation::{Event, Finish, GenerationRequest, WeightSpans},
     trajectory::{
-        ComputedBy, Filter, Owner, PackedMasks, SequenceKey, SequenceTurn, Trajectories, Unit, WeightSet, WeightsUsed,
+        ComputedBy, Filter, PackedMasks, SequenceKey, SequenceTurn, Trajectories, Unit, WeightSet, WeightsUsed,
     },
-    turn::StructuredOutputCompiler,
 };
 pub(crate) use captured::CapturedTurn;
 use end::{End, compared, is_of_model};
 pub(crate) use outcome::Outcome;
 pub(crate) use positions::Verdict;
 use positions::{other_ids, verdicts};
+pub(crate) use replayer::Replayer;
 use request::{Unrepeatable, request};
-
-/// What samples again.
-pub(crate) struct Replayer {
-    /// Generates with the weights that are tried.
-    pub generator: Generator,
-    /// Finds stop strings in texts.
-    pub tokenizer: Arc<Tokenizer>,
-    /// Compiles what outputs had to keep to.
-    pub compiler: Arc<StructuredOutputCompiler>,
-    /// Prepares images, for a model that sees some.
-    pub media: Option<MediaReader>,
-    /// The adapters that are loaded, by the names that requests give them.
-    pub adapters: HashMap<String, Arc<Adapter>>,
-    /// How often the weights had been replaced that are tried. If others sample, nothing is compared.
-    pub weights: u64,
-    /// The checksum of these weights; `None` where it is not known, or not known yet.
-    pub checksum: Option<String>,
-    /// What computes besides.
-    pub computed_by: ComputedBy,
-    /// Who asks.
-    pub owner: Owner,
-    /// Keys and values are shared with requests of the same salt only; `None` shares them among all replays without one.
-    pub cache_salt: Option<Arc<str>>,
-}
 
 /// What came of a turn.
 #[derive(Debug, Clone)]

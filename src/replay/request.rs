@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CapturedTurn, Replayer};
+use super::{captured::CapturedTurn, replayer::Replayer};
 use crate::{
     engine::{Adapter, EngineInfo, Party, Routing},
     generation::GenerationRequest,

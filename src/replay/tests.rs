@@ -1,15 +1,17 @@
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use serde_json::value::to_raw_value;
 
 use super::*;
 use crate::{
     engine::{Engine, EngineInfo, EngineOutput, SequenceRequest, scripted::ScriptedEngine},
+    generation::Generator,
     sampling::{SamplingParams, ValidSamplingParams},
     store::{BatchStore, MemoryStore},
     structured::{Constraint, Demand, Grammars},
     tokenizer::Tokenizer,
     trajectory::{CapturePolicy, Ended, Generation, SamplingUsed, WeightsUsed},
+    turn::StructuredOutputCompiler,
 };
 
 const EOS: TokenId = 2;

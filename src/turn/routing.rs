@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{TurnError, Turns};
+use super::TurnError;
 use crate::{
-    engine::{GivenRoutes, RouteArray, RouteShape, Routing},
+    engine::{Engine, GivenRoutes, RouteArray, RouteShape, Routing},
     trajectory::GivenExperts,
 };
 
@@ -17,18 +17,19 @@ pub struct RouteWishes {
     pub given: Option<Arc<RouteArray>>,
 }
 
-impl Turns {
-    /// Checks the wishes against a prompt of so many tokens, and against the model.
-    pub(super) fn routing(&self, wishes: &RouteWishes, prompt: usize) -> Result<Routing, TurnError> {
-        let start = usize::try_from(wishes.start).ok().filter(|start| *start <= prompt);
-        let start = start.ok_or(TurnError::RoutesStart { start: wishes.start, prompt })?;
-        let shape = self.generator.engine().route_shape();
-        let given = match (&wishes.given, shape) {
+impl RouteWishes {
+    /// Checks the wishes against a prompt of so many tokens, and against the model; `may_show` is whether the server shows
+    /// experts at all.
+    pub(super) fn routing(&self, engine: &dyn Engine, may_show: bool, prompt: usize) -> Result<Routing, TurnError> {
+        let start = usize::try_from(self.start).ok().filter(|start| *start <= prompt);
+        let start = start.ok_or(TurnError::RoutesStart { start: self.start, prompt })?;
+        let shape = engine.route_shape();
+        let given = match (&self.given, shape) {
             (None, _) => None,
-            (Some(_), None) => return Err(TurnError::NoExperts { engine: self.generator.engine().info().engine }),
+            (Some(_), None) => return Err(TurnError::NoExperts { engine: engine.info().engine }),
             (Some(array), Some(shape)) => Some(GivenRoutes::new(array, shape, prompt)?),
         };
-        let shown = self.policies.requests.return_routed_experts && shape.is_some();
+        let shown = may_show && shape.is_some();
         Ok(Routing { shown_from: shown.then_some(start), given })
     }
 }

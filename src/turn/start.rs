@@ -161,7 +161,11 @@ impl Turns {
             candidates: sampling.candidates.clone(),
             adapter: sampling.adapter.clone(),
             cache_salt: asker.client.salt(sampling.cache_salt.as_ref()),
-            routing: self.routing(&sampling.routes, tokens)?,
+            routing: sampling.routes.routing(
+                self.generator.engine(),
+                self.policies.requests.return_routed_experts,
+                tokens,
+            )?,
             images: Arc::clone(images),
             text: Arc::clone(&sampling.text),
             owner,

@@ -13,11 +13,13 @@ use crate::it::{
 
 /// Circles that are still there. The list may only get shorter.
 const KNOWN: &[&[&str]] = &[
-    // An expression calls a macro, whose body loops over an expression: what is recursive in the language is so here.
+    // An expression calls a macro, whose body is statements, one of which loops over an expression: what is recursive in the
+    // language is so here.
     &[
         "crates/tito-text/src/prompt/template/render/calls.rs",
         "crates/tito-text/src/prompt/template/render/expressions.rs",
         "crates/tito-text/src/prompt/template/render/loops.rs",
+        "crates/tito-text/src/prompt/template/render/statements.rs",
     ],
     // Log-probs of given candidates are those of a distribution, of which they are a method.
     &["crates/tito-sampling/src/candidates.rs", "crates/tito-sampling/src/log_probs.rs"],
@@ -25,52 +27,11 @@ const KNOWN: &[&[&str]] = &[
 
 /// Files that use what the module of a folder around them defines, while that module uses them: the module, why, and the
 /// files of its folder. The list may only get shorter.
-const KNOWN_UPWARD: &[(&str, &str, &[&str])] = &[
-    (
-        "crates/tito-engine/src/engine/native/cpu/kernels/trial/mod.rs",
-        "what an example is, and how its results are compared",
-        &["examples"],
-    ),
-    ("crates/tito-engine/src/engine/native/cuda/mod.rs", "methods of `DeviceBackend`", &["attention/dispatch"]),
-    (
-        "crates/tito-engine/src/engine/native/executor/mod.rs",
-        "methods of `Executor`, and of its active sequences",
-        &["adapters", "control", "routes", "tally"],
-    ),
-    ("crates/tito-engine/src/engine/native/model/expected/mod.rs", "methods of `Expected`", &["inputs"]),
-    (
-        "crates/tito-engine/src/engine/native/model/mod.rs",
-        "methods of `Model`",
-        &["adapter_sites", "tensors", "tied", "update"],
-    ),
-    (
-        "crates/tito-engine/src/engine/native/scheduler/mod.rs",
-        "methods of `Scheduler`, and its plan",
-        &["adapters", "paused", "pieces", "states"],
-    ),
-    (
-        "crates/tito-engine/src/engine/native/weights/mod.rs",
-        "rows may be rows of codes, and some rows of codes are rows",
-        &["coded"],
-    ),
-    ("crates/tito-engine/src/weights/delta/mod.rs", "each format of deltas makes a `Delta`", &["index", "manifest"]),
-    (
-        "crates/tito-mistralrs/src/lib.rs",
-        "its errors, its settings, and what all sequences share",
-        &["gguf", "load", "panics", "probe", "sequence", "tap", "weights"],
-    ),
-    ("crates/tito-model/src/json/mod.rs", "`Value` reads and writes itself", &["tree", "write"]),
-    ("crates/tito-model/src/model/mod.rs", "where the files of a model are", &["tokenizer_files"]),
-    ("crates/tito-model/src/tokenizer/mod.rs", "methods of `Tokenizer`", &["long_text/mod"]),
-    ("crates/tito-text/src/prompt/harmony/mod.rs", "settings and marks", &["preamble", "spoken"]),
-    ("crates/tito-text/src/prompt/template/filters/mod.rs", "a filter that applies filters by name", &["select"]),
-    ("crates/tito-text/src/prompt/template/render/mod.rs", "methods of `Renderer`", &["calls", "expressions", "loops"]),
-    ("src/api/token_io/render/mod.rs", "methods of `Rendering`", &["chat"]),
-    ("src/control/mod.rs", "methods of `Control`", &["deltas", "pausing", "sleeping", "updating"]),
-    ("src/replay/mod.rs", "methods of `Replayer`", &["request"]),
-    ("src/trajectory/mod.rs", "methods of `Trajectories`", &["room"]),
-    ("src/turn/mod.rs", "methods of `Turns`", &["routing"]),
-];
+///
+/// The filters `map` and `select` of jinja2 look other filters up by their names, and are in the table of these names
+/// themselves: what is recursive in the language is so here.
+const KNOWN_UPWARD: &[(&str, &str, &[&str])] =
+    &[("crates/tito-text/src/prompt/template/filters/mod.rs", "a filter that applies filters by name", &["select"])];
 
 /// What each room of a part may use of the others. Nothing points up, and only the part itself knows all of its rooms.
 type Rooms = &'static [(&'static str, &'static [&'static str])];

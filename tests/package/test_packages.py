@@ -1,5 +1,6 @@
 """What each package has, and that what it installs serves."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -48,6 +49,35 @@ def test_the_debian_package_can_be_installed_by_dpkg(public):
     assert (root / "usr" / "bin" / "tito").is_file()
     control = run("dpkg-deb", "--field", package("*.deb"))
     assert "Depends: libc6 (>= 2." in control and "Conflicts: tito\n" in control
+
+
+def test_the_service_of_the_debian_package_finds_its_program_and_its_flags(programs, public):
+    root = programs["deb"].parents[2]
+    unit = (root / "usr" / "lib" / "systemd" / "system" / "tito.service").read_text()
+    program, flags = re.search(r"^ExecStart=(\S+) serve --config (\S+)$", unit, re.MULTILINE).groups()
+    assert root / program[1:] == programs["deb"]
+    run("dpkg-deb", "--control", package("*.deb"), public / "control")
+    assert (public / "control" / "conffiles").read_text().split() == [flags]
+    # A flag that the program does not know would be said before the model that is not there.
+    done = subprocess.run(
+        [programs["deb"], "serve", "--config", root / flags[1:], "--model", public / "no-model"],
+        capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 1 and "no-model" in done.stderr, done.stderr
+
+
+def test_the_debian_package_has_a_page_for_each_command_and_completions(programs):
+    share = programs["deb"].parents[1] / "share"
+    commands = re.findall(r"^  ([a-z]+) {2,}", run(programs["deb"], "--help"), re.MULTILINE)
+    pages = {path.name for path in (share / "man" / "man1").iterdir()}
+    assert pages == {"tito.1.gz"} | {f"tito-{command}.1.gz" for command in commands if command != "help"}
+    assert "\\-\\-shutdown\\-delay" in gzip.decompress((share / "man" / "man1" / "tito-serve.1.gz").read_bytes()).decode()
+    # As bash asks: for what begins with the second word.
+    ask = 'source "$1"; COMP_WORDS=(tito serve --shutdown-d); COMP_CWORD=2; _tito tito --shutdown-d serve; echo "${COMPREPLY[@]}"'
+    completions = share / "bash-completion" / "completions" / "tito"
+    assert run("bash", "-c", ask, "bash", completions) == "--shutdown-delay\n"
+    assert (share / "zsh" / "vendor-completions" / "_tito").read_text().startswith("#compdef tito\n")
+    assert "shutdown-delay" in (share / "fish" / "vendor_completions.d" / "tito.fish").read_text()
 
 
 def test_the_wheel_says_what_it_needs_and_what_it_is_made_of(wheel):

@@ -7,7 +7,7 @@ use candle_core::quantized::{
     gguf_file::{Content, Value},
 };
 
-use super::LoadError;
+use super::error::LoadError;
 
 /// The arithmetic's type, for people: the quantisation that most weights have.
 ///

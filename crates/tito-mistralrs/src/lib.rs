@@ -11,11 +11,14 @@
 #![warn(unreachable_pub)]
 
 mod alphabet;
+mod error;
 mod gguf;
 mod load;
 mod panics;
 mod probe;
 mod sequence;
+mod shared;
+mod spec;
 mod tap;
 #[cfg(test)]
 mod tests;
@@ -23,8 +26,7 @@ mod weights;
 
 use std::{
     any::Any,
-    fmt, io,
-    path::PathBuf,
+    fmt,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -40,7 +42,11 @@ use tito_engine::engine::{
 };
 use tito_sampling::{self as sampling, TokenId};
 
-use self::{alphabet::Alphabet, load::Loaded, panics::Panics};
+use self::{alphabet::Alphabet, load::Loaded, panics::Panics, shared::Shared};
+pub use self::{
+    error::LoadError,
+    spec::{Dtype, LoadSpec, WeightsSource},
+};
 
 /// How many sequences may wait. The next one gets [`EngineError::Overloaded`].
 const MAX_WAITING: usize = 65_536;
@@ -50,103 +56,10 @@ const MAX_WAITING: usize = 65_536;
 /// read.
 const UNREAD: Bounds = Bounds { sequence: 1 << 24, all: 1 << 28, spared: 1 << 20 };
 
-/// Where weights are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WeightsSource {
-    /// A GGUF file.
-    Gguf(PathBuf),
-    /// A directory with `config.json` and safetensors.
-    Directory(PathBuf),
-}
-
-/// The type of the arithmetic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Dtype {
-    /// `float32` on a CPU, `bfloat16` on a GPU.
-    #[default]
-    Auto,
-    /// `float32`.
-    F32,
-    /// `float16`; on GPUs only.
-    F16,
-    /// `bfloat16`; on GPUs only.
-    Bf16,
-}
-
-/// What to load, and how.
-#[derive(Debug, Clone)]
-pub struct LoadSpec {
-    /// Where the weights are.
-    pub source: WeightsSource,
-    /// The GPU to compute on; `None` for the CPU.
-    pub gpu: Option<usize>,
-    /// The type of the arithmetic; a GGUF file's weights stay as they are.
-    pub dtype: Dtype,
-    /// The longest sequence, prompt and output together, in tokens.
-    pub max_model_len: usize,
-    /// Width of the logits.
-    pub vocab_size: usize,
-    /// Why nobody knows whether mistral.rs computes this right.
-    pub unproven: Option<String>,
-}
-
-/// Why a model could not be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// A file of the model is missing.
-    #[error("{} does not exist", .0.display())]
-    NotFound(PathBuf),
-    /// A file of the model, or a temporary one, could not be read or written.
-    #[error("could not read or write {}: {source}", .path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// mistral.rs would compute something else than the model.
-    #[error("this model is not supported: {0}")]
-    Unsupported(String),
-    /// The device cannot compute in this type.
-    #[error("dtype {dtype} is not supported on a CPU, use float32")]
-    Dtype {
-        /// The type asked for.
-        dtype: Dtype,
-    },
-    /// The model is shorter than asked for.
-    #[error("a context of {requested} tokens was asked for, the longest possible is {longest}")]
-    ContextTooLong {
-        /// Tokens asked for.
-        requested: usize,
-        /// Tokens possible.
-        longest: usize,
-    },
-    /// No thread to load on.
-    #[error("could not start a thread: {0}")]
-    Thread(io::Error),
-    /// mistral.rs refused or panicked.
-    #[error("mistral.rs cannot load this model: {0}")]
-    Engine(String),
-}
-
 /// A model served by mistral.rs.
 pub struct MistralRsEngine {
     shared: Arc<Shared>,
     runtime: Handle,
-}
-
-/// What the tasks of all sequences share.
-struct Shared {
-    info: EngineInfo,
-    alphabet: Alphabet,
-    admission: Arc<Admission>,
-    /// What was sampled and not read yet.
-    backlog: Arc<Backlog>,
-    requests: mpsc::Sender<Request>,
-    /// Why the engine serves no more.
-    failure: OnceLock<String>,
-    /// Keeps the engine's thread alive.
-    _owner: Box<dyn Any + Send + Sync>,
 }
 
 impl MistralRsEngine {
@@ -199,19 +112,6 @@ impl MistralRsEngine {
     }
 }
 
-impl Shared {
-    fn alive(&self) -> Result<(), EngineError> {
-        self.failure.get().map_or(Ok(()), |reason| Err(EngineError::Failed(reason.clone())))
-    }
-
-    /// Takes note that the engine's thread is gone: nobody is admitted any more.
-    fn died(&self) -> EngineError {
-        let reason = self.failure.get_or_init(|| "the thread of the engine ended unexpectedly".to_owned());
-        self.admission.close();
-        EngineError::Failed(reason.clone())
-    }
-}
-
 impl Engine for MistralRsEngine {
     fn reserve(&self, party: Option<Party>, sequences: usize) -> Result<Reservation, EngineError> {
         self.shared.alive()?;
@@ -255,21 +155,4 @@ impl fmt::Debug for MistralRsEngine {
             .field("load", &self.load())
             .finish_non_exhaustive()
     }
-}
-
-impl fmt::Display for Dtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::F32 => "float32",
-            Self::F16 => "float16",
-            Self::Bf16 => "bfloat16",
-        })
-    }
-}
-
-/// What a panic said.
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
 }

@@ -14,7 +14,13 @@ use mistralrs_core::{
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use super::{Dtype, LoadError, LoadSpec, alphabet::Alphabet, panic_text, weights::Weights};
+use super::{
+    alphabet::Alphabet,
+    error::LoadError,
+    panics::panic_text,
+    spec::{Dtype, LoadSpec},
+    weights::Weights,
+};
 
 /// mistral.rs grows its key-value cache by this many positions at a time, and only up to the model's own limit.
 const CACHE_STEP: usize = 512;

@@ -4,14 +4,13 @@
 //! answers.
 
 use std::{
+    any::Any,
     panic::{self, PanicHookInfo},
     sync::Arc,
     thread,
 };
 
 use parking_lot::Mutex;
-
-use super::panic_text;
 
 type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Sync + Send + 'static>;
 
@@ -49,6 +48,12 @@ impl Drop for Panics {
             panic::set_hook(before);
         }
     }
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
 /// `text` without the backtrace that candle appends to some of its errors.

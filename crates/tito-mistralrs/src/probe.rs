@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::{
-    LoadError,
+    error::LoadError,
     sequence::{drain, submit},
     tap::only,
 };

@@ -9,8 +9,8 @@ use mistralrs_core::{Constraint, CustomLogitsProcessor, NormalRequest, Request, 
 use tokio::sync::mpsc;
 
 use super::{
-    Shared,
     panics::one_line,
+    shared::Shared,
     tap::{Ending, Outputs, Tap, submitted},
 };
 use crate::{

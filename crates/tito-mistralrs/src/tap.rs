@@ -16,7 +16,7 @@ use candle_core::{Device, Tensor};
 use mistralrs_core::CustomLogitsProcessor;
 use parking_lot::Mutex;
 
-use super::{alphabet::Alphabet, panic_text};
+use super::{alphabet::Alphabet, panics::panic_text};
 use crate::{
     TokenId,
     engine::{EngineError, EngineOutput, FinishReason, PromptOutput, SampledToken, SequenceRequest, backlog},

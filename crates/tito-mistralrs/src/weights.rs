@@ -13,7 +13,7 @@ use mistralrs_core::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{LoadError, WeightsSource, alphabet::Alphabet, gguf};
+use super::{alphabet::Alphabet, error::LoadError, gguf, spec::WeightsSource};
 use crate::engine::compared;
 
 /// A loader and the files that it is to load.

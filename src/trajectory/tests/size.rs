@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use super::*;
 use crate::{
     store::BatchStore,
-    trajectory::{fingerprint::Fingerprint, index::Index},
+    trajectory::{fingerprint::Fingerprint, index::Index, weight::Weight},
 };
 
 /// One more than half of a table's places have when it doubles: the worst that a table can be.

@@ -1,5 +1,6 @@
 //! `TestApp`: everything that a request passes through, with a tiny tokenizer and the scripted engine.
 
+mod answers;
 mod engine;
 pub(crate) mod images;
 mod recipe;
@@ -13,10 +14,9 @@ use std::{
 
 use axum::{
     Router,
-    body::{Body, BodyDataStream},
-    http::{HeaderMap, Method, Request, Response, header},
+    body::Body,
+    http::{Method, Request, Response, header},
 };
-use futures::StreamExt;
 use serde_json::Value;
 use tito::{
     TokenId,
@@ -36,7 +36,10 @@ use tito::{
 use tower::Service;
 
 use self::recipe::{Recipe, Served};
-pub(crate) use self::redacted::{redacted, shape};
+pub(crate) use self::{
+    answers::{Answer, Events},
+    redacted::{redacted, shape},
+};
 use crate::it::patience::PATIENCE;
 
 /// The model directory of all tests.
@@ -289,73 +292,4 @@ impl TestApp {
 pub(crate) fn posted(path: &str, body: impl Into<Body>) -> Request<Body> {
     let request = Request::builder().method(Method::POST).uri(path);
     request.header(header::CONTENT_TYPE, "application/json").body(body.into()).unwrap()
-}
-
-/// A response, read to its end.
-#[derive(Debug, Clone)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) headers: HeaderMap,
-    pub(crate) text: String,
-}
-
-impl Answer {
-    /// The body of a success.
-    pub(crate) fn ok(&self) -> Value {
-        assert_eq!(self.status, 200, "{}", self.text);
-        self.json()
-    }
-
-    /// The body.
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
-    }
-
-    /// `error` of a body.
-    pub(crate) fn error(&self) -> Value {
-        self.json()["error"].clone()
-    }
-
-    /// The events of a stream up to `[DONE]`, which must be its end.
-    pub(crate) fn events(&self) -> Vec<Value> {
-        assert_eq!(self.status, 200, "{}", self.text);
-        assert_eq!(self.headers[header::CONTENT_TYPE], "text/event-stream; charset=utf-8");
-        let frames = self.text.strip_suffix("data: [DONE]\n\n").expect("a stream ends with [DONE]");
-        frames.split_terminator("\n\n").map(event).collect()
-    }
-}
-
-fn event(frame: &str) -> Value {
-    let data = frame.strip_prefix("data: ").unwrap_or_else(|| panic!("not a frame: {frame:?}"));
-    serde_json::from_str(data).unwrap_or_else(|error| panic!("{error}: {data}"))
-}
-
-/// A stream that is still open; dropping it is what a client does that hangs up.
-pub(crate) struct Events {
-    frames: BodyDataStream,
-    buffer: String,
-}
-
-impl Events {
-    /// The next event; `None` after `[DONE]`.
-    pub(crate) async fn next(&mut self) -> Option<Value> {
-        loop {
-            if let Some((frame, rest)) = self.buffer.split_once("\n\n") {
-                let (frame, rest) = (frame.to_owned(), rest.to_owned());
-                self.buffer = rest;
-                return if frame == "data: [DONE]" { None } else { Some(event(&frame)) };
-            }
-            let bytes = self.frames.next().await.expect("a stream ends with [DONE]").unwrap();
-            self.buffer.push_str(std::str::from_utf8(&bytes).unwrap());
-        }
-    }
-
-    /// What is left.
-    pub(crate) async fn rest(mut self) -> Vec<Value> {
-        let mut events = Vec::new();
-        while let Some(event) = self.next().await {
-            events.push(event);
-        }
-        events
-    }
 }

@@ -12,10 +12,10 @@ mod python;
 mod reader;
 mod rewrites;
 mod tree;
+mod value;
 mod wire;
 mod write;
 
-use indexmap::IndexMap;
 use tree::Literally;
 
 pub use integer::Integer;
@@ -26,32 +26,8 @@ pub use path::{Path, Segment};
 pub use python::{float_repr, string_repr};
 pub use reader::Reader;
 pub use rewrites::{Rewrite, Rewrites};
+pub use value::{Object, Value};
 pub use write::Format;
-
-/// A JSON object: keys in order of first appearance, the last value of each.
-pub type Object = IndexMap<String, Value>;
-
-/// A JSON value with Python's types.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum Value {
-    /// `null`.
-    #[default]
-    Null,
-    /// `true` or `false`.
-    Bool(bool),
-    /// A number written without fraction or exponent.
-    Int(Integer),
-    /// A number written with fraction or exponent, `NaN` or an infinity.
-    Float(f64),
-    /// A number as JSON writes it, to the letter; only [`Value::parse_literally`] and its like give one.
-    Literal(Box<str>),
-    /// A string.
-    String(String),
-    /// An array.
-    Array(Vec<Value>),
-    /// An object.
-    Object(Object),
-}
 
 impl Value {
     /// Reads a document as Python's `json.loads` does.
@@ -84,118 +60,6 @@ impl Value {
     /// Writes the value as Python's `json.dumps` does with the given options.
     pub fn to_json_string_with(&self, format: &Format) -> String {
         write::to_string(self, format)
-    }
-
-    /// Whether the value is `null`.
-    pub fn is_null(&self) -> bool {
-        matches!(self, Self::Null)
-    }
-
-    /// Returns the boolean, if it is one.
-    pub fn as_bool(&self) -> Option<bool> {
-        match self {
-            Self::Bool(value) => Some(*value),
-            _ => None,
-        }
-    }
-
-    /// Returns the integer, if it is one that fits.
-    pub fn as_i64(&self) -> Option<i64> {
-        match self {
-            Self::Int(value) => value.to_i128()?.try_into().ok(),
-            _ => None,
-        }
-    }
-
-    /// Returns the string, if it is one.
-    pub fn as_str(&self) -> Option<&str> {
-        match self {
-            Self::String(value) => Some(value),
-            _ => None,
-        }
-    }
-
-    /// Returns the array's elements, if it is one.
-    pub fn as_array(&self) -> Option<&[Value]> {
-        match self {
-            Self::Array(values) => Some(values),
-            _ => None,
-        }
-    }
-
-    /// Returns the object, if it is one.
-    pub fn as_object(&self) -> Option<&Object> {
-        match self {
-            Self::Object(object) => Some(object),
-            _ => None,
-        }
-    }
-
-    /// Returns the object for changing it, if it is one.
-    pub fn as_object_mut(&mut self) -> Option<&mut Object> {
-        match self {
-            Self::Object(object) => Some(object),
-            _ => None,
-        }
-    }
-
-    /// Returns the value under a key; none if there is none, or the value is no object.
-    pub fn get(&self, key: &str) -> Option<&Value> {
-        self.as_object()?.get(key)
-    }
-}
-
-impl From<bool> for Value {
-    fn from(value: bool) -> Self {
-        Self::Bool(value)
-    }
-}
-
-impl From<i64> for Value {
-    fn from(value: i64) -> Self {
-        Self::Int(value.into())
-    }
-}
-
-impl From<f64> for Value {
-    fn from(value: f64) -> Self {
-        Self::Float(value)
-    }
-}
-
-impl From<&str> for Value {
-    fn from(value: &str) -> Self {
-        Self::String(value.to_owned())
-    }
-}
-
-impl From<String> for Value {
-    fn from(value: String) -> Self {
-        Self::String(value)
-    }
-}
-
-impl From<Object> for Value {
-    fn from(value: Object) -> Self {
-        Self::Object(value)
-    }
-}
-
-impl<T: Into<Value>> From<Vec<T>> for Value {
-    fn from(values: Vec<T>) -> Self {
-        Self::Array(values.into_iter().map(Into::into).collect())
-    }
-}
-
-impl<T: Into<Value>> From<Option<T>> for Value {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Self::Null, Into::into)
-    }
-}
-
-impl<K: Into<String>, V: Into<Value>> FromIterator<(K, V)> for Value {
-    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
-        Self::Object(entries.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
     }
 }
 
@@ -260,17 +124,5 @@ mod tests {
     #[test]
     fn a_repeated_key_keeps_its_first_place_and_its_last_value() {
         assert_eq!(round_trip(r#"{"b": 1, "a": 2, "b": 3}"#), r#"{"b": 3, "a": 2}"#);
-    }
-
-    #[test]
-    fn accessors_answer_only_for_their_own_kind() {
-        let value = Value::parse(r#"{"a": [1, true, "x", null]}"#).unwrap();
-        let items = value.get("a").and_then(Value::as_array).unwrap();
-        assert_eq!(items[0].as_i64(), Some(1));
-        assert_eq!(items[1].as_bool(), Some(true));
-        assert_eq!(items[1].as_i64(), None);
-        assert_eq!(items[2].as_str(), Some("x"));
-        assert!(items[3].is_null());
-        assert_eq!(items[0].get("a"), None);
     }
 }

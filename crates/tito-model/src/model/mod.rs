@@ -9,6 +9,7 @@ mod error;
 mod generation_config;
 mod hub;
 mod json;
+mod source;
 mod tokenizer_config;
 mod tokenizer_files;
 
@@ -22,67 +23,12 @@ pub use error::ModelError;
 use generation_config::GENERATION_CONFIG;
 pub use generation_config::GenerationConfig;
 pub use hub::{DownloadEvent, DownloadProgress, HubOptions};
+pub use source::ModelSource;
+use source::{locate, tokenizer_of};
 pub use tokenizer_config::TokenizerConfig;
 pub use tokenizer_files::TokenizerFiles;
 
-use crate::{
-    TokenId,
-    gguf::GgufFile,
-    tokenizer::{Tokenizer, TokenizerError},
-};
-
-/// Where a model's weights are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ModelSource {
-    /// A GGUF file, which holds everything.
-    Gguf {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A Hugging Face directory.
-    Directory {
-        /// The directory.
-        path: PathBuf,
-    },
-}
-
-impl ModelSource {
-    /// Tells by its name what a path is.
-    fn at(path: &Path) -> Result<Self, ModelError> {
-        let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
-        match (path.is_dir(), is_gguf) {
-            (true, _) => Ok(Self::Directory { path: path.to_owned() }),
-            (false, true) => Ok(Self::Gguf { path: path.to_owned() }),
-            (false, false) => Err(ModelError::NotAModel(path.to_owned())),
-        }
-    }
-}
-
-/// Reads the tokenizer, with the added tokens that only its configuration lists.
-fn tokenizer_of(source: &ModelSource, config: &TokenizerConfig) -> Result<Tokenizer, ModelError> {
-    let tokenizer = match source {
-        ModelSource::Gguf { path } => {
-            let wrong = |reason| ModelError::InGguf { path: path.clone(), reason };
-            GgufFile::open(path)?.tokenizer().map_err(wrong)?
-        }
-        ModelSource::Directory { path: directory } => {
-            let path = directory.join("tokenizer.json");
-            if !path.exists() {
-                let next = "no other tokenizer format is read; write it with Transformers' \
-                            AutoTokenizer.from_pretrained(…).save_pretrained(…)";
-                return Err(ModelError::Missing { path, next });
-            }
-            Tokenizer::from_file(&path).map_err(|error| match error {
-                TokenizerError::Read { .. } => ModelError::Tokenizer(error),
-                error => ModelError::Invalid { path, reason: error.to_string() },
-            })?
-        }
-    };
-    let tokens = config.tokens_to_add(&tokenizer);
-    let tokenizer = if tokens.is_empty() { tokenizer } else { tokenizer.with_added_tokens(&tokens)? };
-    tokenizer.prepare();
-    Ok(tokenizer)
-}
+use crate::{TokenId, gguf::GgufFile, tokenizer::Tokenizer};
 
 /// The tokens that end a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -253,18 +199,6 @@ fn instead_of_config(directory: &Path) -> &'static str {
     } else {
         "pass a directory as Transformers' save_pretrained writes it"
     }
-}
-
-/// Finds what an existing path or a hub id stands for.
-async fn locate(model: &str, hub: &HubOptions) -> Result<PathBuf, ModelError> {
-    let path = Path::new(model);
-    if path.exists() {
-        return Ok(path.to_owned());
-    }
-    if !hub::is_id(model) {
-        return Err(ModelError::NotFound(model.to_owned()));
-    }
-    hub::directory(model, hub).await
 }
 
 /// Finds the directory of an adapter: a path that exists, or else a hub id, fetched as a model would be. A path that is

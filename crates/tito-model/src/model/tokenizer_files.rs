@@ -4,7 +4,10 @@ use std::path::Path;
 
 use serde_json::Map;
 
-use super::{ChatTemplates, HubOptions, ModelError, ModelSource, TokenizerConfig, json, locate};
+use super::{
+    ChatTemplates, HubOptions, ModelError, ModelSource, TokenizerConfig, json,
+    source::{locate, tokenizer_of},
+};
 use crate::{gguf::GgufFile, tokenizer::Tokenizer};
 
 /// The files of a tokenizer, read but for the tokenizer itself. They may be those of a model, or alone.
@@ -30,7 +33,7 @@ impl TokenizerFiles {
 
     /// Reads the tokenizer, with the added tokens that only its configuration lists.
     pub fn tokenizer(&self) -> Result<Tokenizer, ModelError> {
-        super::tokenizer_of(&self.source, &self.config)
+        tokenizer_of(&self.source, &self.config)
     }
 
     pub(super) fn of_gguf(file: &GgufFile) -> Result<Self, ModelError> {

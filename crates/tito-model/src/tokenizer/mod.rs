@@ -4,6 +4,7 @@
 //! Refuses templates, and every tokenizer whose ids or text it could not reproduce exactly.
 
 mod added_token;
+mod around;
 mod byte_level;
 mod byte_level_bpe;
 mod cuts;
@@ -18,6 +19,7 @@ mod normal;
 mod parts;
 mod pattern;
 mod sentence_piece_bpe;
+mod turn;
 pub(crate) mod words;
 
 use std::{
@@ -35,11 +37,12 @@ pub use sentence_piece_bpe::{Piece, SentencePieceBpe};
 use tokenizers::ModelWrapper;
 
 use self::{
+    around::Around,
     cuts::Cuts,
     declared::Declared,
     decoding::Decoding,
     fast_encoder::FastEncoder,
-    long_text::{Around, Turn},
+    turn::{LARGE, Turn},
 };
 use crate::{TokenId, files};
 
@@ -170,6 +173,13 @@ impl Tokenizer {
         inner.add_tokens(&tokens.iter().map(AddedToken::to_library).collect::<Vec<_>>());
         check_ids(&inner, tokens)?;
         Self::from_inner(inner, contradicts)
+    }
+
+    /// The ids of a text as the library `tokenizers` has them.
+    fn encode_by_library(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TokenizerError> {
+        let _turn = (text.len() > LARGE).then(|| self.turn.lock());
+        let encoding = self.inner.encode_fast(text, add_special_tokens);
+        Ok(encoding.map_err(|e| TokenizerError::Encode(e.to_string()))?.get_ids().to_vec())
     }
 
     /// Converts ids to text; bytes that are not UTF-8 become U+FFFD. An id without a token is an error.

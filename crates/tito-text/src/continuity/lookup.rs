@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::{
     fingerprint::{Fingerprint, Fingerprints},
-    memory::{Memory, Turn},
+    memory::Memory,
     shared::Namespace,
+    turn::Turn,
 };
 
 /// Whose turns a request may be given.

@@ -19,6 +19,7 @@ mod recall;
 mod record;
 mod shared;
 mod texts;
+mod turn;
 mod verdict;
 mod wanted;
 

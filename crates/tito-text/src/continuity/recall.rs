@@ -6,8 +6,9 @@ use super::{
     Carriers, Gap, MatchedBy, Warning,
     fingerprint::{Fingerprint, Fingerprints},
     lookup::{Lookup, Scope},
-    memory::{Memory, Origin, Recall, Turn},
+    memory::{Memory, Origin, Recall},
     shared::Namespace,
+    turn::Turn,
 };
 use crate::{TokenId, chat::Message, prompt::ChatPrompt};
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::{
     fingerprint::{Fingerprint, followed_by},
     lookup::{Lookup, Scope},
-    memory::{Memory, Origin, Turn},
+    memory::{Memory, Origin},
     recall::{any_context_key, makes_calls, thought, turn_key, under},
     shared::{Namespace, SharedTurn},
+    turn::Turn,
 };
 use crate::{
     TokenId,

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use super::{fingerprint::Fingerprint, memory::Turn};
+use super::{fingerprint::Fingerprint, turn::Turn};
 use crate::TokenId;
 
 /// The longest record, in bytes: two million ids.

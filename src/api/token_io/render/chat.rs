@@ -6,18 +6,14 @@ use axum::{extract::State, response::Response};
 use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{RenderFields, Rendering, both};
+use super::{Rendering, both};
 use crate::{
     api::chat_completions::request::{ChatTurn, refuse_meta_info},
     chat::{FunctionTool, Message},
     http::{caller::Caller, json_body::JsonBody},
-    json::{Object, Value},
+    json::Value,
     state::Api,
-    wire::{
-        chat_completions::types::ChatCompletionRequest,
-        error::ApiError,
-        token_io::generate::{ParseContext, RenderedRequest},
-    },
+    wire::{chat_completions::types::ChatCompletionRequest, error::ApiError, token_io::generate::RenderedRequest},
 };
 
 pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -80,21 +76,4 @@ pub(super) fn tools_as_sent(tools: &[FunctionTool]) -> Vec<Value> {
         [("type", Value::from("function")), ("function", function)].into_iter().collect()
     };
     tools.iter().map(tool).collect()
-}
-
-impl RenderFields {
-    /// Returns what a server has to know of the chat to read its answer.
-    pub(super) fn parse_context(&self, chat_template_kwargs: Object, history_tool_call_cnt: usize) -> ParseContext {
-        let default = if self.tools.is_some() { "auto" } else { "none" };
-        let choice = self.tool_choice.as_ref().and_then(|choice| choice.as_str());
-        ParseContext {
-            tools: self.tools.clone(),
-            // A choice that forces a call has been refused before, so it is a word.
-            tool_choice: Value::from(choice.unwrap_or(default)),
-            parallel_tool_calls: self.parallel_tool_calls.or(Some(true)),
-            include_reasoning: self.include_reasoning.unwrap_or(true),
-            chat_template_kwargs,
-            history_tool_call_cnt,
-        }
-    }
 }

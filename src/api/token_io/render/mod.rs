@@ -3,6 +3,7 @@
 pub(super) mod chat;
 pub(super) mod completion;
 pub(super) mod message;
+mod parse_context;
 pub(super) mod response;
 
 use std::sync::Arc;

@@ -23,6 +23,7 @@ mod room;
 mod routing;
 mod scheduler;
 mod settings;
+mod shapes;
 mod status;
 mod step_gate;
 #[cfg(test)]

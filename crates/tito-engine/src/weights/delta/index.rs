@@ -19,7 +19,14 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{Delta, Patch, digest::Algorithm, error::DeltaError, number, patch::Encoding, payload::PayloadFile};
+use super::{
+    changes::{Delta, Patch},
+    digest::Algorithm,
+    error::DeltaError,
+    patch::Encoding,
+    payload::PayloadFile,
+    version_number::number,
+};
 use crate::{
     files,
     weights::{fault, header::quoted_excerpt},

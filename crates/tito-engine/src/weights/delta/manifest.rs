@@ -15,7 +15,14 @@ use std::{
 
 use serde::{Deserialize, de::IgnoredAny};
 
-use super::{Delta, Patch, digest::Algorithm, error::DeltaError, number, patch::Encoding, payload::PayloadFile};
+use super::{
+    changes::{Delta, Patch},
+    digest::Algorithm,
+    error::DeltaError,
+    patch::Encoding,
+    payload::PayloadFile,
+    version_number::number,
+};
 use crate::{
     files,
     weights::{Layout, WeightDtype, fault, header::quoted_excerpt},

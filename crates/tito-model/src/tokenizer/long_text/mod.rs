@@ -3,17 +3,13 @@
 //! The library holds some 75 bytes for each byte of what it encodes. So a text longer than [`PIECE`] is cut where that is
 //! exact ([`super::cuts`]), and no further than its ids are wanted.
 
-use parking_lot::Mutex;
-
-use super::{Offsets, Tokenizer, TokenizerError, fast_encoder::encode_by_model};
+use super::{Offsets, Tokenizer, TokenizerError, around::Around, fast_encoder::encode_by_model, turn::LARGE};
 use crate::TokenId;
 
 /// A text up to this many bytes is encoded at once. It is no longer where the fast encoder has made it so.
 const PIECE: usize = 1 << 15;
 /// The most bytes that are encoded at once where a text cannot be cut.
 const MOST_UNCUT: usize = 1 << 22;
-/// Only one text at a time has more than this many bytes encoded at once.
-const LARGE: usize = 1 << 20;
 
 /// How much of the ids of a text is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,41 +23,6 @@ pub enum Extent {
     /// All ids if there are no more than this many. A text that has more gives more than this many, though not all; or
     /// an error, if its length alone shows that it has more.
     AtMost(usize),
-}
-
-/// The ids that the tokenizer puts around a text.
-#[derive(Debug, Default)]
-pub(super) struct Around {
-    before: Vec<TokenId>,
-    after: Vec<TokenId>,
-}
-
-/// Lets only one text at a time take much memory.
-pub(super) type Turn = Mutex<()>;
-
-impl Around {
-    /// The ids around a text; `None` where the tokenizer does not simply put ids before and after it.
-    pub(super) fn new(inner: &tokenizers::Tokenizer) -> Option<Self> {
-        const TEXT: &str = "a";
-        let Some(processor) = inner.get_post_processor() else { return Some(Self::default()) };
-        let written = serde_json::to_value(processor).ok()?;
-        if !shows_a_text_once(&written) {
-            return None;
-        }
-        let ids = |around| inner.encode_fast(TEXT, around).ok().map(|encoding| encoding.get_ids().to_vec());
-        let (plain, full) = (ids(false)?, ids(true)?);
-        let before = full.windows(plain.len().max(1)).position(|window| window == plain)?;
-        Some(Self { before: full[..before].to_vec(), after: full[before + plain.len()..].to_vec() })
-    }
-}
-
-/// Whether a post-processor's template has the text in it exactly once.
-fn shows_a_text_once(processor: &serde_json::Value) -> bool {
-    if let Some(parts) = processor.get("processors").and_then(serde_json::Value::as_array) {
-        return parts.iter().all(shows_a_text_once);
-    }
-    let Some(template) = processor.get("single").and_then(serde_json::Value::as_array) else { return true };
-    template.iter().filter(|part| part.get("Sequence").is_some()).count() == 1
 }
 
 impl Tokenizer {
@@ -193,17 +154,6 @@ impl Tokenizer {
             }
             (None, true) => self.encode_by_library(text, true),
         }
-    }
-
-    /// The ids of a text as the library `tokenizers` has them.
-    pub(super) fn encode_by_library(
-        &self,
-        text: &str,
-        add_special_tokens: bool,
-    ) -> Result<Vec<TokenId>, TokenizerError> {
-        let _turn = (text.len() > LARGE).then(|| self.turn.lock());
-        let encoding = self.inner.encode_fast(text, add_special_tokens);
-        Ok(encoding.map_err(|e| TokenizerError::Encode(e.to_string()))?.get_ids().to_vec())
     }
 
     /// The piece of a text that starts at `at`, about `size` bytes long if it can be cut there.

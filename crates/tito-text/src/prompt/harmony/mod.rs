@@ -3,31 +3,24 @@
 //! Special tokens are put in by name, and everything else is encoded as plain text, so that no text of a client becomes
 //! a special token. The format says where a message ends, so the end of known ids needs no proof by renders.
 
+mod marks;
 mod preamble;
 mod render;
+mod settings;
 mod splice;
 mod spoken;
 mod typescript;
 
 use aho_corasick::AhoCorasick;
 
-use super::PromptError;
 use crate::{
     TokenId,
-    json::Path,
     tokenizer::{Extent, Tokenizer, TokenizerError},
 };
+use marks::Mark;
 pub(super) use render::House;
+pub use settings::HarmonySettings;
 use spoken::Spoken;
-
-/// What a server decides of all prompts.
-#[derive(Debug, Clone, Default)]
-pub struct HarmonySettings {
-    /// The date that system messages show instead of today's.
-    pub start_date: Option<String>,
-    /// Whether instructions stand in system messages rather than in developer messages.
-    pub system_instructions: bool,
-}
 
 /// Makes prompts of Harmony.
 #[derive(Debug)]
@@ -35,64 +28,6 @@ pub struct Harmony {
     settings: HarmonySettings,
     marks: [TokenId; 5],
     added_tokens: AhoCorasick,
-}
-
-/// A token that no text has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mark {
-    Start,
-    Channel,
-    Message,
-    End,
-    Call,
-}
-
-/// How much the model is to think.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Effort {
-    Low,
-    #[default]
-    Medium,
-    High,
-}
-
-impl Mark {
-    const ALL: [Self; 5] = [Self::Start, Self::Channel, Self::Message, Self::End, Self::Call];
-
-    fn token(self) -> &'static str {
-        match self {
-            Self::Start => "<|start|>",
-            Self::Channel => "<|channel|>",
-            Self::Message => "<|message|>",
-            Self::End => "<|end|>",
-            Self::Call => "<|call|>",
-        }
-    }
-}
-
-impl Effort {
-    /// The effort that a request asks for.
-    fn of(asked: Option<&str>) -> Result<Self, PromptError> {
-        let message = match asked {
-            None => return Ok(Self::default()),
-            Some("low") => return Ok(Self::Low),
-            Some("medium") => return Ok(Self::Medium),
-            Some("high") => return Ok(Self::High),
-            Some("none") => "Harmony does not support reasoning_effort='none'".to_owned(),
-            Some(other) => format!(
-                "reasoning_effort='{other}' is not supported by Harmony. Supported values are: high, medium, low."
-            ),
-        };
-        Err(PromptError::Content { field: Path::from("reasoning_effort"), message })
-    }
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-        }
-    }
 }
 
 impl Harmony {

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{Effort, HarmonySettings, typescript::tools_section};
+use super::{
+    settings::{Effort, HarmonySettings},
+    typescript::tools_section,
+};
 use crate::chat::FunctionTool;
 
 const IDENTITY: &str = "You are ChatGPT, a large language model trained by OpenAI.";

@@ -1,8 +1,9 @@
 //! From a conversation to the prompt of a model that reads Harmony, with known ids or without.
 
 use super::{
-    Effort, Harmony,
+    Harmony,
     preamble::Circumstances,
+    settings::Effort,
     splice::Continued,
     spoken::{Spoken, spoken},
     text_of,

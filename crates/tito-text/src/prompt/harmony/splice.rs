@@ -4,7 +4,7 @@
 //! an assistant is a token of the format, and the messages after it do not depend on what stands before them, the date in
 //! the system message least of all.
 
-use super::{Harmony, Mark, spoken::Spoken};
+use super::{Harmony, marks::Mark, spoken::Spoken};
 use crate::{
     TokenId,
     chat::{Content, ContentPart, Message},

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::{Effort, Mark, preamble::Circumstances};
+use super::{marks::Mark, preamble::Circumstances, settings::Effort};
 use crate::{
     chat::{AssistantItem, Content, ContentPart, FunctionTool, Message, ToolCall},
     json::{Path, Value},

@@ -1,6 +1,7 @@
 //! Models on the processor itself.
 
 mod kernels;
+mod matrix;
 
 #[cfg(target_os = "linux")]
 pub(crate) use kernels::try_under_signals;
@@ -13,9 +14,10 @@ use std::{convert::Infallible, ops::Range};
 
 use kernels::{
     Attention, CacheWrites, Coded, KvLayout, KvStore, Operand, Packed, Quantized, add, add_scaled, attend,
-    attend_within, gate, gated_norm, head_norm, multiply, multiply_columns, norm, open, rotate, round, scale,
-    shape_logits,
+    attend_within, gate, gated_norm, head_norm, multiply_columns, norm, open, rotate, round, scale, shape_logits,
 };
+
+use matrix::Matrix;
 
 use super::{
     backend::{
@@ -28,51 +30,6 @@ use super::{
 use crate::{TokenId, engine::WeightDtype};
 
 const _: () = assert!(BLOCK_TOKENS == kernels::BLOCK_TOKENS, "the cache's blocks are the kernels'");
-
-/// A weight matrix.
-#[derive(Debug)]
-pub(crate) enum Matrix {
-    /// The numbers are in the backend's precision.
-    Packed(Packed),
-    /// The numbers are in the codes of a quantised checkpoint.
-    Coded(Coded),
-    /// The numbers are in the blocks of a GGUF file, or nothing was written yet.
-    Quantized(Quantized),
-}
-
-impl Matrix {
-    fn outputs(&self) -> usize {
-        match self {
-            Self::Packed(packed) => packed.outputs(),
-            Self::Coded(coded) => coded.outputs(),
-            Self::Quantized(quantized) => quantized.outputs(),
-        }
-    }
-
-    fn inputs(&self) -> usize {
-        match self {
-            Self::Packed(packed) => packed.inputs(),
-            Self::Coded(coded) => coded.inputs(),
-            Self::Quantized(quantized) => quantized.inputs(),
-        }
-    }
-
-    fn multiply(&self, processor: &mut Processor, input: &Operand, out: &mut States, accumulate: bool) {
-        match self {
-            Self::Packed(packed) => multiply(processor, input, packed, out, accumulate),
-            Self::Coded(coded) => coded.multiply(processor, input, out, accumulate),
-            Self::Quantized(quantized) => quantized.multiply(processor, input, out, accumulate),
-        }
-    }
-
-    fn read_row(&self, index: usize, row: &mut [f32]) {
-        match self {
-            Self::Packed(packed) => packed.read_row(index, row),
-            Self::Coded(coded) => coded.read_row(index, row),
-            Self::Quantized(quantized) => quantized.read_row(index, row),
-        }
-    }
-}
 
 /// What the layers of a step share: its sequences, where their new keys and values go, the angles of its rows, and which sequences are finite so far.
 pub(crate) struct StepShared {

@@ -16,6 +16,7 @@ mod buffer;
 mod cache;
 mod cache_writes;
 mod coded;
+mod device;
 mod elementwise;
 mod failure;
 mod gpu;
@@ -38,11 +39,14 @@ mod summaries;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::gpu::{Gpu, StepBytes};
+pub(crate) use self::{
+    device::DeviceBackend,
+    gpu::{Gpu, StepBytes},
+};
 
 use std::ops::Range;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Tensor};
 
 use self::{
     attention::Setting,
@@ -62,97 +66,17 @@ use super::{
         Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, Gate, HeadRange, Learnt, LogitShape, NoRoom,
         NormShape, Rotation, SegmentHeads,
     },
-    cpu::{Processor, RecurrentStore, States, Taps, convolve, recur},
+    cpu::{RecurrentStore, States, Taps, convolve, recur},
     recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
     weights::{Rows, WeightsError},
 };
 use crate::{TokenId, engine::WeightDtype};
-
-/// How many rows every product has where all are to have one shape: so many that a GPU takes no longer for them than
-/// for reading the matrix.
-const TILE_ROWS: usize = 128;
 
 /// The experts that rows go through.
 #[cfg(feature = "cuda")]
 type Chosen = mixture::Chosen;
 #[cfg(not(feature = "cuda"))]
 type Chosen = std::convert::Infallible;
-
-/// A device, and how it computes.
-pub(crate) struct DeviceBackend {
-    device: Device,
-    /// The type of weights and caches.
-    dtype: DType,
-    /// What reads weights, computes recurrent states and makes tokens of logits.
-    processor: Processor,
-    tile: Option<usize>,
-    /// Whether weights of quantised checkpoints stay in their codes.
-    keeps_codes: bool,
-    /// The numbers of the matrix in codes that is multiplied with.
-    widened: Buffer,
-    /// The experts that rows go through.
-    #[cfg(feature = "cuda")]
-    chosen: Buffer,
-}
-
-impl DeviceBackend {
-    /// A backend whose matrices and caches are of this type, bf16 or f32.
-    pub(crate) fn new(device: Device, dtype: DType, processor: Processor) -> Self {
-        Self {
-            device,
-            dtype,
-            processor,
-            tile: None,
-            keeps_codes: false,
-            widened: Buffer::default(),
-            #[cfg(feature = "cuda")]
-            chosen: Buffer::default(),
-        }
-    }
-
-    /// Gives every row the bits that it has alone.
-    pub(crate) fn deterministic(self) -> Self {
-        Self { tile: Some(TILE_ROWS), ..self }
-    }
-
-    /// Leaves weights of quantised checkpoints in their codes: less memory, and the same bits.
-    pub(crate) fn keeping_codes(self) -> Self {
-        Self { keeps_codes: true, ..self }
-    }
-
-    fn numbers(&self) -> TensorKind<'_> {
-        TensorKind { device: &self.device, dtype: self.dtype }
-    }
-
-    fn sums(&self) -> TensorKind<'_> {
-        TensorKind { device: &self.device, dtype: DType::F32 }
-    }
-
-    /// The numbers of a matrix; those of codes are there until the next one's are.
-    fn numbers_of(&mut self, matrix: &Matrix) -> Result<Tensor> {
-        matrix.numbers(TensorKind { device: &self.device, dtype: self.dtype }, &mut self.widened)
-    }
-
-    /// `matrix * row (+ bias)` of every row, written to `out` or added to it.
-    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
-    fn multiply(
-        &mut self,
-        input: &Tensor,
-        matrix: &Matrix,
-        bias: Option<&Tensor>,
-        out: &Tensor,
-        accumulate: bool,
-    ) -> Result<()> {
-        let (begun, matrix) = (accumulate || bias.is_some(), self.numbers_of(matrix)?);
-        if let Some(bias) = bias {
-            elementwise::put_vector(bias, out, accumulate)?;
-        }
-        let Some(tile) = self.tile else { return products::multiply(input, &matrix, out, begun) };
-        let product = products::multiply_in_tiles(input, &matrix, tile)?;
-        let product = if begun { (out + product)? } else { product };
-        out.slice_set(&product, 0, 0)
-    }
-}
 
 impl Backend for DeviceBackend {
     type Matrix = Matrix;

@@ -4,6 +4,7 @@
 
 use std::{env, sync::OnceLock};
 
+use candle_core::Device;
 use parking_lot::Mutex;
 
 use super::*;
@@ -11,7 +12,7 @@ use crate::engine::{
     WeightDtype, WeightTensor,
     native::{
         backend::{BLOCK_TOKENS, Span},
-        cpu::{CpuBackend, KernelSet, Pool, Precision},
+        cpu::{CpuBackend, KernelSet, Pool, Precision, Processor},
         model::{
             Model, Room,
             tests::{

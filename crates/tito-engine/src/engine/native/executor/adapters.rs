@@ -1,6 +1,6 @@
 //! Adapters that move into their slots, and out of them.
 
-use super::Executor;
+use super::state::Executor;
 use crate::engine::{
     EngineError,
     native::{backend::Backend, scheduler::Plan},

@@ -2,71 +2,25 @@
 
 use std::sync::Arc;
 
-use super::{Executor, steps::Steps};
+use super::{
+    controlled::Controlled,
+    standing::{Standing, Update},
+    state::Executor,
+    steps::Steps,
+};
 use crate::{
     engine::{
         AdapterId, EngineError, Memory, NewWeights, OnWeightsChange, TensorChanges, TensorInfo, UndoPolicy,
         UpdateError, Visit, WeightVersion, WeightsInUse, Written,
         native::{
             backend::{Backend, NoRoom},
-            model::{Head, Undo},
+            model::Undo,
             scheduler::SequenceId,
             weights::{GivenTensors, Shapes, Weights, WeightsError, open_any},
         },
     },
     memory,
 };
-
-/// Why the thread computes nothing for now, and with which weights it computes otherwise.
-pub(super) struct Standing<B: Backend> {
-    held: bool,
-    without_cache: bool,
-    update: Option<Update<B>>,
-    weights: Arc<WeightVersion>,
-    /// Whether sequences may read what older weights wrote.
-    reuses: bool,
-}
-
-/// An update that was begun.
-struct Update<B: Backend> {
-    /// `None` where nothing is kept.
-    undo: Option<Undo<B>>,
-    /// Whether a weight may have been overwritten.
-    touched: bool,
-    /// Heads that came, and are to be the embeddings once it is finished.
-    heads: Vec<Head>,
-}
-
-impl<B: Backend> Standing<B> {
-    pub(super) fn new(weights: Arc<WeightVersion>) -> Self {
-        Self { held: false, without_cache: false, update: None, weights, reuses: false }
-    }
-}
-
-/// The thread, as a training loop sees it; the calls are those of [`EngineControl`](crate::engine::EngineControl).
-pub(in crate::engine::native) trait Controlled {
-    fn forget_adapter(&mut self, id: AdapterId);
-    fn hold(&mut self);
-    fn release(&mut self);
-    fn reset_prefix_cache(&mut self, running: bool) -> bool;
-    fn relabel(&mut self, label: Arc<str>);
-    fn read_weights(&mut self, names: &[String], visit: Visit) -> Result<(), UpdateError>;
-    fn read_weights_amid_update(&mut self, names: &[String], visit: Visit) -> Result<(), UpdateError>;
-    fn begin_update(&mut self, undo: UndoPolicy) -> Result<(), UpdateError>;
-    fn check_weights(&mut self, tensors: Vec<TensorInfo>) -> Result<(), UpdateError>;
-    fn write_weights(&mut self, weights: NewWeights) -> Result<Written, UpdateError>;
-    fn finish_update(
-        &mut self,
-        label: Option<Arc<str>>,
-        change: OnWeightsChange,
-    ) -> Result<Arc<WeightVersion>, UpdateError>;
-    fn cancel_update(&mut self) -> Result<(), UpdateError>;
-    fn lose_weights(&mut self);
-    fn discard(&mut self, memory: Memory);
-    fn restore(&mut self, memory: Memory) -> Result<(), NoRoom>;
-    fn steps(&mut self) -> &mut Steps;
-    fn sequences(&self) -> usize;
-}
 
 fn refused(error: &WeightsError) -> UpdateError {
     UpdateError::Refused(error.to_string())

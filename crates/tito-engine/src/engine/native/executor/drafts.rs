@@ -1,8 +1,8 @@
 //! What became of drafts.
 
 use super::{
-    Executor,
     rows::{LogitsRow, RowUse},
+    state::Executor,
 };
 use crate::{
     engine::native::{backend::Backend, jobs::Made, scheduler::Plan},

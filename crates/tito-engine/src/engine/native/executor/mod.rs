@@ -1,136 +1,49 @@
 //! The thread that owns the model: takes commands, plans, computes, samples, and hands tokens on.
 
+mod active;
 mod adapters;
+mod command;
 mod control;
+mod controlled;
 mod drafts;
 mod routes;
 mod rows;
 mod scoring;
+mod standing;
+mod state;
 mod steps;
 mod tally;
 
 use std::{
-    collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        mpsc::{Receiver, Sender},
-    },
+    sync::Arc,
 };
 
-pub(super) use self::control::Controlled;
 use self::{
-    control::Standing,
-    routes::RouteStore,
+    active::Active,
     rows::{LogitsRow, RowUse},
     scoring::Scoring,
-    steps::Steps,
+};
+pub(super) use self::{
+    command::{Command, Entry},
+    controlled::Controlled,
+    state::Executor,
 };
 use super::{
-    aside::Aside,
     backend::{Backend, Batch},
     images::SequenceImages,
     jobs::{Chain, Job, Jobs, Made},
-    model::Model,
-    scheduler::{NewSequence, Plan, Scheduler, SequenceId, Work},
-    status::Status,
+    scheduler::{NewSequence, Plan, SequenceId, Work},
 };
 use crate::{
     engine::{
-        Adapter, EngineError, EngineLoad, EngineOutput, FinishReason, GivenRoutes, PromptOutput, SequenceRequest,
-        WeightsInUse,
-        backlog::Sender as Outputs,
-        meters::{DraftMeters, EngineMeters},
-        seat_queue::Claimant,
+        EngineError, EngineLoad, EngineOutput, FinishReason, PromptOutput, SequenceRequest, backlog::Sender as Outputs,
     },
     sampling::{SampleError, SequenceSampler},
 };
 use parking_lot::Mutex;
 
-/// What the thread is told.
-pub(super) enum Command {
-    /// Generate a sequence.
-    Start { entry: Entry, request: SequenceRequest, outputs: Outputs },
-    /// Nobody reads the sequence's outputs any more.
-    Abort(SequenceId),
-    /// What made the sequence pause was read.
-    Resume(SequenceId),
-    /// The sequence's next position was prepared aside.
-    Prepared(SequenceId),
-    /// Do what a training loop asks.
-    Control(Call),
-    /// End the thread.
-    Stop,
-}
-
-/// What a training loop has the thread do.
-pub(super) type Call = Box<dyn FnOnce(&mut dyn Controlled) + Send>;
-
-/// What the engine knows of a sequence besides what was asked for.
-pub(super) struct Entry {
-    pub(super) id: SequenceId,
-    /// Whose turn the sequence takes.
-    pub(super) claimant: Claimant,
-}
-
-/// A sequence that is being generated.
-struct Active {
-    /// Used by the thread that has the sequence's logits, or by the one that prepares its next position.
-    sampler: Arc<Mutex<SequenceSampler>>,
-    /// Whether its next position is being prepared; it pauses meanwhile.
-    preparing: bool,
-    outputs: Outputs,
-    prompt_tokens: usize,
-    /// How much of the prompt was cached when the sequence began to run.
-    cached_tokens: usize,
-    scoring: Option<Scoring>,
-    adapter: Option<Arc<Adapter>>,
-    /// The routes that its prompt takes.
-    given: Option<Arc<GivenRoutes>>,
-    /// The position of the first token whose routes were not reported, where they are asked for.
-    unrouted: Option<usize>,
-    /// The weights that its reader was told of last.
-    told: Option<WeightsInUse>,
-}
-
-/// The state of the thread.
-pub(super) struct Executor<B: Backend> {
-    model: Model<B>,
-    scheduler: Scheduler,
-    active: HashMap<SequenceId, Active>,
-    commands: Receiver<Command>,
-    /// A sender into `commands`, for what the thread tells itself.
-    own: Sender<Command>,
-    aside: Aside,
-    standing: Standing<B>,
-    steps: Steps,
-    status: Arc<Status>,
-    meters: EngineMeters,
-    draft_meters: Option<DraftMeters>,
-    /// Where routes are kept.
-    routes: Option<RouteStore>,
-}
-
 impl<B: Backend> Executor<B> {
-    /// `own` and `commands` are the two ends of a channel.
-    pub(super) fn new(
-        model: Model<B>,
-        scheduler: Scheduler,
-        (own, commands): (Sender<Command>, Receiver<Command>),
-        status: Arc<Status>,
-    ) -> Self {
-        let (active, aside, meters) = (HashMap::new(), Aside::default(), EngineMeters::of_recorder());
-        let standing = Standing::new(status.weights());
-        let draft_meters = scheduler.longest_draft().map(DraftMeters::new);
-        let (steps, routes) = (Steps::default(), None);
-        Self { model, scheduler, active, commands, own, aside, standing, steps, status, meters, draft_meters, routes }
-    }
-
-    /// Keeps the routes of all tokens, which go through `width` experts.
-    pub(super) fn keeping_routes(self, width: usize) -> Self {
-        Self { routes: Some(RouteStore::new(width)), ..self }
-    }
-
     /// Works until it is told to stop.
     pub(super) fn run(mut self) {
         let outcome = catch_unwind(AssertUnwindSafe(|| while self.turn() {}));
@@ -299,20 +212,6 @@ impl<B: Backend> Executor<B> {
         }
     }
 
-    /// Ends a sequence.
-    fn end(&mut self, id: SequenceId) {
-        drop(self.ended(id));
-    }
-
-    /// Takes out a sequence that has ended, and counts it.
-    fn ended(&mut self, id: SequenceId) -> Option<Active> {
-        let preemptions = self.scheduler.preemptions(id);
-        self.scheduler.remove(id);
-        let active = self.active.remove(&id)?;
-        self.meters.finished(active.outputs.times(), preemptions);
-        Some(active)
-    }
-
     fn compute(&mut self, plan: &Plan) {
         self.model.copy_blocks(&plan.copies);
         self.model.copy_slots(&plan.restores);
@@ -442,17 +341,5 @@ impl<B: Backend> Executor<B> {
             }
             (Ok(Made::Score(_)), RowUse::Sample { .. }) => unreachable!("only a score has a place in the prompt"),
         }
-    }
-}
-
-impl Active {
-    /// How many tokens of the prompt were computed for a token that is its first one; 0 for all other tokens.
-    fn computed_first(&self) -> usize {
-        if self.outputs.has_sampled() { 0 } else { self.prompt_tokens.saturating_sub(self.cached_tokens) }
-    }
-
-    /// Sends an output; `false` if nobody listens.
-    fn send(&self, output: EngineOutput) -> bool {
-        self.outputs.send(Ok(output)).is_ok()
     }
 }

@@ -12,7 +12,7 @@ use crate::engine::{
     },
 };
 
-use super::Active;
+use super::active::Active;
 
 /// A row for each token of each block.
 pub(super) struct RouteStore {

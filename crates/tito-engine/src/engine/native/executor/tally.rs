@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Executor,
     rows::{LogitsRow, RowUse},
+    state::Executor,
 };
 use crate::{
     engine::native::{backend::Backend, jobs::Made, scheduler::Plan},

@@ -6,17 +6,13 @@ use std::{
 };
 
 use super::{
-    Model,
-    adapters::{AdapterSlot, AddedModule, Addition, Form, Places},
+    adapters::{AddedModule, Addition, Form, Places},
     destinations::{Destination, InDense, InLatent, InLayer, InRecurrent},
     shape::ModelShape,
     tensor::{Tensor, TensorSlice},
     tensors::Tensors,
 };
-use crate::{
-    engine::native::backend::Backend,
-    weights::peft::{PeftAdapter, PeftKind, PeftModule},
-};
+use crate::weights::peft::{PeftAdapter, PeftKind, PeftModule};
 
 /// Whether adapters can change what is here.
 fn is_adapted(place: Destination) -> bool {
@@ -122,7 +118,7 @@ impl AdapterSites {
     }
 
     /// What an adapter adds to the matrices that it changes.
-    fn additions<'a>(&self, adapter: &'a PeftAdapter) -> Result<Vec<Addition<'a>>, String> {
+    pub(super) fn additions<'a>(&self, adapter: &'a PeftAdapter) -> Result<Vec<Addition<'a>>, String> {
         let mut additions: BTreeMap<Destination, Addition<'a>> = BTreeMap::new();
         let mut seen = BTreeSet::new();
         for module in &adapter.modules {
@@ -191,25 +187,4 @@ fn not_served(name: &str) -> String {
         "the adapter changes {name}; adapters of linear layers and embeddings are served, but not of norms, convolutions and \
          experts"
     )
-}
-
-impl<B: Backend> Model<B> {
-    /// Puts an adapter into a slot, in the place of whichever was there.
-    ///
-    /// The error is one line: the adapter is not the model's, or there is no memory for it. The slot is empty then.
-    pub(crate) fn put_adapter(&mut self, slot: AdapterSlot, adapter: &PeftAdapter) -> Result<(), String> {
-        let Self { adapter_sites, backend, workspace, .. } = self;
-        let put = adapter_sites
-            .additions(adapter)
-            .and_then(|additions| workspace.adapters.put(backend, slot, &additions).map_err(|error| error.to_string()));
-        if put.is_err() {
-            workspace.adapters.clear(slot);
-        }
-        put
-    }
-
-    /// Gives the memory of a slot back.
-    pub(crate) fn clear_adapter(&mut self, slot: AdapterSlot) {
-        self.workspace.adapters.clear(slot);
-    }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{Checked, Model, tensor::Tensor, tensors::Tensors, update::READ_NUMBERS};
+use super::{checked::Checked, memory::Model, tensor::Tensor, tensors::Tensors, update::READ_NUMBERS};
 use crate::engine::{
     WeightDtype,
     native::{

@@ -8,11 +8,12 @@ use std::{
 };
 
 use super::{
-    Checked, Model, Parameters,
+    checked::Checked,
     destinations::Destination,
+    memory::{Model, Parameters},
     stacks::{matrix_shape, turned_back},
+    target::{PLACED, Target},
     tensor::Tensor,
-    tensors::{PLACED, Target},
 };
 use crate::{
     engine::{

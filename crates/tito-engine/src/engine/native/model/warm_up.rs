@@ -3,7 +3,7 @@
 //! A GPU's driver translates kernels when they are first launched, and libraries load theirs by the shape of a product. On
 //! an H200 the first request took over five seconds longer for it.
 
-use super::Model;
+use super::memory::Model;
 use crate::{
     engine::native::{
         backend::{BLOCK_TOKENS, Backend, Batch, Consumer, Span},

@@ -2,7 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::{Plan, Scheduler, SequenceId, adapters::Seat, pieces::KEPT, sequence::Sequence, states, work};
+use super::{
+    Scheduler, SequenceId,
+    adapter_slots::Seat,
+    pieces::KEPT,
+    plan::{Plan, work},
+    sequence::Sequence,
+    states,
+};
 use crate::engine::{
     native::{
         backend::BLOCK_TOKENS,

@@ -3,7 +3,7 @@
 //! They take what nobody else wants: tokens that the step has left, and blocks that hold nothing. A sequence counts them as
 //! computed only once they were sampled.
 
-use super::{Plan, Scheduler, SequenceId};
+use super::{Scheduler, SequenceId, plan::Plan};
 use crate::engine::native::{
     backend::BLOCK_TOKENS,
     drafts::{Drafter, Speculation},

@@ -14,29 +14,28 @@
 //! Where layers have recurrent states, a sequence that runs has a *slot* for its own besides its blocks, and goes on only
 //! from tokens whose blocks and state are both there: see `states`.
 
+mod adapter_slots;
 mod adapters;
 mod admission;
+mod cache;
 mod drafts;
 mod paused;
 mod pieces;
+mod plan;
 mod running;
 mod sequence;
 mod states;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use plan::{Plan, Work};
 pub(crate) use sequence::{NewSequence, SequenceId};
 
-use std::sync::Arc;
-
-use self::{adapters::AdapterSlots, running::Running, sequence::Sequence, states::Cache};
-use super::{
-    backend::BLOCK_TOKENS, drafts::Drafter, images::SequenceImages, kv_cache::BlockId, model::AdapterSlot,
-    recurrence::SlotId,
-};
+use self::{adapter_slots::AdapterSlots, cache::Cache, running::Running, sequence::Sequence};
+use super::{backend::BLOCK_TOKENS, drafts::Drafter};
 use crate::{
     TokenId,
-    engine::{Adapter, OnWeightsChange, seat_queue::SeatQueue},
+    engine::{OnWeightsChange, seat_queue::SeatQueue},
 };
 
 /// The bounds of a scheduler.
@@ -46,52 +45,6 @@ pub(crate) struct Bounds {
     pub(crate) max_num_seqs: usize,
     /// Tokens of a step, over all sequences.
     pub(crate) max_num_batched_tokens: usize,
-}
-
-/// A sequence's share of a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Work {
-    /// The sequence that it is work for.
-    pub(crate) id: SequenceId,
-    /// The position of the first token to compute.
-    pub(crate) first: usize,
-    /// The tokens to compute.
-    pub(crate) token_ids: Vec<TokenId>,
-    /// The sequence's blocks, enough for these tokens.
-    pub(crate) blocks: Vec<BlockId>,
-    /// The slot of the sequence's recurrent state; 0 in a model without such states.
-    pub(crate) slot: SlotId,
-    /// The slot of the sequence's adapter; `None` for the base.
-    pub(crate) adapter: Option<AdapterSlot>,
-    /// Where copies of the state are to go once so many tokens of the sequence are computed, ascending.
-    pub(crate) snapshots: Vec<(usize, SlotId)>,
-    /// For each token of the prompt to score: the row of its predecessor among `token_ids`, and its id.
-    pub(crate) scores: Vec<(usize, TokenId)>,
-    /// Whether the last token's logits give the next token.
-    pub(crate) samples: bool,
-    /// The images of the sequence, where it has some.
-    pub(crate) images: Option<Arc<SequenceImages>>,
-    /// How many of the last tokens are drafts: the logits of the one before them and of each of them are wanted.
-    pub(crate) drafts: usize,
-}
-
-/// What is computed in a step.
-#[derive(Debug, Default)]
-pub(crate) struct Plan {
-    /// Blocks to copy before anything is computed, `(from, to)`, in this order.
-    pub(crate) copies: Vec<(BlockId, BlockId)>,
-    /// Recurrent states to copy before anything is computed, `(from, to)`, in this order.
-    pub(crate) restores: Vec<(SlotId, SlotId)>,
-    /// Adapters to put into slots before anything is computed.
-    pub(crate) adapters: Vec<(AdapterSlot, Arc<Adapter>)>,
-    /// The work of each sequence that takes part, at most one item for each.
-    pub(crate) work: Vec<Work>,
-    /// Sequences that run for the first time, with the tokens of their prompts that were cached.
-    pub(crate) admitted: Vec<(SequenceId, usize)>,
-    /// Sequences that had to give their blocks and slots back.
-    pub(crate) preempted: usize,
-    /// Sequences that gave back blocks which they only kept for later.
-    pub(crate) reclaimed: usize,
 }
 
 /// See the module's documentation.
@@ -278,6 +231,23 @@ impl Scheduler {
         }
     }
 
+    /// Puts a sequence that ran back among those that wait.
+    fn requeue(&mut self, sequence: Sequence) {
+        let claimant = sequence.claimant.clone();
+        self.waiting.wait(claimant.clone(), sequence.id, sequence);
+        self.waiting.rise(&claimant);
+    }
+
+    /// Takes the blocks of the sequence that paused first among those that have any; `false` if none has.
+    fn reclaim(&mut self, plan: &mut Plan) -> bool {
+        let has_blocks = |sequence: &&mut Sequence| !sequence.blocks.is_empty();
+        let Some(sequence) = self.paused.iter_mut().find(has_blocks) else { return false };
+        self.cache.release(sequence);
+        sequence.preemptions += 1;
+        plan.reclaimed += 1;
+        true
+    }
+
     /// Whether a sequence reads keys and values that older weights wrote.
     pub(crate) fn reuses_older_keys(&self, id: SequenceId) -> bool {
         self.running.get(id).is_some_and(|sequence| sequence.reuses_older_keys)
@@ -287,32 +257,5 @@ impl Scheduler {
     #[cfg(test)]
     pub(crate) fn held_blocks(&self) -> usize {
         self.cache.blocks.held()
-    }
-}
-
-/// The next `tokens` tokens of a sequence.
-fn work(sequence: &Sequence, tokens: usize) -> Work {
-    let first = sequence.computed;
-    let end = first + tokens;
-    let token_ids = sequence.token_ids[first..end].to_vec();
-    let scores = if sequence.scores_from.is_some() {
-        let rows = first.max(sequence.scored)..end.min(sequence.prompt_len - 1);
-        rows.map(|position| (position - first, sequence.token_ids[position + 1])).collect()
-    } else {
-        Vec::new()
-    };
-    let blocks = sequence.blocks[..end.div_ceil(BLOCK_TOKENS)].to_vec();
-    Work {
-        id: sequence.id,
-        first,
-        token_ids,
-        blocks,
-        slot: sequence.slot.unwrap_or(0),
-        adapter: sequence.adapter_slot,
-        snapshots: Vec::new(),
-        images: sequence.images.clone(),
-        scores,
-        samples: end == sequence.token_ids.len(),
-        drafts: 0,
     }
 }

@@ -3,7 +3,7 @@
 //! A sequence pauses after a token, never within its prompt. Whatever becomes of its blocks, it goes on with the same
 //! tokens: what decides the next one is not here, but with its sampler.
 
-use super::{Plan, Scheduler, SequenceId, sequence::Sequence};
+use super::{Scheduler, SequenceId};
 
 impl Scheduler {
     /// Takes a running sequence out of the steps. It keeps its blocks as long as nobody else needs them.
@@ -37,15 +37,5 @@ impl Scheduler {
     /// Whether there is nothing to compute before a sequence comes or goes on.
     pub(crate) fn is_idle(&self) -> bool {
         self.running.is_empty() && self.waiting.waiting() == 0
-    }
-
-    /// Takes the blocks of the sequence that paused first among those that have any; `false` if none has.
-    pub(super) fn reclaim(&mut self, plan: &mut Plan) -> bool {
-        let has_blocks = |sequence: &&mut Sequence| !sequence.blocks.is_empty();
-        let Some(sequence) = self.paused.iter_mut().find(has_blocks) else { return false };
-        self.cache.release(sequence);
-        sequence.preemptions += 1;
-        plan.reclaimed += 1;
-        true
     }
 }

@@ -13,7 +13,11 @@
 
 use std::{collections::HashMap, hash::Hash};
 
-use super::{Plan, Scheduler, SequenceId, sequence::Sequence, work};
+use super::{
+    Scheduler, SequenceId,
+    plan::{Plan, work},
+    sequence::Sequence,
+};
 use crate::engine::native::backend::BLOCK_TOKENS;
 
 /// A prompt is short if it is no longer than this part of what a step has for prompts.
@@ -225,13 +229,6 @@ impl Scheduler {
         self.requeue(sequence);
     }
 
-    /// Puts a sequence that ran back among those that wait.
-    pub(super) fn requeue(&mut self, sequence: Sequence) {
-        let claimant = sequence.claimant.clone();
-        self.waiting.wait(claimant.clone(), sequence.id, sequence);
-        self.waiting.rise(&claimant);
-    }
-
     /// Remembers who was served.
     fn take_note(&mut self, plan: &Plan) {
         for work in &plan.work {
@@ -253,10 +250,4 @@ fn ranks<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> Vec<usize> {
         *count - 1
     };
     keys.map(rank).collect()
-}
-
-impl Plan {
-    fn has(&self, id: SequenceId) -> bool {
-        self.work.iter().any(|work| work.id == id)
-    }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::{
-    Rows, WeightsError,
+    WeightsError,
     small_floats::{E2M1, E4M3},
 };
 
@@ -75,63 +75,4 @@ pub(crate) fn widen(coded: &dyn CodedRows, rows: Range<usize>, out: &mut Vec<f32
         }
     }
     Ok(())
-}
-
-/// Some of other rows.
-pub(crate) struct SomeRows<'a> {
-    of: &'a dyn CodedRows,
-    rows: Range<usize>,
-}
-
-impl<'a> SomeRows<'a> {
-    /// # Panics
-    /// If there are no such rows.
-    pub(crate) fn new(of: &'a dyn CodedRows, rows: Range<usize>) -> Self {
-        assert!(rows.end <= of.rows(), "{} rows", of.rows());
-        Self { of, rows }
-    }
-}
-
-impl CodedRows for SomeRows<'_> {
-    fn code(&self) -> Code {
-        self.of.code()
-    }
-
-    fn rows(&self) -> usize {
-        self.rows.len()
-    }
-
-    fn columns(&self) -> usize {
-        self.of.columns()
-    }
-
-    fn group(&self) -> usize {
-        self.of.group()
-    }
-
-    fn is_rounded(&self) -> bool {
-        self.of.is_rounded()
-    }
-
-    fn read(&self, rows: Range<usize>) -> Result<Codes, WeightsError> {
-        self.of.read(self.rows.start + rows.start..self.rows.start + rows.end)
-    }
-}
-
-impl Rows for SomeRows<'_> {
-    fn rows(&self) -> usize {
-        self.rows.len()
-    }
-
-    fn columns(&self) -> usize {
-        self.of.columns()
-    }
-
-    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
-        widen(self, rows, out)
-    }
-
-    fn coded(&self) -> Option<&dyn CodedRows> {
-        Some(self)
-    }
 }

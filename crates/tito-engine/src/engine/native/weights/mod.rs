@@ -11,6 +11,7 @@ mod rounded;
 mod safetensors;
 mod shapes;
 mod small_floats;
+mod some_rows;
 mod table;
 
 use std::ops::Range;
@@ -21,7 +22,7 @@ use half::bf16;
 use self::small_floats::{E2M1, E4M3, power};
 
 pub(crate) use self::{
-    coded::{Code, CodedRows, Codes, SomeRows},
+    coded::{Code, CodedRows, Codes},
     error::WeightsError,
     gguf::GgufWeights,
     given::GivenTensors,
@@ -29,6 +30,7 @@ pub(crate) use self::{
     rounded::Rounded,
     safetensors::SafetensorsFiles,
     shapes::Shapes,
+    some_rows::SomeRows,
     table::Table,
 };
 use crate::engine::WeightDtype;

@@ -5,12 +5,17 @@ mod damage;
 mod recorded;
 mod refused;
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+};
 
+use serde::Deserialize;
 use serde_json::json;
 
-use super::*;
-use crate::weights::{SafetensorsStream, WeightDtype, checksum::Checksum};
+use super::{digest::Algorithm, *};
+use crate::weights::{Layout, SafetensorsStream, WeightDtype, WeightTensor, checksum::Checksum};
 
 /// What `tests/golden/weights/record.py` has recorded.
 pub(super) fn golden(name: &str) -> PathBuf {

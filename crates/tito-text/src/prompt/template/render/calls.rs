@@ -12,8 +12,8 @@ use super::super::methods;
 use super::super::strftime;
 use super::super::syntax::{self, Call, Macro};
 use super::super::value::{self, DICT_METHODS, Function, Key, Value, error, type_name};
+use super::renderer::{Defined, Namespace, Renderer, check_attribute};
 use super::scope::Scope;
-use super::{Defined, Namespace, Renderer, check_attribute};
 
 impl<'t> Renderer<'t> {
     pub(super) fn lookup(&self, name: &str, scope: &Scope<'t>) -> Option<Value> {

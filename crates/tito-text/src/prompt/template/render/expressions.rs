@@ -14,7 +14,7 @@ use super::super::print;
 use super::super::slice;
 use super::super::syntax::{self, Arm, Comparison, Expression, Step};
 use super::super::value::{self, Key, Value, error, items};
-use super::Renderer;
+use super::renderer::Renderer;
 use super::scope::Scope;
 
 impl<'t> Renderer<'t> {

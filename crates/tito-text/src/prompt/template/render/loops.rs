@@ -8,22 +8,9 @@ use super::super::error::Error;
 use super::super::operators::equal;
 use super::super::syntax::For;
 use super::super::value::{Value, error, items};
+use super::renderer::{Loop, Renderer};
 use super::scope::Scope;
-use super::{Flow, Renderer};
-
-/// A loop that runs.
-pub(super) struct Loop<'t> {
-    /// By which its variable finds it.
-    number: usize,
-    definition: &'t For,
-    /// Where it stands.
-    scope: Rc<Scope<'t>>,
-    items: Vec<Value>,
-    index: usize,
-    depth: usize,
-    changed: Option<Vec<Value>>,
-    _charge: Charge,
-}
+use super::statements::Flow;
 
 impl<'t> Renderer<'t> {
     #[inline(never)]

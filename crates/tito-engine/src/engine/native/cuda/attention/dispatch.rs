@@ -6,8 +6,8 @@ use candle_core::{Result, Tensor};
 use super::super::kernels;
 use super::{
     super::{
-        DeviceBackend,
         cache::Cache,
+        device::DeviceBackend,
         shared::{Division, Policy, StepShared},
     },
     Setting, Tiles, attend_single_rows, attend_span,

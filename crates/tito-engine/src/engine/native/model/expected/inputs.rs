@@ -5,7 +5,7 @@ use super::{
         destinations::{Destination, InLayer},
         shape::{InputShape, LayerShape},
     },
-    Expected,
+    list::Expected,
 };
 
 impl Expected<'_> {

@@ -1,6 +1,7 @@
 //! Every tensor that a checkpoint of a model has: its name, its shape, and where it goes.
 
 mod inputs;
+mod list;
 mod recurrent;
 mod tower;
 
@@ -13,7 +14,8 @@ use super::{
     },
     tensor::{Tensor, TensorSlice},
 };
-use crate::engine::native::{backend::Gate, weights::as_rows};
+use crate::engine::native::backend::Gate;
+use list::Expected;
 
 /// Every tensor of a model, in the order of its layers.
 pub(super) fn expected(shape: &ModelShape) -> Vec<Tensor> {
@@ -34,63 +36,7 @@ pub(super) fn expected(shape: &ModelShape) -> Vec<Tensor> {
     all.tensors
 }
 
-/// The tensors so far.
-struct Expected<'a> {
-    shape: &'a ModelShape,
-    tensors: Vec<Tensor>,
-    /// How the names of the present layer begin.
-    prefix: String,
-    /// Its number.
-    layer: usize,
-}
-
 impl Expected<'_> {
-    fn push(&mut self, name: &str, shape: &[usize], parts: Vec<TensorSlice>) {
-        let name = format!("{}{name}", self.prefix);
-        self.tensors.push(Tensor { name, shape: shape.to_vec(), parts });
-    }
-
-    /// A tensor that goes to one place.
-    fn one(&mut self, name: &str, shape: &[usize], place: Destination) {
-        self.push(name, shape, vec![TensorSlice { place, rows: 0..as_rows(shape).0, transposed: false }]);
-    }
-
-    /// A tensor whose first dimension is the expert.
-    fn stack(&mut self, name: &str, shape: &[usize], place: InDense, transposed: bool) {
-        let part = |expert| TensorSlice {
-            place: self.within(InLayer::Expert(expert, place)),
-            rows: expert..expert + 1,
-            transposed,
-        };
-        let parts = (0..shape[0]).map(part).collect();
-        self.push(name, shape, parts);
-    }
-
-    /// The same in slices of its first dimension: so many rows to each place.
-    fn slices(&mut self, name: &str, shape: &[usize], places: impl IntoIterator<Item = (usize, Destination)>) {
-        let mut done = 0;
-        let part = |(rows, place)| {
-            done += rows;
-            TensorSlice { place, rows: done - rows..done, transposed: false }
-        };
-        let parts = places.into_iter().map(part).collect();
-        self.push(name, shape, parts);
-    }
-
-    /// A matrix, of which `name` lacks `.weight`.
-    fn table(&mut self, name: &str, rows: usize, columns: usize, place: Destination) {
-        self.one(&format!("{name}.weight"), &[rows, columns], place);
-    }
-
-    /// A norm, of which `name` lacks `.weight`.
-    fn vector(&mut self, name: &str, len: usize, place: Destination) {
-        self.one(&format!("{name}.weight"), &[len], place);
-    }
-
-    fn within(&self, place: InLayer) -> Destination {
-        Destination::Layer(self.layer, place)
-    }
-
     fn layer(&mut self, layer: &LayerShape) {
         let shape = self.shape;
         let (names, hidden) = (&shape.names, shape.hidden);

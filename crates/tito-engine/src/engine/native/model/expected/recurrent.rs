@@ -6,7 +6,7 @@ use super::{
         names::InputNames,
         shape::{Mixing, RecurrentLayer},
     },
-    Expected,
+    list::Expected,
 };
 use crate::engine::native::recurrence::RecurrenceShape;
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 
 use super::{drawn::drawn, *};
-use crate::engine::native::model::shape::Longest;
+use crate::engine::native::{model::shape::Longest, recurrence::SlotId};
 use crate::sampling::score_token;
 
 /// How far a log-prob may be from that of transformers, both in f32.

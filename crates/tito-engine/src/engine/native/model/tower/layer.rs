@@ -4,7 +4,7 @@ use super::{
     super::{
         destinations::InTowerLayer,
         shape::TowerShape,
-        tensors::{Target, numbers},
+        target::{Target, numbers},
     },
     buffers::Buffers,
     patches::Patches,

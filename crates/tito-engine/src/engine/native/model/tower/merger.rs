@@ -4,7 +4,7 @@ use super::{
     super::{
         destinations::InMerger,
         shape::TowerShape,
-        tensors::{Target, numbers},
+        target::{Target, numbers},
     },
     buffers::Buffers,
     layer::Norm,

@@ -14,7 +14,7 @@ use self::{buffers::Buffers, layer::TowerLayer, merger::Merger, patches::Patches
 use super::{
     destinations::InTower,
     shape::{ImagesShape, TowerShape},
-    tensors::{Target, numbers},
+    target::{Target, numbers},
 };
 use crate::engine::native::backend::{Backend, Batch, NoRoom};
 

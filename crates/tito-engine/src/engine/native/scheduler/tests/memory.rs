@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::super::*;
+use crate::engine::native::{kv_cache::BlockId, recurrence::SlotId};
 
 /// What a place holds.
 #[derive(Debug, Clone)]

@@ -6,8 +6,10 @@ mod memory;
 mod simulation;
 mod states;
 
+use std::sync::Arc;
+
 use super::*;
-use crate::engine::seat_queue::Claimant;
+use crate::engine::{Adapter, native::model::AdapterSlot, seat_queue::Claimant};
 
 pub(super) fn scheduler(blocks: usize, max_num_seqs: usize, max_num_batched_tokens: usize) -> Scheduler {
     with_states(blocks, 0, max_num_seqs, max_num_batched_tokens)

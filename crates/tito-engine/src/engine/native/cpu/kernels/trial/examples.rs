@@ -5,7 +5,7 @@ use super::{
         Attention, KvLayout, KvStore, Operand, Packed, Precision, Processor, States, add, add_scaled, attend,
         attend_within, gate, head_norm, kv::BLOCK_TOKENS, multiply, norm, rotate, shape_logits,
     },
-    Example, Tolerance,
+    example::{Example, Tolerance},
 };
 use crate::engine::native::{
     backend::{

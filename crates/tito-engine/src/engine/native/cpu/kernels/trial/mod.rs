@@ -9,6 +9,7 @@
 //! Owns the examples and the errors that are allowed. Refuses to choose. Weights in the blocks of a GGUF file are
 //! computed by candle, which no set changes, and are not tried.
 
+mod example;
 mod examples;
 #[cfg(target_os = "linux")]
 mod signals;
@@ -16,64 +17,9 @@ mod signals;
 mod tests;
 
 use super::{KernelSet, Processor};
+pub use example::Mismatch;
 #[cfg(target_os = "linux")]
 pub(crate) use signals::try_under_signals;
-
-/// A number that a set computes otherwise than it should.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("{operation}: number {index} is {found}, and {expected} in the portable kernels")]
-pub struct Mismatch {
-    /// What was computed, and on which shape.
-    operation: String,
-    /// The index of the number that differs.
-    index: usize,
-    found: f32,
-    expected: f32,
-}
-
-/// How far a number may be from the portable set's.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Tolerance {
-    /// Not at all.
-    SameBits,
-    /// Numbers may differ by this much.
-    Within(f32),
-}
-
-impl Tolerance {
-    fn allows(self, found: f32, expected: f32) -> bool {
-        if expected.is_nan() {
-            return found.is_nan();
-        }
-        match self {
-            Self::SameBits => found.to_bits() == expected.to_bits(),
-            Self::Within(most) => (found - expected).abs() <= most,
-        }
-    }
-}
-
-/// Gives all numbers of a result.
-type Compute = dyn Fn(&mut Processor) -> Vec<f32>;
-
-/// Something to compute.
-struct Example {
-    operation: String,
-    tolerance: Tolerance,
-    compute: Box<Compute>,
-}
-
-impl Example {
-    fn compare(&self, found: &[f32], expected: &[f32]) -> Result<(), Mismatch> {
-        debug_assert_eq!(found.len(), expected.len(), "{}", self.operation);
-        let mut pairs = found.iter().zip(expected).enumerate();
-        match pairs.find(|(_, (found, expected))| !self.tolerance.allows(**found, **expected)) {
-            Some((index, (&found, &expected))) => {
-                Err(Mismatch { operation: self.operation.clone(), index, found, expected })
-            }
-            None => Ok(()),
-        }
-    }
-}
 
 /// Computes all examples with the processor's set and with the portable one; the first difference if there is one.
 ///

@@ -1,6 +1,6 @@
 //! The trial passes what is right, and nothing else.
 
-use super::*;
+use super::{example::Tolerance, *};
 use crate::engine::native::cpu::kernels::Pool;
 
 fn processor(set: KernelSet, threads: usize) -> Processor {

@@ -1,0 +1,74 @@
+//! The state of the thread, and how a sequence leaves it.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender},
+    },
+};
+
+use super::{active::Active, command::Command, routes::RouteStore, standing::Standing, steps::Steps};
+use crate::engine::{
+    meters::{DraftMeters, EngineMeters},
+    native::{
+        aside::Aside,
+        backend::Backend,
+        model::Model,
+        scheduler::{Scheduler, SequenceId},
+        status::Status,
+    },
+};
+
+/// The state of the thread.
+pub(in crate::engine::native) struct Executor<B: Backend> {
+    pub(super) model: Model<B>,
+    pub(super) scheduler: Scheduler,
+    pub(super) active: HashMap<SequenceId, Active>,
+    pub(super) commands: Receiver<Command>,
+    /// A sender into `commands`, for what the thread tells itself.
+    pub(super) own: Sender<Command>,
+    pub(super) aside: Aside,
+    pub(super) standing: Standing<B>,
+    pub(super) steps: Steps,
+    pub(super) status: Arc<Status>,
+    pub(super) meters: EngineMeters,
+    pub(super) draft_meters: Option<DraftMeters>,
+    /// Where routes are kept.
+    pub(super) routes: Option<RouteStore>,
+}
+
+impl<B: Backend> Executor<B> {
+    /// `own` and `commands` are the two ends of a channel.
+    pub(in crate::engine::native) fn new(
+        model: Model<B>,
+        scheduler: Scheduler,
+        (own, commands): (Sender<Command>, Receiver<Command>),
+        status: Arc<Status>,
+    ) -> Self {
+        let (active, aside, meters) = (HashMap::new(), Aside::default(), EngineMeters::of_recorder());
+        let standing = Standing::new(status.weights());
+        let draft_meters = scheduler.longest_draft().map(DraftMeters::new);
+        let (steps, routes) = (Steps::default(), None);
+        Self { model, scheduler, active, commands, own, aside, standing, steps, status, meters, draft_meters, routes }
+    }
+
+    /// Keeps the routes of all tokens, which go through `width` experts.
+    pub(in crate::engine::native) fn keeping_routes(self, width: usize) -> Self {
+        Self { routes: Some(RouteStore::new(width)), ..self }
+    }
+
+    /// Ends a sequence.
+    pub(super) fn end(&mut self, id: SequenceId) {
+        drop(self.ended(id));
+    }
+
+    /// Takes out a sequence that has ended, and counts it.
+    pub(super) fn ended(&mut self, id: SequenceId) -> Option<Active> {
+        let preemptions = self.scheduler.preemptions(id);
+        self.scheduler.remove(id);
+        let active = self.active.remove(&id)?;
+        self.meters.finished(active.outputs.times(), preemptions);
+        Some(active)
+    }
+}

@@ -1,0 +1,101 @@
+//! The state that the server is in, and the update that is a part of it.
+
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
+
+use tokio::time::Instant;
+
+use super::{asleep::Asleep, error::ControlError, paused::Paused};
+use crate::engine::Written;
+
+pub(super) const OF_A_BODY: ControlError = ControlError::State(
+    "a weight update is already active whose weights come in the body of another call; it ends with that call, and has no \
+     other parts",
+);
+pub(super) const OVER: ControlError = ControlError::State(
+    "the weight update that these weights are for has ended: it was finished, or no call of it came for too long; send all \
+     weights of the update again",
+);
+
+/// The state that the server is in.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) paused: Option<Paused>,
+    pub(super) asleep: Option<Asleep>,
+    pub(super) update: Option<Phase>,
+    /// The number that a trainer gives to the weights that are there; 0 for those that were loaded, `None` where nobody
+    /// knows.
+    pub(super) trained: Option<u64>,
+    /// Directories that a trainer had brought up to a version, each with where its deltas are, and that version.
+    pub(super) pulled: HashMap<PathBuf, (PathBuf, u64)>,
+    /// Whether requests that run are awaited before the server falls asleep.
+    pub(super) draining: bool,
+    /// Counts pauses and sleeps, so that one that waited knows whether another one came.
+    pub(super) calls: u64,
+    /// Counts updates in phases, so that one that is forgotten is told from its successor.
+    pub(super) updates: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let pulled = HashMap::new();
+        Self {
+            paused: None,
+            asleep: None,
+            update: None,
+            trained: Some(0),
+            pulled,
+            draining: false,
+            calls: 0,
+            updates: 0,
+        }
+    }
+}
+
+impl State {
+    /// Begins a call that takes the place of whichever waits for requests to end; returns its number.
+    pub(super) fn begin(&mut self) -> u64 {
+        self.draining = false;
+        self.calls += 1;
+        self.calls
+    }
+
+    /// The update that a call is about; `none` is the error where there is no update at all.
+    pub(super) fn phase(&mut self, whose: Whose, none: ControlError) -> Result<&mut Phase, ControlError> {
+        let Some(phase) = &mut self.update else { return Err(if whose == Whose::Started { none } else { OVER }) };
+        match whose {
+            Whose::Started if phase.in_phases => Ok(phase),
+            Whose::Started => Err(OF_A_BODY),
+            Whose::Of(call) if phase.call == call => Ok(phase),
+            Whose::Of(_) => Err(OVER),
+        }
+    }
+}
+
+/// An update that was begun and is not finished.
+#[derive(Debug)]
+pub(super) struct Phase {
+    /// Its number among the updates.
+    pub(super) call: u64,
+    /// Whether `start_update` began it. Another one is that of a body, and nobody else has a part in it.
+    pub(super) in_phases: bool,
+    /// Bodies that are parts of it and have not ended.
+    pub(super) coming: usize,
+    /// When the last call of it ended.
+    pub(super) last: Instant,
+    pub(super) written: Written,
+    /// The number that the trainer gives to what was written last, where it says one.
+    pub(super) trained: Option<u64>,
+    /// Whether what is there was proven to be what was to be written.
+    pub(super) proven: bool,
+    /// What its last body calls the weights.
+    pub(super) label: Option<Arc<str>>,
+}
+
+/// Whose update a call is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// The one that `start_update` began; its calls say nothing more.
+    Started,
+    /// That of a number, and no later one.
+    Of(u64),
+}
