@@ -24,6 +24,7 @@ mod sequence;
 mod states;
 #[cfg(test)]
 mod tests;
+mod told;
 
 pub(crate) use sequence::{NewSequence, SequenceId};
 
@@ -31,7 +32,11 @@ use std::sync::Arc;
 
 use self::{adapters::AdapterSlots, running::Running, sequence::Sequence, states::Cache};
 use super::{
-    backend::BLOCK_TOKENS, drafts::Speculation, images::SequenceImages, kv_cache::BlockId, model::AdapterSlot,
+    backend::BLOCK_TOKENS,
+    drafts::Speculation,
+    images::SequenceImages,
+    kv_cache::{BlockId, Told},
+    model::AdapterSlot,
     recurrence::SlotId,
 };
 use crate::{
@@ -143,6 +148,20 @@ impl Scheduler {
     /// The same with slots for so many adapters.
     pub(crate) fn with_adapters(self, slots: usize) -> Self {
         Self { adapters: AdapterSlots::new(slots), ..self }
+    }
+
+    /// The same with somebody who is told which blocks are found. For a scheduler that was not used yet.
+    pub(crate) fn telling(mut self, told: Told) -> Self {
+        self.cache.tell(told);
+        self
+    }
+
+    /// Hands on what there is to be told of blocks.
+    pub(crate) fn tell(&mut self) {
+        self.cache.tell_hidden();
+        if let Some(told) = &mut self.cache.told {
+            told.send();
+        }
     }
 
     /// The longest sequence that all blocks together can hold, in tokens.

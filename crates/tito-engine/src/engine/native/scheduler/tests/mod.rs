@@ -5,6 +5,7 @@ mod fairness;
 mod memory;
 mod simulation;
 mod states;
+mod told;
 
 use super::*;
 use crate::engine::seat_queue::Claimant;
