@@ -51,6 +51,7 @@ pub mod internals;
 #[cfg(test)]
 #[path = "../tests/it/mod.rs"]
 mod it;
+mod kv_events;
 mod launch;
 mod media;
 mod program;

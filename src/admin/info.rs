@@ -136,7 +136,11 @@ fn arguments(admin: &Shared) -> Value {
 }
 
 pub(super) async fn get_server_info(State(admin): State<Shared>) -> Response {
-    answer(arguments(&admin))
+    let mut said = arguments(&admin);
+    if let Some(tokens) = admin.served.kv_block_size {
+        said["block_size"] = tokens.into();
+    }
+    answer(said)
 }
 
 pub(super) async fn model_info(State(admin): State<Shared>) -> Response {

@@ -7,4 +7,6 @@ pub struct Served {
     pub model: String,
     /// The name under which it is served.
     pub name: String,
+    /// The tokens of a block of the cache, where events of it are published.
+    pub kv_block_size: Option<usize>,
 }

@@ -150,7 +150,6 @@ mod tests {
             ("serve --logits-processors a.b:C d.e:F", "a.b:C is not supported"),
             ("serve --lora-target-modules a b", "a"),
             ("serve --weight-transfer-config {\"backend\":\"nccl\"}", "--enable-lora"),
-            ("serve --kv-events-config {\"enable_kv_cache_events\":true}", "tito publishes no events"),
             ("serve --kv-transfer-config {\"kv_connector\":\"a\"}", "does not transfer keys and values"),
             (
                 "serve --mamba-cache-dtype float16",

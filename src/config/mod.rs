@@ -17,6 +17,7 @@ mod generated;
 mod harmony;
 mod http;
 mod images;
+mod kv_events;
 mod number;
 mod other_servers;
 mod parsers;
@@ -39,6 +40,7 @@ pub use choices::{ActivationDtype, Dtype, EngineKind, GgufWeights, QuantizedWeig
 pub use device::DeviceArg;
 pub use generated::Generated;
 pub use http::HttpArgs;
+pub use kv_events::{KvEventsArg, KvEventsConfig};
 pub use parsers::{Choice, ToolStrictLevelArg};
 pub use serve::{ModelLength, ServeArgs};
 pub use speculative::SpeculativeConfig;

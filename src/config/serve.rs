@@ -15,6 +15,7 @@ use super::{
     harmony::HarmonyArgs,
     http::{HttpArgs, LogArgs},
     images::ImageArgs,
+    kv_events::{self, KvEventsArg},
     number::{human_readable_count, human_readable_int, human_readable_size, positive, share, store_size},
     parsers::{self, Choice, ToolStrictLevelArg},
     speculative::{self, SpeculativeConfig},
@@ -76,6 +77,13 @@ pub struct ServeArgs {
     /// output. They need the CPU.
     #[arg(long, help_heading = COMPUTING, value_name = "JSON", value_parser = speculative::parse)]
     pub speculative_config: Option<SpeculativeConfig>,
+
+    /// Publish what the cache of prefixes holds, for routers, as a JSON object like vLLM's.
+    ///
+    /// For example `{"enable_kv_cache_events":true,"endpoint":"tcp://*:5557"}`. It needs the native engine.
+    #[arg(long, help_heading = COMPUTING, default_value = "{}", hide_default_value = true, value_name = "JSON",
+          value_parser = kv_events::parse)]
+    pub kv_events_config: KvEventsArg,
 
     /// The most sequences that may wait to be computed.
     ///

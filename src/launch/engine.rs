@@ -28,6 +28,7 @@ const UNREAD_SEAT: Duration = Duration::from_millis(100);
 const SPECULATION: &str = "--speculative-config works only with the native engine";
 const ROUTED_EXPERTS: &str = "--enable-return-routed-experts works only with the native engine";
 const ACTIVATIONS: &str = "--activation-dtype float32 works only with the native engine";
+const KV_EVENTS: &str = "--kv-events-config works only with the native engine";
 const STEP_GATE: &str = "--step-gate works only with the native engine";
 
 /// Where the engine computes that the command line asks for; one line says so if `auto` has to do without a GPU.
@@ -126,6 +127,7 @@ fn for_native_only(settings: &EngineSettings) -> Option<&'static str> {
         (settings.speculation.is_some(), SPECULATION),
         (settings.f32_activations(), ACTIVATIONS),
         (settings.step_gate.is_some(), STEP_GATE),
+        (settings.kv_events.is_some(), KV_EVENTS),
     ];
     flags.into_iter().find_map(|(is_given, reason)| is_given.then_some(reason))
 }

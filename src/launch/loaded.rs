@@ -7,7 +7,7 @@ use time::UtcOffset;
 use super::{
     adapters, capture, engine,
     images::{self, ImageSide},
-    model,
+    kv_events, model,
     progress::Progress,
     settings::Settings,
     store,
@@ -121,6 +121,7 @@ impl Loaded {
             server_load: ServerLoad::new(settings.server_load),
             readiness: Readiness::default(),
             tokenizer_info: text.tokenizer_info,
+            kv_events: settings.engine.kv_events.as_ref().map(kv_events::source),
             responses: Responses::new(responses),
             tinker: settings.tinker.then(Arc::default),
         })

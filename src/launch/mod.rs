@@ -13,6 +13,7 @@ mod harmony;
 mod images;
 mod inspect;
 mod kernels;
+mod kv_events;
 mod listen;
 mod load_plan;
 mod loaded;
@@ -41,7 +42,7 @@ use crate::{
     admin::{Admin, Served},
     config::ServeArgs,
     control::Control,
-    engine::{Engine, EngineInfo},
+    engine::{Engine, EngineInfo, native::BLOCK_SIZE},
     files::without_panics,
     gguf::{GgufFile, convert},
     server::{self, Port, Ports, Work},
@@ -70,7 +71,11 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     if settings.log_statistics {
         tokio::spawn(metrics.clone().log_statistics(Arc::clone(&engine)));
     }
-    let served = Served { model: settings.model.name.clone(), name: loaded.models.name().to_owned() };
+    let served = Served {
+        model: settings.model.name.clone(),
+        name: loaded.models.name().to_owned(),
+        kv_block_size: settings.engine.kv_events.as_ref().map(|_| BLOCK_SIZE),
+    };
     let api = Arc::new(loaded.into_api(settings, config.stream_stall_timeout, utc_offset)?);
     let control = Control::new(Arc::clone(&engine), api.turns.generator.running().clone(), control_plane.policy);
     let admin = Arc::new(Admin { control, served, adapters });

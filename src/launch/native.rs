@@ -6,8 +6,8 @@ use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 
 use super::{
-    device::Device, images, kernels, load_plan::LoadPlan, memory, progress::Progress, settings::EngineSettings,
-    step_gate, weights,
+    device::Device, images, kernels, kv_events, load_plan::LoadPlan, memory, progress::Progress,
+    settings::EngineSettings, step_gate, weights,
 };
 use crate::{
     config::Dtype as AskedDtype,
@@ -80,6 +80,7 @@ pub(super) async fn settings(
         speculation: asked.speculation,
         adapters: asked.adapters,
         image_patches,
+        cache_events: asked.kv_events.as_ref().map(|config| config.max_queue_size),
         device: asked.native_device(device),
         kv_cache_bytes: asked.kv_cache_bytes(),
         threads: asked.threads,
@@ -103,6 +104,7 @@ pub(super) async fn load(
     progress: &Progress,
 ) -> anyhow::Result<Arc<dyn Engine>> {
     let settings = settings(asked, device, found, max_model_len).await?;
+    let publisher = kv_events::bind(asked.kv_events.as_ref()).await?;
     if let Device::Cuda(number) = device {
         progress.say(&format!(
             "on cuda:{number}: the native engine was checked on an H100 and an H200 only; run scripts/gpu-check on this machine before you trust it"
@@ -116,6 +118,9 @@ pub(super) async fn load(
     let engine = engine.map_err(|reason| anyhow!("the model cannot be loaded: {reason}"))??;
     if let Some(step) = Arc::into_inner(step) {
         step.done();
+    }
+    if let Some((publisher, events)) = publisher.zip(engine.cache_events()) {
+        publisher.start(events);
     }
     if let Some(path) = &asked.step_gate {
         step_gate::listen(path, engine.step_gate())?;

@@ -27,13 +27,14 @@ mod unsent;
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    Router,
+    Json, Router,
     extract::{DefaultBodyLimit, Request},
     http::header,
     middleware::{self, Next, from_fn, from_fn_with_state, map_response},
     response::{IntoResponse, Response},
     routing::get,
 };
+use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
@@ -129,6 +130,7 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
         async move { ([(header::CONTENT_TYPE, telemetry::CONTENT_TYPE)], text) }
     };
     let limits = Limits { most: config.max_request_bytes, in_flight: BytesInFlight::new(config.max_bytes_in_flight) };
+    let block_size = api.kv_events.as_ref().map(|source| source.block_size);
     let mut app = api::router(api, &Docs { shown: config.docs, root_path: config.root_path.clone() })
         .route("/metrics", get(scrape.clone()))
         .route("/metrics/", get(scrape))
@@ -143,8 +145,10 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
     let doors = Arc::new(control.doors(&config.api_keys));
     let control = match control {
         ControlPlane::Open { admin, keys, hosts } => guarded(admin, &keys, hosts),
-        ControlPlane::AdaptersOnly { admin, hosts } => adapters_only(admin, &config.api_keys, hosts),
-        ControlPlane::Closed => admin::closed(&API_PATHS),
+        ControlPlane::AdaptersOnly { admin, hosts } => {
+            told_to_routers(adapters_only(admin, &config.api_keys, hosts), block_size)
+        }
+        ControlPlane::Closed => told_to_routers(admin::closed(&API_PATHS), block_size),
     };
     app = measured(control).fallback_service(app).layer(from_fn(scheme::mark));
     if let Some(interval) = config.stream_comments {
@@ -160,6 +164,13 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
         app = app.layer(from_fn(request_id::add));
     }
     under_root(&config.root_path, surrounded(app, &config.access_log, config.stream_stall_timeout))
+}
+
+/// Where events of the cache are published and the control plane does not answer, what routers have to know of blocks.
+fn told_to_routers(control: Router, block_size: Option<usize>) -> Router {
+    let Some(tokens) = block_size else { return control };
+    let answer = move || std::future::ready(Json(json!({ "block_size": tokens })));
+    control.route("/get_server_info", get(answer))
 }
 
 /// Routes with what is around those of every port: a line of the log for each request, and what its connection is told of

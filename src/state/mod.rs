@@ -3,6 +3,7 @@
 //! Owns [`Api`], which axum hands to each handler as its state. Refuses routes, bodies and answers: those are in `api` and
 //! in the rooms of other dialects.
 
+mod kv_event_source;
 mod models;
 mod readiness;
 mod routed_experts;
@@ -11,7 +12,10 @@ mod tokenizer_info;
 
 use std::{sync::Arc, time::Duration};
 
-pub use self::{models::ServedModels, readiness::Readiness, server_load::ServerLoad, tokenizer_info::TokenizerInfo};
+pub use self::{
+    kv_event_source::KvEventSource, models::ServedModels, readiness::Readiness, server_load::ServerLoad,
+    tokenizer_info::TokenizerInfo,
+};
 pub(crate) use server_load::Served;
 
 use crate::{
@@ -48,6 +52,8 @@ pub struct Api {
     pub readiness: Readiness,
     /// The answer of `/tokenizer_info`, if that endpoint is on.
     pub tokenizer_info: Option<TokenizerInfo>,
+    /// Where events of the cache are published, if they are.
+    pub kv_events: Option<KvEventSource>,
     /// Responses that can be retrieved and continued by their ids.
     pub responses: Responses,
     /// The sessions of Tinker's clients, if they are served.
@@ -70,6 +76,7 @@ impl Api {
             server_load: ServerLoad::default(),
             readiness: Readiness::default(),
             tokenizer_info: None,
+            kv_events: None,
             responses: Responses::new(Arc::new(store)),
             tinker: None,
         }

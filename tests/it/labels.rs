@@ -154,7 +154,7 @@ pub(crate) fn admin_of(app: &TestApp) -> Arc<Admin> {
     let generator = Generator::new(Arc::clone(&engine), Arc::new(tokenizer));
     let control = Control::new(Arc::clone(&engine), generator.running().clone(), ControlPolicy::default());
     let adapters = Arc::new(Adapters::new(engine, AdapterPolicy::default()));
-    let served = Served { model: "tiny".to_owned(), name: "tiny".to_owned() };
+    let served = Served { model: "tiny".to_owned(), name: "tiny".to_owned(), kv_block_size: None };
     Arc::new(Admin { control, served, adapters })
 }
 

@@ -12,12 +12,13 @@ use std::{
 use crate::it::rooms::{self, CODE, CRATES, MAY_USE, PROGRAM, home, place};
 
 /// Names that only some files may write, by the beginning of their paths.
-const OWNED: [(&str, &[&str]); 22] = [
+const OWNED: [(&str, &[&str]); 23] = [
     // A filter of log lines names it.
     ("mistralrs_core", &["crates/tito-mistralrs/src/", "src/config/http.rs"]),
     ("mistralrs_paged_attn", &["crates/tito-engine/src/engine/native/cuda/kernels/"]),
     ("redb", &["src/store/"]),
     ("redis::", &["src/continuity_store/"]),
+    ("rmp::", &["src/kv_events/"]),
     ("fastcdc", &["src/store/"]),
     ("parquet::", &["src/wire/trajectories/table.rs"]),
     ("zstd", &["crates/tito-engine/src/weights/delta/"]),

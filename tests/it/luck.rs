@@ -24,6 +24,12 @@ const KNOWN: &[(&str, Luck, usize, &str)] = &[
     ("tests/clients/chromium.py", Luck::Time, 1, "the bound of a wait for the page"),
     ("tests/clients/test_prometheus.py", Luck::Time, 1, "the bound of one look"),
     ("tests/clients/test_prometheus.py", Luck::Sleep, 1, "until Prometheus has scraped"),
+    (
+        "tests/clients/test_kv_events.py",
+        Luck::Port,
+        1,
+        "as in vLLM, endpoints have numbers, and nobody says which was taken",
+    ),
     ("tests/clients/test_prometheus.py", Luck::Port, 1, "Prometheus takes the number of a port"),
     ("tests/clients/test_routers.py", Luck::Port, 1, "routers are told of replicas that start again at the same ports"),
     ("tests/gpu/checks.py", Luck::Sleep, 1, "between two looks at a gauge, of 500 at most"),

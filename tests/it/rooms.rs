@@ -24,7 +24,7 @@ pub(super) const CODE: [&str; 7] = [
 ];
 
 /// What each part may use: of its own crate, and what is the program's of the others too. Nothing points up.
-pub(super) const MAY_USE: [(&str, &[&str]); 48] = [
+pub(super) const MAY_USE: [(&str, &[&str]); 49] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -49,6 +49,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 48] = [
             "images",
             "inspect",
             "json",
+            "kv_events",
             "media",
             "memory",
             "model",
@@ -70,6 +71,8 @@ pub(super) const MAY_USE: [(&str, &[&str]); 48] = [
     ),
     // Pauses, weights, sleep.
     ("admin", &["adapters", "asked_for", "control", "engine", "retry", "weights"]),
+    // Events of the cache for routers.
+    ("kv_events", &["engine"]),
     ("adapters", &["engine", "files", "weights"]),
     ("control", &["engine", "generation", "weights"]),
     ("server", &["admin", "api", "engine", "http", "inspect", "state", "telemetry", "turn", "wire"]),

@@ -1,13 +1,16 @@
 //! Whether the server lives and what it is: `/health`, `/livez`, `/readyz`, `/ping`, `/version`, `/kv_event_sources`.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{Json, extract::State, http::StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{http::error, state::Api};
+use crate::{
+    http::error,
+    state::{Api, KvEventSource},
+};
 
 pub(in crate::api) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
@@ -70,12 +73,8 @@ async fn version() -> Json<Version> {
     Json(Version { version: env!("CARGO_PKG_VERSION") })
 }
 
-/// Who publishes what happens in the cache of keys and values.
-#[derive(Debug, Serialize, ToSchema)]
-struct KvEventSources {}
-
-/// Nobody: this server publishes no events of its cache.
-#[utoipa::path(get, path = "/kv_event_sources", tag = "server", responses((status = 200, body = KvEventSources)))]
-async fn kv_event_sources() -> Json<KvEventSources> {
-    Json(KvEventSources {})
+/// Who publishes what happens in the cache of keys and values, by rank: empty where nobody does.
+#[utoipa::path(get, path = "/kv_event_sources", tag = "server", responses((status = 200, body = BTreeMap<String, KvEventSource>)))]
+async fn kv_event_sources(State(api): State<Arc<Api>>) -> Json<BTreeMap<String, KvEventSource>> {
+    Json(api.kv_events.iter().map(|source| ("0".to_owned(), source.clone())).collect())
 }

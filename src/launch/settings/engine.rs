@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::{
     config::{
-        ActivationDtype, DeviceArg, Dtype as Asked, EngineKind, GgufWeights, QuantizedWeights, ServeArgs,
-        SpeculativeConfig,
+        ActivationDtype, DeviceArg, Dtype as Asked, EngineKind, GgufWeights, KvEventsConfig, QuantizedWeights,
+        ServeArgs, SpeculativeConfig,
     },
     engine::{
         AdapterLimits,
@@ -62,6 +62,8 @@ pub(in crate::launch) struct EngineSettings {
     pub(in crate::launch) adapters: Option<AdapterLimits>,
     /// Let mistral.rs serve what it has not been shown to compute right.
     pub(in crate::launch) unproven_models: bool,
+    /// Where events of the cache are published, if they are.
+    pub(in crate::launch) kv_events: Option<KvEventsConfig>,
     /// What the scripted engine samples.
     pub(in crate::launch) script: Option<PathBuf>,
     max_num_batched_tokens: Option<usize>,
@@ -158,6 +160,7 @@ pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
         speculation: args.speculative_config.map(speculation),
         adapters: super::adapters::limits(&args.adapters),
         unproven_models: args.unproven_models,
+        kv_events: args.kv_events_config.0.clone(),
         script: args.script.clone(),
         max_num_batched_tokens: args.max_num_batched_tokens,
         deterministic: args.deterministic,

@@ -47,7 +47,7 @@ impl Server {
         let engine: Arc<dyn Engine> = Arc::new(engine_of(&settings()));
         let served = serve(Arc::clone(&engine), ControlPolicy::default());
         let adapters = Arc::new(Adapters::new(engine, AdapterPolicy::default()));
-        let names = admin::Served { model: "tiny".to_owned(), name: "tiny".to_owned() };
+        let names = admin::Served { model: "tiny".to_owned(), name: "tiny".to_owned(), kv_block_size: None };
         let admin = Arc::new(Admin { control: Arc::clone(&served.control), served: names, adapters });
         Self { router: admin::router(Arc::clone(&admin)), admin, served, disk: rows::disk(&settings()) }
     }

@@ -5,6 +5,7 @@
 mod adapters;
 pub mod admission;
 pub mod backlog;
+pub mod cache_events;
 mod check;
 pub mod compared;
 mod control;

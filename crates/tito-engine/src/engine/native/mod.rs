@@ -44,6 +44,7 @@ use std::{
 };
 
 use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tito_images::PatchShape;
 
@@ -58,6 +59,7 @@ use self::{
     cpu::Pool,
     cuda::{Gpu, StepBytes},
     executor::{Command, Entry, Executor},
+    kv_cache::Told,
     model::{AdapterSites, Model, ModelShape, Room},
     room::{max_concurrency, memory_needs},
     scheduler::{Bounds, Scheduler},
@@ -68,6 +70,7 @@ use super::{
     AdapterLimits, Engine, EngineAdapters, EngineControl, EngineError, EngineInfo, EngineLoad, EngineOutput,
     ImageReading, Party, Reservation, RouteShape, SequenceRequest, TensorInfo, Ticket, TokenStream,
     backlog::{Backlog, Bounds as BacklogBounds, Receiver},
+    cache_events::{self, CacheEvents},
     meters::EngineMeters,
 };
 use crate::weights::peft::{PeftAdapter, PeftModule};
@@ -111,6 +114,9 @@ struct Loading<'a> {
     progress: &'a mut (dyn FnMut(u64, u64) + Send),
 }
 
+/// The tokens of a block of keys and values.
+pub const BLOCK_SIZE: usize = backend::BLOCK_TOKENS;
+
 /// The engine.
 pub struct NativeEngine {
     info: EngineInfo,
@@ -132,6 +138,8 @@ pub struct NativeEngine {
     adapters: Option<(Arc<AdapterSites>, AdapterLimits)>,
     /// How images are read, the shape of their patches and the most of them, where the model reads images.
     images: Option<(ImageReading, PatchShape, usize)>,
+    /// What is cached, until somebody takes it to read it.
+    cache_events: Mutex<Option<CacheEvents>>,
 }
 
 impl NativeEngine {
@@ -228,6 +236,11 @@ impl NativeEngine {
         let longest_sequence = scheduler.longest_sequence();
         let status = Arc::new(Status::new(max_num_seqs.saturating_add(max_waiting)));
         let (commands, received) = channel();
+        let (told, cache_events) = settings.cache_events.map(|bound| tell(bound, commands.clone())).unzip();
+        let scheduler = match told {
+            Some(told) => scheduler.telling(told),
+            None => scheduler,
+        };
         let mut executor = Executor::new(model, scheduler, (commands.clone(), received), Arc::clone(&status));
         if let (true, Some(shape)) = (settings.return_routed_experts, &routes) {
             executor = executor.keeping_routes(shape.width());
@@ -247,7 +260,13 @@ impl NativeEngine {
             routes,
             adapters,
             images,
+            cache_events: Mutex::new(cache_events),
         })
+    }
+
+    /// What the cache of prefixes holds, from the start on; `None` where nobody is to be told, or somebody took it already.
+    pub fn cache_events(&self) -> Option<CacheEvents> {
+        self.cache_events.lock().take()
     }
 
     /// The same engine with other bounds of what may wait for clients.
@@ -314,6 +333,14 @@ impl NativeEngine {
         self.commands.send(start).map_err(|_| thread_is_gone())?;
         Ok(outputs)
     }
+}
+
+/// Who is told what is cached, and who reads it; at most `bound` batches wait to be read.
+fn tell(bound: usize, commands: Sender<Command>) -> (Told, CacheEvents) {
+    // If the thread is gone, there is nothing more to tell.
+    let wake = move || _ = commands.send(Command::Control(Box::new(|_| ())));
+    let (sender, events) = cache_events::channel(bound, backend::BLOCK_TOKENS, wake);
+    (Told::new(sender), events)
 }
 
 /// The outputs of a sequence. Dropping them aborts the sequence.

@@ -80,6 +80,13 @@ fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
         ));
     }
     check_speculation(settings, &shape)?;
+    if settings.cache_events.is_some() && shape.layers.iter().any(|layer| layer.recurrent.is_some()) {
+        return Err(LoadError::Unsupported(
+            "--kv-events-config is not for models with recurrent states: their blocks of keys and values are of use only as far as a \
+             copy of the state is kept, of which vLLM's events say nothing"
+                .to_owned(),
+        ));
+    }
     Ok(shape)
 }
 

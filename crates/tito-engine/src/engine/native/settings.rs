@@ -115,6 +115,9 @@ pub struct NativeSettings {
     /// The most patches that an image may have, where the model reads images; `None` to load what reads text alone. A GPU
     /// keeps memory free for so many.
     pub image_patches: Option<usize>,
+    /// Have [`NativeEngine::cache_events`](super::NativeEngine::cache_events) tell what is cached, with so many batches of events that
+    /// may wait to be read; `None` to tell nobody. Not for models with recurrent states.
+    pub cache_events: Option<usize>,
     /// See [`Device`].
     pub device: Device,
     /// Bytes for keys and values and for recurrent states, unless a share of a GPU's memory is to decide. Memory of the
@@ -146,6 +149,7 @@ impl NativeSettings {
             speculation: None,
             adapters: None,
             image_patches: Some(usize::MAX),
+            cache_events: None,
             device: Device::Cpu,
             kv_cache_bytes: 1 << 30,
             threads: None,
@@ -218,6 +222,7 @@ impl NativeSettings {
             speculation: None,
             adapters: None,
             image_patches: Some(usize::MAX),
+            cache_events: None,
             device: Device::Cpu,
             kv_cache_bytes: 1 << 20,
             threads: Some(1),

@@ -94,6 +94,7 @@ impl<B: Backend> Executor<B> {
         }
         self.empty_slots();
         self.publish_load();
+        self.scheduler.tell();
         // Whoever waits for the step sees what the engine is like after it.
         if computes {
             self.steps.computed();
@@ -117,6 +118,7 @@ impl<B: Backend> Executor<B> {
         }
         self.empty_slots();
         self.publish_load();
+        self.scheduler.tell();
         true
     }
 

@@ -28,6 +28,23 @@ impl BlockHash {
         Self(hasher.finalize().into())
     }
 
+    /// The hash before the first token that other processes have too: of an adapter it says the name. Only whoever is told of
+    /// the cache reads what comes of it, since it says nothing of weights.
+    pub(crate) fn told_root(adapter: Option<&str>, salt: Option<&str>) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("tito 2026-11-27 blocks that others are told of, version 1");
+        for text in [adapter, salt] {
+            hasher.update(&[u8::from(text.is_some())]);
+            hasher.update(&(text.map_or(0, str::len) as u64).to_le_bytes());
+            hasher.update(text.unwrap_or_default().as_bytes());
+        }
+        Self(hasher.finalize().into())
+    }
+
+    /// The low 64 bits, which is what others are told.
+    pub(crate) fn low_bits(&self) -> u64 {
+        self.0[24..].iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte))
+    }
+
     /// After some more tokens.
     pub(crate) fn then(self, token_ids: &[TokenId]) -> Self {
         let mut hasher = blake3::Hasher::new();

@@ -6,10 +6,12 @@
 //! released longest ago.
 
 mod hash;
+mod told;
 
 use std::collections::{BTreeMap, HashMap};
 
 pub(crate) use hash::BlockHash;
+pub(crate) use told::{NewBlock, Told};
 
 /// The number of a place in its pool.
 pub(crate) type PlaceId = u32;
@@ -30,6 +32,8 @@ pub(crate) struct Places {
     kept: BTreeMap<u64, PlaceId>,
     by_hash: HashMap<BlockHash, PlaceId>,
     clock: u64,
+    /// The content that became unknown one by one, where somebody wants to be told.
+    hidden: Option<Vec<BlockHash>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -50,7 +54,18 @@ impl Places {
             kept: BTreeMap::new(),
             by_hash: HashMap::new(),
             clock: 0,
+            hidden: None,
         }
+    }
+
+    /// The same, with [`Places::hidden`].
+    pub(crate) fn telling(self) -> Self {
+        Self { hidden: Some(Vec::new()), ..self }
+    }
+
+    /// Takes what became unknown since the last call, but for what [`Places::forget`] forgot.
+    pub(crate) fn hidden(&mut self) -> Vec<BlockHash> {
+        self.hidden.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The number of all places.
@@ -75,6 +90,12 @@ impl Places {
     /// The place with this content, if there is one. Finding it does not hold it.
     pub(crate) fn find(&self, hash: &BlockHash) -> Option<PlaceId> {
         self.by_hash.get(hash).copied()
+    }
+
+    /// How many places have content that is known.
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> usize {
+        self.by_hash.len()
     }
 
     /// Whether nobody holds the place.
@@ -121,20 +142,26 @@ impl Places {
         Some(place)
     }
 
-    /// Makes a held place's content known. Where another place has the same content already, that one stays known.
-    pub(crate) fn publish(&mut self, place: PlaceId, hash: BlockHash) {
+    /// Makes a held place's content known, and says whether it was not. Where another place has the same content already, that one
+    /// stays known.
+    pub(crate) fn publish(&mut self, place: PlaceId, hash: BlockHash) -> bool {
         let entry = &mut self.touched[place as usize];
         debug_assert!(entry.holders > 0, "whoever computed a place's content holds it");
-        if entry.hash.is_none() && !self.by_hash.contains_key(&hash) {
+        let is_new = entry.hash.is_none() && !self.by_hash.contains_key(&hash);
+        if is_new {
             entry.hash = Some(hash);
             self.by_hash.insert(hash, place);
         }
+        is_new
     }
 
     /// Makes a held place's content unknown, so that nobody else comes to hold it.
     pub(crate) fn hide(&mut self, place: PlaceId) {
         if let Some(hash) = self.touched[place as usize].hash.take() {
             self.by_hash.remove(&hash);
+            if let Some(hidden) = &mut self.hidden {
+                hidden.push(hash);
+            }
         }
     }
 
@@ -290,7 +317,7 @@ mod tests {
                             prop_assert_eq!(distinct.len(), 6);
                         }
                     }
-                    1 if !held.is_empty() => places.publish(held[number as usize % held.len()], hash(number)),
+                    1 if !held.is_empty() => _ = places.publish(held[number as usize % held.len()], hash(number)),
                     2 if !held.is_empty() => places.release(held.swap_remove(number as usize % held.len())),
                     3 => if let Some(place) = places.find(&hash(number)) {
                         places.hold(place);

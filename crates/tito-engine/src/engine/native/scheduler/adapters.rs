@@ -56,6 +56,10 @@ impl Scheduler {
 
     /// Takes note that nobody asks for an adapter any more.
     pub(crate) fn forget_adapter(&mut self, id: AdapterId) {
+        self.cache.tell_hidden();
+        if let Some(told) = &mut self.cache.told {
+            told.forget_adapter(id);
+        }
         if self.adapters.slot_of(id).is_some() || self.is_awaited(id) {
             self.adapters.forgotten.insert(id);
         }

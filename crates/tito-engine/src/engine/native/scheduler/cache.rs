@@ -1,9 +1,9 @@
 //! The past of sequences: their blocks of keys and values, and their slots of recurrent states.
 
-use super::{plan::Work, sequence::Sequence};
+use super::{plan::Work, sequence::Sequence, told};
 use crate::engine::native::{
     backend::BLOCK_TOKENS,
-    kv_cache::{BlockHash, Places},
+    kv_cache::{BlockHash, Places, Told},
     recurrence::SlotId,
 };
 
@@ -14,11 +14,13 @@ pub(super) struct Cache {
     pub(super) blocks: Places,
     /// Recurrent states; none in a model without them.
     pub(super) slots: Places,
+    /// Who is told which blocks are found, where somebody is.
+    pub(super) told: Option<Told>,
 }
 
 impl Cache {
     pub(super) fn new(blocks: usize, slots: usize) -> Self {
-        Self { blocks: Places::new(blocks), slots: Places::new(slots) }
+        Self { blocks: Places::new(blocks), slots: Places::new(slots), told: None }
     }
 
     /// Whether there are recurrent states.
@@ -40,6 +42,10 @@ impl Cache {
     pub(super) fn forget(&mut self) {
         self.blocks.forget();
         self.slots.forget();
+        self.blocks.hidden();
+        if let Some(told) = &mut self.told {
+            told.cleared();
+        }
     }
 
     /// The deepest of some borders whose state is there: how many blocks are before it, and the slot. The first hash is
@@ -70,7 +76,7 @@ impl Cache {
     }
 
     /// Makes known what a sequence computed: its blocks from number `first` on, and copies of its state.
-    pub(super) fn publish(&mut self, sequence: &Sequence, first: usize, work: &Work) {
+    pub(super) fn publish(&mut self, sequence: &mut Sequence, first: usize, work: &Work) {
         self.publish_blocks(sequence, first);
         for (tokens, slot) in &work.snapshots {
             self.slots.publish(*slot, sequence.hashes[tokens / BLOCK_TOKENS]);
@@ -78,9 +84,26 @@ impl Cache {
     }
 
     /// Makes known the whole blocks that a sequence computed, from number `first` on.
-    pub(super) fn publish_blocks(&mut self, sequence: &Sequence, first: usize) {
+    pub(super) fn publish_blocks(&mut self, sequence: &mut Sequence, first: usize) {
+        self.tell_hidden();
         for block in first..sequence.computed / BLOCK_TOKENS {
-            self.blocks.publish(sequence.blocks[block], sequence.hashes[block + 1]);
+            let is_new = self.blocks.publish(sequence.blocks[block], sequence.hashes[block + 1]);
+            if let Some(told) = self.told.as_mut().filter(|_| is_new) {
+                told.stored(told::new_block(sequence, block));
+            }
+        }
+    }
+
+    /// Has somebody told which blocks are found, from now on.
+    pub(super) fn tell(&mut self, told: Told) {
+        self.blocks = Places::new(self.blocks.len()).telling();
+        self.told = Some(told);
+    }
+
+    /// Tells which blocks are found no more.
+    pub(super) fn tell_hidden(&mut self) {
+        if let Some(told) = &mut self.told {
+            self.blocks.hidden().iter().for_each(|hash| told.removed(hash));
         }
     }
 

@@ -27,12 +27,13 @@ mod sequence;
 mod states;
 #[cfg(test)]
 mod tests;
+mod told;
 
 pub(crate) use plan::{Plan, Work};
 pub(crate) use sequence::{NewSequence, SequenceId};
 
 use self::{adapter_slots::AdapterSlots, cache::Cache, running::Running, sequence::Sequence};
-use super::{backend::BLOCK_TOKENS, drafts::Drafter};
+use super::{backend::BLOCK_TOKENS, drafts::Drafter, kv_cache::Told};
 use crate::{
     TokenId,
     engine::{OnWeightsChange, seat_queue::SeatQueue},
@@ -96,6 +97,20 @@ impl Scheduler {
     /// The same with slots for so many adapters.
     pub(crate) fn with_adapters(self, slots: usize) -> Self {
         Self { adapters: AdapterSlots::new(slots), ..self }
+    }
+
+    /// The same with somebody who is told which blocks are found. For a scheduler that was not used yet.
+    pub(crate) fn telling(mut self, told: Told) -> Self {
+        self.cache.tell(told);
+        self
+    }
+
+    /// Hands on what there is to be told of blocks.
+    pub(crate) fn tell(&mut self) {
+        self.cache.tell_hidden();
+        if let Some(told) = &mut self.cache.told {
+            told.send();
+        }
     }
 
     /// The longest sequence that all blocks together can hold, in tokens.

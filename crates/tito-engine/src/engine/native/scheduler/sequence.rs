@@ -78,6 +78,8 @@ pub(super) struct Sequence {
     pub(super) reuses_older_keys: bool,
     /// Before the first block, then after each whole block of tokens; as far as it was needed.
     pub(super) hashes: Vec<BlockHash>,
+    /// The same with the hashes that others are told; none where nobody is.
+    pub(super) told_hashes: Vec<BlockHash>,
     /// The position of the prompt whose logits are to be handed out next, where any are.
     pub(super) scored: usize,
     /// Set when it was first admitted: tokens of the prompt that were found in the cache.
@@ -108,6 +110,7 @@ impl Sequence {
             left: None,
             reuses_older_keys: false,
             hashes: Vec::new(),
+            told_hashes: Vec::new(),
             scored: new.scores_from.unwrap_or(0),
             cached_tokens: None,
             preemptions: 0,
@@ -167,7 +170,12 @@ impl Sequence {
 
     /// The hash of these tokens after so many whole blocks.
     fn hash_after(&self, whole: usize, tokens: Range<usize>) -> BlockHash {
-        let hash = self.hashes[whole].then(&self.token_ids[tokens.clone()]);
+        self.hash_from(self.hashes[whole], tokens)
+    }
+
+    /// The hash of these tokens after what has another hash.
+    pub(super) fn hash_from(&self, before: BlockHash, tokens: Range<usize>) -> BlockHash {
+        let hash = before.then(&self.token_ids[tokens.clone()]);
         match &self.images {
             Some(images) => hash.showing(images.within(tokens)),
             None => hash,

@@ -47,6 +47,7 @@ pub(super) fn settings(model: &str) -> NativeSettings {
         speculation: None,
         adapters: None,
         image_patches: Some(usize::MAX),
+        cache_events: None,
         device: Device::Cpu,
         kv_cache_bytes: 64 << 20,
         threads: Some(1),

@@ -5,6 +5,7 @@ mod fairness;
 mod memory;
 mod simulation;
 mod states;
+mod told;
 
 use std::sync::Arc;
 
