@@ -40,7 +40,7 @@ pub use choices::{ActivationDtype, Dtype, EngineKind, GgufWeights, QuantizedWeig
 pub use device::DeviceArg;
 pub use generated::Generated;
 pub use http::HttpArgs;
-pub use kv_events::{KvEventsArg, KvEventsConfig};
+pub use kv_events::KvEventsConfig;
 pub use parsers::{Choice, ToolStrictLevelArg};
 pub use serve::{ModelLength, ServeArgs};
 pub use speculative::SpeculativeConfig;

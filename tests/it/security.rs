@@ -46,6 +46,18 @@ impl Group {
     }
 }
 
+/// The groups that the page names together, where all of them say the same.
+const OPEN: [Group; 4] = [Group::Health, Group::Metrics, Group::Docs, Group::Page];
+
+/// What is asked, in words.
+fn words(asked: &[String]) -> String {
+    let open = OPEN.map(|group| group.words().to_owned());
+    match asked.strip_prefix(open.as_slice()) {
+        Some(others) => [&["the open paths".to_owned()], others].concat().join(", "),
+        None => asked.join(", "),
+    }
+}
+
 /// Who asks.
 #[derive(Debug, Clone, Copy)]
 enum Caller {
@@ -142,13 +154,12 @@ fn quoted(mut paths: Vec<String>) -> Vec<String> {
 }
 
 async fn table(ports: Vec<(&'static str, Router)>) -> String {
-    let mut table =
-        String::from("| started with | asked | no key | key of the API | key of the control plane | a web page |\n");
+    let mut table = String::from("| started with | asked | no key | API key | admin key | a web page |\n");
     table.push_str("|---|---|---|---|---|---|\n");
     for (flags, port) in ports {
         let mut flags = flags;
         for (said, asked) in rows(&port, flags.starts_with("`--admin-port")).await {
-            writeln!(table, "| {flags} | {} | {} |", asked.join(", "), said.join(" | ")).unwrap();
+            writeln!(table, "| {flags} | {} | {} |", words(&asked), said.join(" | ")).unwrap();
             flags = "";
         }
     }

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 FENCE = re.compile(r"^\s*(```|~~~)")
 COMMENT = re.compile(r"<!--.*?-->")
-# Between two comments, tests write tables of what they found: these are data, and not for reading from end to end.
+# Between two comments, tests write what they found. Lists there are data, and not for reading from end to end.
 FOUND = re.compile(r"^<!-- (?:doors|effects|formats|gguf|measured|native|templates) -->$")
 END_OF_FOUND = re.compile(r"^<!-- end\b.* -->$")
 # What stands in front of the text of a heading, a quote or an item of a list.
@@ -81,7 +81,7 @@ def cells(line):
 
 
 def blocks(text):
-    """(line, text) of each paragraph, heading and item, and each `Table` that people write, in their order."""
+    """(line, text) of each paragraph, heading and item, and each `Table`, in their order; not of lists that tests write."""
     found, paragraph, rows, fenced, data = [], [], [], False, False
 
     def end():
@@ -99,7 +99,9 @@ def blocks(text):
             fenced ^= fence is not None
             continue
         data = (data or FOUND.match(line) is not None) and not END_OF_FOUND.match(line)
-        line = "" if data else COMMENT.sub("", line)
+        line = COMMENT.sub("", line)
+        if data and not line.lstrip().startswith("|"):
+            line = ""
         if line.lstrip().startswith("|"):
             if paragraph:
                 end()

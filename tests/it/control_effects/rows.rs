@@ -44,6 +44,11 @@ impl Display for Ask {
 }
 
 impl Ask {
+    /// Without its body.
+    pub(super) fn call(&self) -> String {
+        format!("{} {}{}", self.method, self.path, self.query)
+    }
+
     /// `POST`s what is written as a query and a body, with a space between them.
     fn post(path: &'static str, asked: &'static str) -> Self {
         let (query, body) = match asked.strip_prefix('?').and(asked.split_once(' ')) {

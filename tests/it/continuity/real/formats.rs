@@ -243,6 +243,9 @@ fn chosen(name: Option<&'static str>) -> String {
     name.map_or_else(String::new, |name| format!("`{name}`"))
 }
 
+/// The reasons for refusals that have columns of their own.
+const REASONS: [&str; 3] = ["continues_closed_message", "continues_other_text", "messages_moved"];
+
 fn row(format: &Format, source: &str, counts: &Counts, complaints: &Mutex<Vec<String>>) -> String {
     let calls = tool_parser_of(source).ok().map(ToolParser::name);
     let thoughts = reasoning_parser_of(source).ok().map(ReasoningParser::name);
@@ -256,14 +259,20 @@ fn row(format: &Format, source: &str, counts: &Counts, complaints: &Mutex<Vec<St
         Some((source, name)) => format!("{source}: `{name}`"),
         None => "our own".to_owned(),
     };
-    let refused: Vec<String> = counts.refused.iter().map(|(reason, count)| format!("{count} `{reason}`")).collect();
+    let of_reason = |reason: &str| counts.refused.get(reason).map_or_else(String::new, ToString::to_string);
+    let [closed, other_text, moved] = REASONS.map(of_reason);
+    let others = counts.refused.iter().filter(|(reason, _)| !REASONS.contains(reason));
+    let others: Vec<String> = others.map(|(reason, count)| format!("{count} `{reason}`")).collect();
     let columns = [
         format.family.to_owned(),
         from,
         chosen(calls),
         chosen(thoughts),
         (counts.exact + counts.exact_after_foreign_stop).to_string(),
-        refused.join(", "),
+        closed,
+        other_text,
+        moved,
+        others.join(", "),
         counts.not_shown.to_string(),
     ];
     format!("| {} |\n", columns.join(" | "))
@@ -302,8 +311,7 @@ fn templates_of_every_format_are_spliced_exactly_or_refused() {
 
 fn write_table(rows: &str) {
     const MARKS: [&str; 2] = ["<!-- templates -->\n", "<!-- end of templates -->"];
-    const HEADING: &str =
-        "| family | template | calls | thoughts | exact | refused | not shown |\n|---|---|---|---|---|---|---|\n";
+    const HEADING: &str = "| family | template | calls | thoughts | exact | closed | other text | moved | others | not shown |\n|---|---|---|---|---|---|---|---|---|---|\n";
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/models.md");
     let page = fs::read_to_string(path).unwrap();
     let [begin, end] = MARKS;
