@@ -88,7 +88,7 @@ def exchange(url, raw, headers):
 
 
 def events(text):
-    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
 
 
 def call_ids(text):

@@ -31,7 +31,7 @@ def answer_of(text):
     """An answer, which may have been streamed; of a stream, it has the ids: of the tool calls, the prompt and the answer."""
     if not text.startswith("data: "):
         return json.loads(text)
-    lines = [line[6:] for line in text.splitlines() if line.startswith("data: {")]
+    lines = [line[6:] for line in text.split("\n") if line.startswith("data: {")]
     calls, token_ids, answer = [], [], {}
     for chunk in map(json.loads, lines):
         answer |= {key: chunk[key] for key in ("prompt_token_ids", "token_continuity") if chunk.get(key) is not None}

@@ -90,7 +90,8 @@ class Conversation:
                 return Turn(answer.json()) if answer.status_code == 200 else None
             with client.stream("POST", path, json={**body, "stream": True}, headers=self.headers) as answer:
                 assert answer.status_code == 200 or answer.status_code >= 500, answer.read()
-                lines = list(answer.iter_lines())
+                # `iter_lines` also ends a line at U+2028 and its like, which JSON has as they are.
+                lines = answer.read().decode().split("\n")
                 self.failure = f"{answer.status_code}: {lines}"
                 return Turn.streamed(lines) if answer.status_code == 200 else None
         except httpx.TransportError as error:

@@ -93,7 +93,7 @@ def check(status, media_type, text):
     if status >= 500:
         return f"{status} {text}"
     if media_type.startswith("text/event-stream"):
-        events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+        events = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
         faults = [event for event in events if event.startswith('{"error"') and '"code":400' not in event]
         return f"{faults[:1]}" if faults else None
     if media_type == "application/json" and text:

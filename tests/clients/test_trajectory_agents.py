@@ -60,7 +60,7 @@ class Recording(httpx2.AsyncHTTPTransport):
 
 def values(text):
     """The JSON of an answer, or that of the events of one."""
-    events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {")]
+    events = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: {")]
     return [json.loads(event) for event in events] if events else [json.loads(text)]
 
 

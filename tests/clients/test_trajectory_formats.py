@@ -91,7 +91,7 @@ UNMASKED = ["trl", "verl", "nemo_rl", "agent_lightning"]
 def exported(server, shape, unit="leaf", unmasked=None):
     unmasked = shape in UNMASKED if unmasked is None else unmasked
     text = server.get(f"/v1/trajectories/export?format={shape}&unit={unit}&allow_unmasked={str(unmasked).lower()}")
-    return [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in text.split("\n") if line]
 
 
 @pytest.fixture(scope="module")
