@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 
 from conftest import TEMPLATES, Server
+from lines import events_of
 
 RECORDED = pathlib.Path(__file__).resolve().parents[1] / "golden" / "coding_agents"
 
@@ -88,7 +89,7 @@ def exchange(url, raw, headers):
 
 
 def events(text):
-    return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
+    return events_of(text)
 
 
 def call_ids(text):

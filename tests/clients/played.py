@@ -8,6 +8,7 @@ import json
 import pathlib
 
 from conftest import TEMPLATES, Server
+from lines import events_of
 
 RECORDED = pathlib.Path(__file__).resolve().parents[1] / "golden" / "frameworks"
 SCRIPT = RECORDED / "script.jsonl"
@@ -31,9 +32,8 @@ def answer_of(text):
     """An answer, which may have been streamed; of a stream, it has the ids: of the tool calls, the prompt and the answer."""
     if not text.startswith("data: "):
         return json.loads(text)
-    lines = [line[6:] for line in text.split("\n") if line.startswith("data: {")]
     calls, token_ids, answer = [], [], {}
-    for chunk in map(json.loads, lines):
+    for chunk in events_of(text):
         answer |= {key: chunk[key] for key in ("prompt_token_ids", "token_continuity") if chunk.get(key) is not None}
         for choice in chunk["choices"]:
             calls += [call for call in choice["delta"].get("tool_calls") or [] if call.get("id")]

@@ -6,6 +6,7 @@ import threading
 
 import httpx
 
+from lines import data_of
 from routers import SESSION
 
 TURNS = 6
@@ -25,9 +26,9 @@ class Turn:
         self.failures = 0
 
     @classmethod
-    def streamed(cls, lines):
+    def streamed(cls, text):
         """From the events of a stream that was not cut off, or `None`."""
-        chunks = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+        chunks = data_of(text)
         if not chunks or chunks[-1] != "[DONE]":
             return None
         chunks = [json.loads(chunk) for chunk in chunks[:-1]]
@@ -90,10 +91,9 @@ class Conversation:
                 return Turn(answer.json()) if answer.status_code == 200 else None
             with client.stream("POST", path, json={**body, "stream": True}, headers=self.headers) as answer:
                 assert answer.status_code == 200 or answer.status_code >= 500, answer.read()
-                # `iter_lines` also ends a line at U+2028 and its like, which JSON has as they are.
-                lines = answer.read().decode().split("\n")
-                self.failure = f"{answer.status_code}: {lines}"
-                return Turn.streamed(lines) if answer.status_code == 200 else None
+                text = answer.read().decode()
+                self.failure = f"{answer.status_code}: {text}"
+                return Turn.streamed(text) if answer.status_code == 200 else None
         except httpx.TransportError as error:
             self.failure = repr(error)
             return None

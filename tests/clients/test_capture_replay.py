@@ -15,6 +15,7 @@ import jsonschema
 from checkpoints import FIXTURE
 from conftest import REPOSITORY
 from control import LONG, MODEL, Trained, prompt
+from lines import documents_of
 from replay_command import ENGINE, LENGTH, replayed, settled
 
 TURNS = 500
@@ -120,7 +121,7 @@ def test_sampling_masks_come_out_the_same_and_another_one_is_named(tmp_path):
         [choice] = trained.server.post("/v1/completions", **body)["choices"]
         rows.append(choice["sampling_mask"])
     settled(trained.server)
-    lines = [json.loads(line) for line in trained.server.get("/v1/trajectories/export").split("\n") if line]
+    lines = documents_of(trained.server.get("/v1/trajectories/export"))
     schema = json.loads((REPOSITORY / "docs" / "trajectories.schema.json").read_text())
     for line, expected in zip(lines, rows, strict=True):
         jsonschema.validate(line, schema)
@@ -142,7 +143,7 @@ def test_an_adapter_is_found_by_its_checksum_or_named(tmp_path):
         trained.complete(prompt(1), model="policy", seed=1)
     trained.complete(prompt(2), seed=2)
     settled(trained.server)
-    lines = [json.loads(line) for line in trained.server.get("/v1/trajectories/export?unit=turn").split("\n") if line]
+    lines = documents_of(trained.server.get("/v1/trajectories/export?unit=turn"))
     known = {turn["adapter"]: turn["adapter_checksum"] for line in lines for turn in line["turns"]}
     assert len(set(known.values())) == 3 and known[None] is None, known
     trained.stop()

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from conftest import Server
+from lines import documents_of
 from replay_command import replayed, settled
 from test_images import ASKED, BIASES, GOLDEN, SHARED, shown, write
 
@@ -38,7 +39,7 @@ def tree_of(server):
 
 
 def lines(server, export):
-    return [json.loads(line) for line in server.get(f"/v1/trajectories/export?{export}").split("\n") if line]
+    return documents_of(server.get(f"/v1/trajectories/export?{export}"))
 
 
 def test_a_captured_conversation_is_computed_again_with_its_images(model, tmp_path):

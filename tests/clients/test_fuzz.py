@@ -14,6 +14,7 @@ import urllib.parse
 
 import pytest
 from conftest import REPOSITORY, Server, note
+from lines import data_of
 from recorded import JSON_BODY, exchanges
 
 REQUESTS = int(os.environ.get("TITO_TEST_FUZZ", "10000"))
@@ -93,8 +94,7 @@ def check(status, media_type, text):
     if status >= 500:
         return f"{status} {text}"
     if media_type.startswith("text/event-stream"):
-        events = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
-        faults = [event for event in events if event.startswith('{"error"') and '"code":400' not in event]
+        faults = [event for event in data_of(text) if event.startswith('{"error"') and '"code":400' not in event]
         return f"{faults[:1]}" if faults else None
     if media_type == "application/json" and text:
         json.loads(text)

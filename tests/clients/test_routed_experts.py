@@ -9,6 +9,7 @@ import pytest
 
 from conftest import REPOSITORY, Server
 from drawn_models import write
+from lines import documents_of, events_of
 from replay_command import replayed, settled
 
 CASE = json.loads((REPOSITORY / "tests" / "golden" / "families" / "deepseek_v3_plain.json").read_text())
@@ -93,8 +94,7 @@ def test_streams_and_several_choices_have_what_each_of_them_took(server):
     choices = complete(server, **several)
     body = {"model": "smollm2", "prompt": PROMPT, "max_tokens": 12, "ignore_eos": True, "stream": True, **several}
     _, streamed = server.exchange("/v1/completions", body)
-    events = [json.loads(line[6:]) for line in streamed.split("\n") if line.startswith("data: {")]
-    last = {choice["index"]: choice for event in events for choice in event["choices"] if choice["finish_reason"]}
+    last = {choice["index"]: choice for event in events_of(streamed) for choice in event["choices"] if choice["finish_reason"]}
     assert [last[index]["routed_experts"] for index in range(3)] == [choice["routed_experts"] for choice in choices]
     assert len({tuple(choice["token_ids"]) for choice in choices}) > 1
     for choice in choices:
@@ -179,8 +179,8 @@ def test_a_captured_turn_is_computed_again_through_the_experts_that_its_request_
                 verdicts.append((json.loads(text)["verdict"], json.loads(text)["message"]))
     assert [len(verdicts) for verdicts in found.values()] == [7, 7]
     assert {verdict for verdicts in found.values() for verdict, _ in verdicts} == {"equal"}, found
-    lines = [line for line in server.get("/v1/trajectories/export?rescore=true").split("\n") if line]
-    assert lines and all(json.loads(line)["rescored"]["greatest"] == 0 for line in lines), lines
+    lines = documents_of(server.get("/v1/trajectories/export?rescore=true"))
+    assert lines and all(line["rescored"]["greatest"] == 0 for line in lines), lines
     server.stop()
     equal, *rest = replayed(capture, model, length=[])
     assert (equal, rest[1:]) == (7, [0, 0, 0, []])

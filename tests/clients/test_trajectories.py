@@ -16,6 +16,7 @@ import anthropic
 import jsonschema
 import pytest
 from conftest import REPOSITORY, Server, client_of, note
+from lines import documents_of, events_of
 
 FLAGS = ["--engine", "scripted", "--max-model-len", "8192"]
 SCHEMA = json.loads((REPOSITORY / "docs" / "trajectories.schema.json").read_text())
@@ -78,7 +79,7 @@ def captured(server):
             leaves = {whole[turn["id"]] for turn in tree["turns"] if turn["id"] not in parents}
             assert len(leaves) == tree["leaf_count"]
             trees.append((sorted(turns, key=repr), leaves))
-    exported = [json.loads(line) for line in server.get("/v1/trajectories/export").split("\n") if line]
+    exported = documents_of(server.get("/v1/trajectories/export"))
     for line in exported:
         jsonschema.validate(line, SCHEMA)
         assert len(line["token_ids"]) == len(line["loss_mask"]) == len(line["logprobs"])
@@ -87,7 +88,7 @@ def captured(server):
 
 
 def frames(text):
-    return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
+    return events_of(text)
 
 
 def found(value, key):
@@ -261,7 +262,7 @@ def test_an_export_that_breaks_off_is_resumed_after_the_last_whole_trajectory(se
     def told(line):
         return line["trajectory_id"], line["turn_id"], line["token_ids"], line["loss_mask"], line["logprobs"]
 
-    whole = [told(json.loads(line)) for line in server.get("/v1/trajectories/export").split("\n") if line]
+    whole = [told(line) for line in documents_of(server.get("/v1/trajectories/export"))]
     assert len(whole) == 21
     lines, after, reads = [], None, 0
     while True:

@@ -15,6 +15,7 @@ import openai
 import pytest
 
 from conftest import TEMPLATES, Server
+from lines import events_of
 from test_agents import call, weather
 from test_trajectories import Recorder, captured, found
 
@@ -60,8 +61,7 @@ class Recording(httpx2.AsyncHTTPTransport):
 
 def values(text):
     """The JSON of an answer, or that of the events of one."""
-    events = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: {")]
-    return [json.loads(event) for event in events] if events else [json.loads(text)]
+    return events_of(text) or [json.loads(text)]
 
 
 def compare(server, seen, carried="cache"):

@@ -20,6 +20,7 @@ import arrays
 import frameworks
 from branched import ADAPTER, SESSION, Branched
 from conftest import REPOSITORY, Server, client_of, note
+from lines import documents_of
 
 # What the packages import on the way, and what is read here never uses.
 ABSENT = [
@@ -91,7 +92,7 @@ UNMASKED = ["trl", "verl", "nemo_rl", "agent_lightning"]
 def exported(server, shape, unit="leaf", unmasked=None):
     unmasked = shape in UNMASKED if unmasked is None else unmasked
     text = server.get(f"/v1/trajectories/export?format={shape}&unit={unit}&allow_unmasked={str(unmasked).lower()}")
-    return [json.loads(line) for line in text.split("\n") if line]
+    return documents_of(text)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ pub(super) struct Ask {
 
 impl Display for Ask {
     fn fmt(&self, f: &mut Formatter<'_>) -> Formatted {
-        write!(f, "{} {}{}", self.method, self.path, self.query)?;
+        f.write_str(&self.call())?;
         if self.body.is_empty() { Ok(()) } else { write!(f, " {}", self.body) }
     }
 }

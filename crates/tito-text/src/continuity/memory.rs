@@ -248,16 +248,11 @@ fn texts(bytes: u64, ttl: Duration) -> Texts {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::turn::tests::{key, turn},
+        *,
+    };
     use crate::TokenId;
-
-    fn key(name: &str) -> Fingerprint {
-        Fingerprint::of_text(b"test", name)
-    }
-
-    fn turn(parent: Option<&Arc<Turn>>, prompt: &[TokenId], sampled: &[TokenId]) -> Arc<Turn> {
-        Arc::new(Turn::new(parent, prompt.into(), sampled.into(), Vec::new(), true))
-    }
 
     fn memory(bytes: u64) -> Memory {
         Memory::new(MemoryBounds { bytes, ttl: Duration::from_hours(1) })

@@ -116,14 +116,14 @@ impl Turn {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn key(name: &str) -> Fingerprint {
+    pub(in super::super) fn key(name: &str) -> Fingerprint {
         Fingerprint::of_text(b"test", name)
     }
 
-    fn turn(parent: Option<&Arc<Turn>>, prompt: &[TokenId], sampled: &[TokenId]) -> Arc<Turn> {
+    pub(in super::super) fn turn(parent: Option<&Arc<Turn>>, prompt: &[TokenId], sampled: &[TokenId]) -> Arc<Turn> {
         Arc::new(Turn::new(parent, prompt.into(), sampled.into(), Vec::new(), true))
     }
 

@@ -19,7 +19,7 @@ pub(super) fn new_block(sequence: &mut Sequence, block: usize) -> NewBlock {
     let tokens = block * BLOCK_TOKENS..(block + 1) * BLOCK_TOKENS;
     let told = |hash: &BlockHash| hash.low_bits();
     let images = sequence.images.iter().flat_map(|images| images.within(tokens.clone()));
-    let images = images.map(|part| (identity(&part), start(&part, tokens.start))).collect();
+    let images = images.map(|part| (part.image.identity().to_string().into(), start(&part, tokens.start))).collect();
     let adapter = sequence.adapter.as_deref();
     NewBlock {
         hash: sequence.hashes[block + 1],
@@ -46,13 +46,6 @@ fn hash(sequence: &mut Sequence, blocks: usize) {
         let next = sequence.hash_from(sequence.told_hashes[block], tokens);
         sequence.told_hashes.push(next);
     }
-}
-
-/// What identifies an image, in hexadecimal digits.
-fn identity(part: &ImagePart<'_>) -> Arc<str> {
-    let identity = part.image.identity();
-    let digits = identity.as_bytes().iter().map(|byte| format!("{byte:02x}"));
-    digits.collect::<String>().into()
 }
 
 /// Where an image begins, in tokens from the start of a block.
