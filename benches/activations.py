@@ -17,7 +17,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.append(str(pathlib.Path(__file__).parent))
 
-from adapters import Server  # noqa: E402
+from server import Server  # noqa: E402
 
 CONVERSATIONS = pathlib.Path(__file__).parent.parent / "tests" / "golden" / "multiturn" / "conversations.jsonl"
 BF16 = ("--dtype", "bfloat16")

@@ -10,18 +10,18 @@ import concurrent.futures
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 
 import numpy as np
 
 sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).parent))
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "tests" / "reference"))
 
 import record  # noqa: E402
+from server import Server  # noqa: E402
 
 RANK = 16
 ADAPTERS = 8
@@ -51,26 +51,7 @@ def write_adapters(model, root):
         (directory / "adapter_model.safetensors").write_bytes(record.safetensors(tensors, "F32"))
 
 
-class Server:
-    def __init__(self, tito, model, port, *flags):
-        self.url = f"http://127.0.0.1:{port}"
-        command = [tito, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), "--served-model-name", "base"]
-        command += ["--engine", "native", "--max-num-seqs", "64", "--admin-on-main-port", "--insecure-admin", *flags]
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        self.asked = 0
-        while self.process.poll() is None:
-            try:
-                urllib.request.urlopen(f"{self.url}/health")
-                return
-            except OSError:
-                time.sleep(0.1)
-        sys.exit(f"the server ended: {command}")
-
-    def post(self, path, **body):
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=600) as response:
-            return response.read()
-
+class AdapterServer(Server):
     def complete(self, model, number, tokens):
         prompt = [(number * 37 + place) % 40000 + 100 for place in range(128)]
         self.post("/v1/completions", model=model, prompt=prompt, max_tokens=tokens, ignore_eos=True, seed=number)
@@ -94,8 +75,8 @@ def main(tito, model):
     model = pathlib.Path(model)
     with tempfile.TemporaryDirectory() as root:
         write_adapters(model, pathlib.Path(root))
-        plain = Server(tito, model, 8191)
-        served = Server(tito, model, 8192, "--enable-lora", "--max-loras", str(ADAPTERS))
+        plain = AdapterServer(tito, model, 8191)
+        served = AdapterServer(tito, model, 8192, "--enable-lora", "--max-loras", str(ADAPTERS))
         names = [f"a{number}" for number in range(ADAPTERS)]
         before, started = served.megabytes(), time.monotonic()
         for name in names:

@@ -17,7 +17,7 @@ import urllib.request
 sys.dont_write_bytecode = True
 sys.path.append(str(pathlib.Path(__file__).parent))
 
-from adapters import Server  # noqa: E402
+from server import Server  # noqa: E402
 
 # Streams, answers of each, tokens of an answer, rounds.
 LOADS = ((1, 4, 64, 9), (16, 2, 48, 7))
