@@ -73,8 +73,9 @@ pub struct ServeArgs {
 
     /// Draft several tokens and check them in one step, as JSON.
     ///
-    /// For example `{"method":"suffix"}`, or `{"method":"ngram","num_speculative_tokens":5}`. Drafts change no bit of the
-    /// output. They need the CPU.
+    /// For example `{"method":"ngram","num_speculative_tokens":5}`. The default is `{"method":"suffix"}` where drafts are
+    /// possible: on the CPU, for models without recurrent states. They change no bit of the output. `null` turns them
+    /// off.
     #[arg(long, help_heading = COMPUTING, value_name = "JSON", value_parser = speculative::parse)]
     pub speculative_config: Option<SpeculativeConfig>,
 

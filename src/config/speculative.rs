@@ -5,6 +5,8 @@ use serde::{Deserialize, de::DeserializeOwned};
 /// Where drafts come from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SpeculativeConfig {
+    /// Nowhere: there are none.
+    Off,
     /// What followed the last tokens of a sequence where they were before in it.
     Ngram {
         /// The most tokens of a draft.
@@ -27,6 +29,19 @@ pub enum SpeculativeConfig {
         /// How probable a draft must be at the least, from 0 to 1.
         min_token_prob: f64,
     },
+}
+
+impl Default for SpeculativeConfig {
+    /// Suffix decoding with vLLM's settings.
+    fn default() -> Self {
+        Self::Suffix {
+            num_speculative_tokens: default_depth(),
+            max_tree_depth: default_depth(),
+            max_cached_requests: default_requests(),
+            max_spec_factor: default_factor(),
+            min_token_prob: default_probability(),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -87,6 +102,9 @@ const DEEPEST: usize = 256;
 
 /// Reads the value of the flag.
 pub(super) fn parse(text: &str) -> Result<SpeculativeConfig, String> {
+    if text.trim() == "null" {
+        return Ok(SpeculativeConfig::Off);
+    }
     let Method { method } = read(text, "method and the settings of that method")?;
     match method.as_deref() {
         Some("ngram") => ngram(&read(text, "method, num_speculative_tokens, prompt_lookup_max and prompt_lookup_min")?),
@@ -180,6 +198,8 @@ mod tests {
             min_token_prob: 0.1,
         };
         assert_eq!(parse(r#"{"method":"suffix"}"#), Ok(defaults));
+        assert_eq!(SpeculativeConfig::default(), defaults);
+        assert_eq!(parse("null"), Ok(SpeculativeConfig::Off));
         let said = r#"{"method":"suffix","num_speculative_tokens":7,"suffix_decoding_max_tree_depth":100,
             "suffix_decoding_max_cached_requests":0,"suffix_decoding_max_spec_factor":2,"suffix_decoding_min_token_prob":0}"#;
         let expected = SpeculativeConfig::Suffix {

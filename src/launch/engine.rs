@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     config::EngineKind,
-    engine::{Engine, EngineInfo, scripted::ScriptedEngine},
+    engine::{Engine, EngineInfo, native::Drafting, scripted::ScriptedEngine},
     files::Silence,
 };
 
@@ -124,7 +124,7 @@ pub(super) async fn load(load_plan: LoadPlan<'_>, progress: &Progress) -> anyhow
 fn for_native_only(settings: &EngineSettings) -> Option<&'static str> {
     let flags = [
         (settings.return_routed_experts, ROUTED_EXPERTS),
-        (settings.speculation.is_some(), SPECULATION),
+        (matches!(settings.drafting, Drafting::Required(_)), SPECULATION),
         (settings.f32_activations(), ACTIVATIONS),
         (settings.step_gate.is_some(), STEP_GATE),
         (settings.kv_events.is_some(), KV_EVENTS),

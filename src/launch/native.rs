@@ -77,7 +77,7 @@ pub(super) async fn settings(
         max_num_batched_tokens: asked.step_tokens(device),
         max_waiting: asked.max_waiting,
         return_routed_experts: asked.return_routed_experts,
-        speculation: asked.speculation,
+        drafting: asked.drafting,
         adapters: asked.adapters,
         image_patches,
         cache_events: asked.kv_events.as_ref().map(|config| config.max_queue_size),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    ConstraintState, SampleError, SamplingParams, SharedConstraint, TokenMask,
+    ConstraintState, Foresight, SampleError, SamplingParams, SharedConstraint, TokenMask,
     masks::{AllowedTokens, Pool},
 };
 use crate::TokenId;
@@ -37,6 +37,7 @@ pub(super) struct Constrained {
     ready: Option<Result<Left, SampleError>>,
     mask: TokenMask,
     pace: Pace,
+    foresees: Foresees,
     ids: Vec<TokenId>,
     logits: Vec<f32>,
 }
@@ -52,9 +53,15 @@ impl Constrained {
             ready: None,
             mask: TokenMask::default(),
             pace: Pace::default(),
+            foresees: Foresees::Never,
             ids: Vec::new(),
             logits: Vec::new(),
         })
+    }
+
+    /// From the first position on, says what there is no choice about.
+    pub(super) fn foresee(&mut self) {
+        self.foresees = Foresees::FromTheFirst;
     }
 
     /// Whether the last positions took so long that the next one is better prepared where nobody waits for it.
@@ -112,14 +119,44 @@ impl Constrained {
         Pool::of(&self.logits, &self.ids)
     }
 
-    /// Takes note of the token that was chosen from what was [left](Self::prepare).
-    pub(super) fn choose(&mut self, id: TokenId) {
+    /// Takes note of the token that was chosen from what was [left](Self::prepare); returns those that there is no choice
+    /// about after it, where they are foreseen.
+    pub(super) fn choose(&mut self, id: TokenId) -> Vec<TokenId> {
         let is_free = self.ready.take() == Some(Ok(Left::Anything));
         if is_free || self.mask.allows(id) {
             self.last = Some(id);
         } else {
             self.ended = true;
         }
+        if self.ended || self.is_slow() {
+            // Where following the output once takes long, nobody should wait for it twice.
+            self.foresees = Foresees::Never;
+        }
+        self.foresees.after(id, &self.constraint)
+    }
+}
+
+/// Whether it is said what there is no choice about.
+#[derive(Debug)]
+enum Foresees {
+    Never,
+    /// From the first token on, on the thread that samples it.
+    FromTheFirst,
+    Now(Box<dyn Foresight>),
+}
+
+impl Foresees {
+    /// What has to follow after the next token of the output.
+    fn after(&mut self, id: TokenId, constraint: &SharedConstraint) -> Vec<TokenId> {
+        if let Self::FromTheFirst = self {
+            *self = constraint.foresight().map_or(Self::Never, Self::Now);
+        }
+        let Self::Now(foresight) = self else { return Vec::new() };
+        if foresight.follow(id) {
+            return foresight.forced();
+        }
+        *self = Self::Never;
+        Vec::new()
     }
 }
 

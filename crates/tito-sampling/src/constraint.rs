@@ -12,6 +12,22 @@ use crate::TokenId;
 pub trait TokenConstraint: fmt::Debug + Send + Sync {
     /// The beginning of one sequence's output.
     fn start(&self) -> Box<dyn ConstraintState>;
+
+    /// Who says what one sequence is left no choice about, for drafts; `None` if nobody can.
+    fn foresight(&self) -> Option<Box<dyn Foresight>> {
+        None
+    }
+}
+
+/// Follows the output of one sequence beside its [`ConstraintState`], and says what has to come next.
+///
+/// What it says is a draft: it is only kept as far as it is what is sampled. So it may be wrong, and may give up.
+pub trait Foresight: fmt::Debug + Send {
+    /// Takes in the next token of the output; `false` if it can say nothing from here on.
+    fn follow(&mut self, id: TokenId) -> bool;
+
+    /// The tokens of the text that has to come next, as it is most likely spelled; none where there is a choice.
+    fn forced(&mut self) -> Vec<TokenId>;
 }
 
 /// What one sequence must keep to from here on.
@@ -60,6 +76,11 @@ impl SharedConstraint {
     /// The beginning of one sequence's output.
     pub fn start(&self) -> Box<dyn ConstraintState> {
         self.constraint.start()
+    }
+
+    /// Who says what one sequence is left no choice about; `None` if nobody can.
+    pub fn foresight(&self) -> Option<Box<dyn Foresight>> {
+        self.constraint.foresight()
     }
 }
 

@@ -51,7 +51,7 @@ mod truncation;
 mod validation;
 
 pub use candidates::Candidates;
-pub use constraint::{ConstraintState, SharedConstraint, TokenConstraint, TokenMask};
+pub use constraint::{ConstraintState, Foresight, SharedConstraint, TokenConstraint, TokenMask};
 pub use error::{SampleError, SamplingError};
 use log_probs::Distribution;
 #[cfg(any(test, feature = "internals"))]

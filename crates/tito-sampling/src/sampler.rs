@@ -25,6 +25,9 @@ pub struct Step {
     pub token: SampledToken,
     /// Set when the sequence ends with this token.
     pub finish: Option<FinishReason>,
+    /// Tokens that probably follow, as a structured output leaves no choice; only where that is
+    /// [asked for](SequenceSampler::foreseeing).
+    pub forced: Vec<TokenId>,
 }
 
 /// Samples one sequence, position by position.
@@ -84,6 +87,15 @@ impl SequenceSampler {
         }
     }
 
+    /// The same sampler, which also says what a structured output leaves no choice about. What it samples stays the same.
+    #[must_use]
+    pub fn foreseeing(mut self) -> Self {
+        if let Some(constrained) = &mut self.constrained {
+            constrained.foresee();
+        }
+        self
+    }
+
     /// Samples the next token from its logits. They are used as scratch space and left as they were.
     ///
     /// An error leaves the sequence where it was: no token was sampled, and none can be from these logits.
@@ -94,9 +106,7 @@ impl SequenceSampler {
         let chosen = self.choose(logits, raw_scale);
         self.scratch.edits.undo(logits);
         let (id, scale) = chosen?;
-        if let Some(constrained) = &mut self.constrained {
-            constrained.choose(id);
-        }
+        let forced = self.constrained.as_mut().map(|constrained| constrained.choose(id)).unwrap_or_default();
 
         let Scratch { raw, pool, best, processed, mask, .. } = &mut self.scratch;
         let distribution = match self.params.logprobs_mode {
@@ -112,7 +122,7 @@ impl SequenceSampler {
         if let Some(penalties) = &mut self.penalties {
             penalties.record(id);
         }
-        Ok(Step { token, finish: self.params.finish_after(id, self.output.len()) })
+        Ok(Step { token, finish: self.params.finish_after(id, self.output.len()), forced })
     }
 
     /// Whether a structured output takes so long to follow that the next position should be prepared aside.

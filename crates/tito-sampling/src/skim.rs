@@ -312,7 +312,7 @@ impl SequenceSampler {
         let token = skimmed.token(at_least);
         let id = token.id;
         self.output.push(id);
-        Step { token, finish: self.params.finish_after(id, self.output.len()) }
+        Step { token, finish: self.params.finish_after(id, self.output.len()), forced: Vec::new() }
     }
 }
 

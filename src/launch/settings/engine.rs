@@ -11,7 +11,7 @@ use crate::{
     },
     engine::{
         AdapterLimits,
-        native::{self, Dtype, NgramLookup, Speculation, SuffixDecoding},
+        native::{self, Drafting, Dtype, NgramLookup, Speculation, SuffixDecoding},
     },
     launch::device::Device,
 };
@@ -57,7 +57,7 @@ pub(in crate::launch) struct EngineSettings {
     /// Keep the experts of all tokens.
     pub(in crate::launch) return_routed_experts: bool,
     /// Drafts; `None` for none.
-    pub(in crate::launch) speculation: Option<Speculation>,
+    pub(in crate::launch) drafting: Drafting,
     /// The bounds of adapters; `None` where none are served.
     pub(in crate::launch) adapters: Option<AdapterLimits>,
     /// Let mistral.rs serve what it has not been shown to compute right.
@@ -119,10 +119,17 @@ impl EngineSettings {
     }
 }
 
-fn speculation(config: SpeculativeConfig) -> Speculation {
+/// Drafts are there by default, as they change no bit. Where steps are counted by a gate, each samples a single token.
+fn drafting(args: &ServeArgs) -> Drafting {
+    let (config, of): (_, fn(Speculation) -> Drafting) = match args.speculative_config {
+        Some(config) => (config, Drafting::Required),
+        None if args.step_gate.is_some() => return Drafting::Off,
+        None => (SpeculativeConfig::default(), Drafting::WherePossible),
+    };
     match config {
+        SpeculativeConfig::Off => Drafting::Off,
         SpeculativeConfig::Ngram { num_speculative_tokens, prompt_lookup_max, prompt_lookup_min } => {
-            Speculation::Ngram(NgramLookup { num_speculative_tokens, prompt_lookup_max, prompt_lookup_min })
+            of(Speculation::Ngram(NgramLookup { num_speculative_tokens, prompt_lookup_max, prompt_lookup_min }))
         }
         SpeculativeConfig::Suffix {
             num_speculative_tokens,
@@ -130,13 +137,13 @@ fn speculation(config: SpeculativeConfig) -> Speculation {
             max_cached_requests,
             max_spec_factor,
             min_token_prob,
-        } => Speculation::Suffix(SuffixDecoding {
+        } => of(Speculation::Suffix(SuffixDecoding {
             num_speculative_tokens,
             max_tree_depth,
             max_cached_requests,
             max_spec_factor,
             min_token_prob,
-        }),
+        })),
     }
 }
 
@@ -157,7 +164,7 @@ pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
         kernels: args.kernels.clone(),
         step_gate: args.step_gate.clone(),
         return_routed_experts: args.enable_return_routed_experts,
-        speculation: args.speculative_config.map(speculation),
+        drafting: drafting(args),
         adapters: super::adapters::limits(&args.adapters),
         unproven_models: args.unproven_models,
         kv_events: args.kv_events_config.0.clone(),

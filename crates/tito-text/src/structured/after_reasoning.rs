@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     TokenId,
-    sampling::{ConstraintState, SampleError, SharedConstraint, TokenConstraint, TokenMask},
+    sampling::{ConstraintState, Foresight, SampleError, SharedConstraint, TokenConstraint, TokenMask},
 };
 
 /// The tokens that end reasoning.
@@ -50,6 +50,29 @@ impl TokenConstraint for AfterReasoning {
             open: true,
             calls: None,
         })
+    }
+
+    fn foresight(&self) -> Option<Box<dyn Foresight>> {
+        Some(Box::new(AfterReasoningForesight { inner: self.inner.foresight()?, end: self.end, open: true }))
+    }
+}
+
+#[derive(Debug)]
+struct AfterReasoningForesight {
+    inner: Box<dyn Foresight>,
+    end: ReasoningEnd,
+    open: bool,
+}
+
+impl Foresight for AfterReasoningForesight {
+    fn follow(&mut self, id: TokenId) -> bool {
+        let thought = self.open && self.end.call != Some(id);
+        self.open = thought && id != self.end.end;
+        thought || self.inner.follow(id)
+    }
+
+    fn forced(&mut self) -> Vec<TokenId> {
+        if self.open { Vec::new() } else { self.inner.forced() }
     }
 }
 

@@ -5,13 +5,20 @@ use std::{
     sync::Arc,
 };
 
-use llguidance::{CancellationHandle, TokenParser, api::StopReason, toktrie::SimpleVob};
+use llguidance::{
+    CancellationHandle, TokenParser,
+    api::StopReason,
+    toktrie::{SimpleVob, TokTrie, parse_numeric_token},
+};
 
 use super::watchdog::{Watchdog, Watched};
 use crate::TokenId;
 
 /// How many tokens are tried ahead where the beginning of an output is fixed.
 const MOST_AHEAD: usize = 64;
+
+/// How many bytes of a text that must come are looked at.
+const MOST_BYTES: usize = 1_024;
 
 /// Why a grammar could not be followed further.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +108,18 @@ impl Follower {
         matches!(self.parser.stop_reason(), StopReason::NoExtension | StopReason::EndOfSentence)
     }
 
+    /// The tokens of the text that must come next, as many as are worth knowing.
+    ///
+    /// The parser takes in the text at once, with the limits of a single token. So a follower that is asked is one whose
+    /// faults nobody minds.
+    pub(super) fn forced(&mut self) -> Result<Vec<TokenId>, Fault> {
+        if self.finished() {
+            return Ok(Vec::new());
+        }
+        let bytes = self.run(|parser| Ok(parser.force_bytes()))?;
+        Ok(spelled(self.parser.token_env.tok_trie(), &bytes))
+    }
+
     /// Follows what must come first, and works out what may come after it.
     pub(super) fn try_ahead(&mut self) -> Result<(), Fault> {
         let bytes = self.run(|parser| Ok(parser.force_bytes()))?;
@@ -131,4 +150,25 @@ impl Follower {
             Err(_) => Err(Fault::Failed("the parser panicked".to_owned())),
         }
     }
+}
+
+/// The tokens of a text, the longest ones first, as models mostly spell it. A special token is written by its number.
+fn spelled(trie: &TokTrie, bytes: &[u8]) -> Vec<TokenId> {
+    let (mut tokens, mut rest) = (Vec::new(), bytes);
+    while !rest.is_empty() && tokens.len() < MOST_AHEAD {
+        let text = rest.iter().position(|&byte| byte == TokTrie::SPECIAL_TOKEN_MARKER).unwrap_or(rest.len());
+        // No token is longer on average than a few bytes, and no text need be read to its end.
+        tokens.extend(trie.greedy_tokenize(&rest[..text.min(MOST_BYTES)]));
+        if text > MOST_BYTES {
+            break;
+        }
+        rest = &rest[text..];
+        if let Some(marked) = rest.get(1..) {
+            let Some((length, token)) = parse_numeric_token(marked) else { break };
+            tokens.push(token);
+            rest = &marked[length..];
+        }
+    }
+    tokens.truncate(MOST_AHEAD);
+    tokens
 }

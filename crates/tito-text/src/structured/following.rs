@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     TokenId,
-    sampling::{ConstraintState, SampleError, TokenConstraint, TokenMask},
+    sampling::{ConstraintState, Foresight, SampleError, TokenConstraint, TokenMask},
 };
 
 /// A grammar, ready for any number of sequences.
@@ -48,6 +48,30 @@ impl TokenConstraint for CompiledGrammar {
     fn start(&self) -> Box<dyn ConstraintState> {
         let follower = self.start.lock().copy(&self.vocabulary.watchdog);
         Box::new(Following { vocabulary: Arc::clone(&self.vocabulary), follower })
+    }
+
+    fn foresight(&self) -> Option<Box<dyn Foresight>> {
+        Some(Box::new(Foreseeing(self.start.lock().copy(&self.vocabulary.watchdog))))
+    }
+}
+
+/// A second follower of a sequence. Saying what must come takes that in, with limits that the first one would not meet.
+struct Foreseeing(Follower);
+
+impl fmt::Debug for Foreseeing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Foreseeing").finish_non_exhaustive()
+    }
+}
+
+impl Foresight for Foreseeing {
+    fn follow(&mut self, id: TokenId) -> bool {
+        !self.0.finished() && self.0.consume(id).is_ok()
+    }
+
+    fn forced(&mut self) -> Vec<TokenId> {
+        // After a fault, the next token is not followed.
+        self.0.forced().unwrap_or_default()
     }
 }
 

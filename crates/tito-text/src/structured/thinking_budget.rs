@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     TokenId,
-    sampling::{ConstraintState, SampleError, SharedConstraint, TokenConstraint, TokenMask},
+    sampling::{ConstraintState, Foresight, SampleError, SharedConstraint, TokenConstraint, TokenMask},
 };
 
 /// A budget for the thoughts of an answer, and the marks by which they are told.
@@ -67,6 +67,11 @@ impl TokenConstraint for Budgeted {
     fn start(&self) -> Box<dyn ConstraintState> {
         let inner = self.inner.as_ref().map(SharedConstraint::start);
         Box::new(ThinkingBudgetState { inner, budget: self.budget, thoughts: self.budget.begun })
+    }
+
+    /// Of what stands beside the budget: the budget forces a single token.
+    fn foresight(&self) -> Option<Box<dyn Foresight>> {
+        self.inner.as_ref().and_then(SharedConstraint::foresight)
     }
 }
 

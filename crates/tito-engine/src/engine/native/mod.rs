@@ -48,7 +48,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tito_images::PatchShape;
 
-pub use self::drafts::{NgramLookup, Speculation, SuffixDecoding};
+pub use self::drafts::{Drafting, NgramLookup, Speculation, SuffixDecoding};
 pub use self::load_error::LoadError;
 pub use self::plan::{Plan, plan};
 pub use self::processor::try_kernels;
@@ -232,7 +232,7 @@ impl NativeEngine {
         let scheduler =
             Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.room().blocks, model.room().slots)
                 .with_adapters(settings.adapters.map_or(0, |limits| limits.max_loras))
-                .speculating(settings.speculation);
+                .speculating(plan::speculation(settings, model.shape())?);
         let longest_sequence = scheduler.longest_sequence();
         let status = Arc::new(Status::new(max_num_seqs.saturating_add(max_waiting)));
         let (commands, received) = channel();

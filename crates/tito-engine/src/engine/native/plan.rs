@@ -8,6 +8,7 @@ use super::{
     backend::BLOCK_TOKENS,
     cpu::{CpuBackend, Pool, Precision},
     cuda::Gpu,
+    drafts::{Drafting, Speculation},
     model::ModelShape,
     processor,
     room::memory_needs,
@@ -79,7 +80,7 @@ fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
             "--enable-return-routed-experts is for models with mixtures of experts, and this one has none".to_owned(),
         ));
     }
-    check_speculation(settings, &shape)?;
+    speculation(settings, &shape)?;
     if settings.cache_events.is_some() && shape.layers.iter().any(|layer| layer.recurrent.is_some()) {
         return Err(LoadError::Unsupported(
             "--kv-events-config is not for models with recurrent states: their blocks of keys and values are of use only as far as a \
@@ -120,15 +121,19 @@ fn open(settings: &NativeSettings) -> Result<Box<dyn Weights>, LoadError> {
     }
 }
 
-/// Refuses drafts where they would change bits, or cannot be taken back.
-pub(super) fn check_speculation(settings: &NativeSettings, shape: &ModelShape) -> Result<(), LoadError> {
-    let reason = match settings.device {
-        _ if settings.speculation.is_none() => return Ok(()),
-        Device::Cuda { .. } => "--speculative-config is for the CPU: drafts were not shown to change no bit on a GPU",
-        Device::Cpu if shape.layers.iter().any(|layer| layer.recurrent.is_some()) => {
-            "--speculative-config is not for models with recurrent states, which cannot go back over a draft"
+/// What drafts, if anything does. Refuses what is required where drafts would change bits, or cannot be taken back.
+pub(super) fn speculation(settings: &NativeSettings, shape: &ModelShape) -> Result<Option<Speculation>, LoadError> {
+    let impossible = match settings.device {
+        Device::Cuda { .. } => {
+            Some("--speculative-config is for the CPU: drafts were not shown to change no bit on a GPU")
         }
-        Device::Cpu => return Ok(()),
+        Device::Cpu => shape.layers.iter().any(|layer| layer.recurrent.is_some()).then_some(
+            "--speculative-config is not for models with recurrent states, which cannot go back over a draft",
+        ),
     };
-    Err(LoadError::Unsupported(reason.to_owned()))
+    match (settings.drafting, impossible) {
+        (Drafting::Off, _) | (Drafting::WherePossible(_), Some(_)) => Ok(None),
+        (Drafting::Required(_), Some(reason)) => Err(LoadError::Unsupported(reason.to_owned())),
+        (Drafting::WherePossible(speculation) | Drafting::Required(speculation), None) => Ok(Some(speculation)),
+    }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::engine::AdapterLimits;
 
 pub use super::cpu::{KernelName, KernelSet, Mismatch};
-use super::{drafts::Speculation, model::ModelShape};
+use super::{drafts::Drafting, model::ModelShape};
 
 /// The type of the weights and of what is cached; sums are in f32 with both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,8 +108,8 @@ pub struct NativeSettings {
     pub max_waiting: usize,
     /// Keep the experts of all tokens, so that requests can ask for them.
     pub return_routed_experts: bool,
-    /// Drafts, which change no bit; `None` for none. Not for models with recurrent states, nor on a GPU.
-    pub speculation: Option<Speculation>,
+    /// Whether tokens are drafted, and from what.
+    pub drafting: Drafting,
     /// The bounds of adapters; `None` where none are served.
     pub adapters: Option<AdapterLimits>,
     /// The most patches that an image may have, where the model reads images; `None` to load what reads text alone. A GPU
@@ -146,7 +146,7 @@ impl NativeSettings {
             max_num_batched_tokens: 512,
             max_waiting: 1_024,
             return_routed_experts: false,
-            speculation: None,
+            drafting: Drafting::Off,
             adapters: None,
             image_patches: Some(usize::MAX),
             cache_events: None,
@@ -219,7 +219,7 @@ impl NativeSettings {
             max_num_batched_tokens: 1,
             max_waiting: 0,
             return_routed_experts: false,
-            speculation: None,
+            drafting: Drafting::Off,
             adapters: None,
             image_patches: Some(usize::MAX),
             cache_events: None,

@@ -1,5 +1,6 @@
 //! Constraints over the tokens of the tiny model, followed byte by byte and sampled at random.
 
+mod forced;
 mod hostile;
 
 use std::{collections::HashMap, sync::Arc};

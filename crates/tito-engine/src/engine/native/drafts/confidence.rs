@@ -34,7 +34,7 @@ impl Default for Confidence {
 
 impl Confidence {
     /// That of drafts which have an estimate of their own: it is believed until it is wrong.
-    pub(super) fn in_estimates() -> Self {
+    pub(crate) fn in_estimates() -> Self {
         Self { right: MOST_RIGHT, prior: MOST_RIGHT }
     }
 

@@ -17,6 +17,19 @@ pub enum Speculation {
     Suffix(SuffixDecoding),
 }
 
+/// Whether tokens are drafted, which changes no bit. It is not possible for models with recurrent states, in which there is
+/// no going back, nor on a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Drafting {
+    /// No token is.
+    #[default]
+    Off,
+    /// As far as it is possible.
+    WherePossible(Speculation),
+    /// A model or a device for which it is not possible is refused.
+    Required(Speculation),
+}
+
 /// A sequence that may have a draft.
 pub(crate) struct DraftContext<'a> {
     /// Its text among the recent ones, once it has begun.

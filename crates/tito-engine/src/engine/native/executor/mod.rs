@@ -145,6 +145,9 @@ impl<B: Backend> Executor<B> {
             // The sender of the outputs knows.
             timed: _,
         } = request;
+        let sampler = SequenceSampler::new(Arc::clone(&sampling), Arc::clone(&prompt));
+        let drafts = self.scheduler.longest_draft().is_some();
+        let sampler = if drafts { sampler.foreseeing() } else { sampler };
         let scoring = Scoring::new(prompt.len(), prompt_logprobs, candidates);
         self.scheduler.add(NewSequence {
             id,
@@ -165,7 +168,7 @@ impl<B: Backend> Executor<B> {
             Active {
                 prompt_tokens: prompt.len(),
                 cached_tokens: 0,
-                sampler: Arc::new(Mutex::new(SequenceSampler::new(sampling, prompt))),
+                sampler: Arc::new(Mutex::new(sampler)),
                 preparing: false,
                 outputs,
                 scoring,
@@ -338,7 +341,7 @@ impl<B: Backend> Executor<B> {
                     }
                     return false;
                 }
-                self.scheduler.push(id, token);
+                self.scheduler.push(id, token, step.forced);
                 true
             }
             (Ok(Made::Score(_)), RowUse::Sample { .. }) => unreachable!("only a score has a place in the prompt"),

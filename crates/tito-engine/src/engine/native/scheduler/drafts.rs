@@ -34,12 +34,17 @@ impl Scheduler {
             // The last token is sampled, not computed.
             let left = sequence.longest.saturating_sub(sequence.token_ids.len() + 1);
             let most = left.min(*budget).min(drafter.longest_draft());
-            let worth = sequence.confidence.worth(rows, most);
+            let confidence = sequence.draft_confidence();
+            let worth = confidence.worth(rows, most);
             if worth == 0 {
-                sequence.confidence.forget();
+                confidence.forget();
                 continue;
             }
-            let mut drafts = drafter.draft(sequence.draft_context(), worth, rows);
+            let mut drafts = if sequence.forced.is_empty() {
+                drafter.draft(sequence.draft_context(), worth, rows)
+            } else {
+                sequence.forced.iter().take(worth).copied().collect()
+            };
             let computed = sequence.computed + 1;
             while sequence.blocks.len() * BLOCK_TOKENS < computed + drafts.len()
                 && let Some(block) = self.cache.blocks.take_free()
@@ -58,7 +63,7 @@ impl Scheduler {
     /// Learns how many tokens of a sequence's draft were what was sampled.
     pub(crate) fn drafted(&mut self, id: SequenceId, drafted: usize, accepted: usize) {
         if let Some(sequence) = self.running.get_mut(id) {
-            sequence.confidence.learn(drafted, accepted);
+            sequence.draft_confidence().learn(drafted, accepted);
         }
     }
 }

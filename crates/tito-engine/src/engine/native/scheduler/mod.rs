@@ -164,7 +164,9 @@ impl Scheduler {
     }
 
     /// Appends a sampled token. Those before it are computed: the last of them was a draft where it was not known yet.
-    pub(crate) fn push(&mut self, id: SequenceId, token: TokenId) {
+    ///
+    /// What a structured output has to go on with is the sequence's next draft.
+    pub(crate) fn push(&mut self, id: SequenceId, token: TokenId, forced: Vec<TokenId>) {
         if let Some(sequence) = self.running.get_mut(id) {
             let before = sequence.computed / BLOCK_TOKENS;
             sequence.computed = sequence.token_ids.len();
@@ -178,6 +180,7 @@ impl Scheduler {
                 drafter.record(sequence.draft_context(), token);
             }
             sequence.token_ids.push(token);
+            sequence.forced = forced;
         }
     }
 

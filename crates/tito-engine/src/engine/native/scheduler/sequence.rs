@@ -56,6 +56,10 @@ pub(super) struct Sequence {
     pub(super) longest: usize,
     /// What is expected of its drafts.
     pub(super) confidence: Confidence,
+    /// What its structured output probably has to go on with.
+    pub(super) forced: Vec<TokenId>,
+    /// What is expected of drafts that are forced.
+    pub(super) forced_confidence: Confidence,
     /// Its text, where those of all sequences are recorded for drafts.
     pub(super) text: Option<RecordedText>,
     pub(super) salt: Option<Arc<str>>,
@@ -96,6 +100,8 @@ impl Sequence {
             prompt_len: new.prompt_token_ids.len(),
             longest: new.prompt_token_ids.len().saturating_add(new.max_tokens),
             confidence: Confidence::default(),
+            forced: Vec::new(),
+            forced_confidence: Confidence::in_estimates(),
             text: None,
             token_ids: new.prompt_token_ids,
             salt: new.salt,
@@ -147,6 +153,11 @@ impl Sequence {
     /// What drafts are made from.
     pub(super) fn draft_context(&mut self) -> DraftContext<'_> {
         DraftContext { text: &mut self.text, salt: self.salt.as_deref(), token_ids: &self.token_ids }
+    }
+
+    /// What is expected of its next draft.
+    pub(super) fn draft_confidence(&mut self) -> &mut Confidence {
+        if self.forced.is_empty() { &mut self.confidence } else { &mut self.forced_confidence }
     }
 
     /// Hashes all whole blocks of tokens; the first hash is that of no block.

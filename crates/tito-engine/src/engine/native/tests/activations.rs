@@ -70,7 +70,7 @@ async fn company_pieces_threads_and_preemption_change_no_bit() {
 #[tokio::test]
 async fn drafts_change_no_bit() {
     let plain = engine(&mixed(settings("llama")));
-    let drafting = engine(&NativeSettings { speculation: Some(NGRAM), ..mixed(settings("llama")) });
+    let drafting = engine(&NativeSettings { drafting: Drafting::Required(NGRAM), ..mixed(settings("llama")) });
     let requests = speculation::repetitive(if cfg!(unoptimised) { 12 } else { 200 });
     assert!(answers(&plain, &requests).await == answers(&drafting, &requests).await);
 }

@@ -156,8 +156,11 @@ async fn drafts_after_images_change_no_bit() {
         let requests: Vec<SequenceRequest> = requests(&golden).into_iter().step_by(2).map(few).collect();
         let plain = hybrid(&golden, &settings_of(&golden));
         let (speculating, metrics) = counted_by(|| {
-            let settings =
-                NativeSettings { speculation: Some(NGRAM), max_num_batched_tokens: 64, ..settings_of(&golden) };
+            let settings = NativeSettings {
+                drafting: Drafting::Required(NGRAM),
+                max_num_batched_tokens: 64,
+                ..settings_of(&golden)
+            };
             hybrid(&golden, &settings)
         });
         for (index, request) in requests.iter().enumerate() {

@@ -2,6 +2,7 @@
 
 mod activations;
 mod adapters;
+mod forced;
 mod images;
 mod recurrent;
 mod routes;
@@ -44,7 +45,7 @@ pub(super) fn settings(model: &str) -> NativeSettings {
         max_num_batched_tokens: 512,
         max_waiting: 1_000,
         return_routed_experts: false,
-        speculation: None,
+        drafting: Drafting::Off,
         adapters: None,
         image_patches: Some(usize::MAX),
         cache_events: None,

@@ -9,7 +9,7 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, Share
 use parking_lot::Mutex;
 
 use super::{recurrent, routes::routed, *};
-use crate::engine::native::{model::tests::families::Golden, plan::check_speculation};
+use crate::engine::native::{model::tests::families::Golden, plan};
 
 pub(super) const NGRAM: Speculation =
     Speculation::Ngram(NgramLookup { num_speculative_tokens: 5, prompt_lookup_max: 3, prompt_lookup_min: 1 });
@@ -97,7 +97,7 @@ pub(super) async fn change_no_bit(speculation: Speculation, requests: &[Sequence
             max_num_batched_tokens,
             threads: Some(threads),
             kv_cache_bytes: blocks(model, kv, Dtype::Bf16),
-            speculation: Some(speculation),
+            drafting: Drafting::Required(speculation),
             ..settings(model)
         };
         let (engine, metrics) = counted(&settings);
@@ -118,7 +118,7 @@ pub(super) async fn change_no_bit(speculation: Speculation, requests: &[Sequence
 #[tokio::test]
 async fn routes_are_those_without_drafts() {
     let plain = NativeSettings { return_routed_experts: true, ..settings("qwen3_moe") };
-    let (speculating, metrics) = counted(&NativeSettings { speculation: Some(NGRAM), ..plain.clone() });
+    let (speculating, metrics) = counted(&NativeSettings { drafting: Drafting::Required(NGRAM), ..plain.clone() });
     let plain = engine(&plain);
     for request in repetitive(8) {
         let routing = Routing { shown_from: Some(0), given: None };
@@ -133,7 +133,7 @@ async fn routes_are_those_without_drafts() {
 
 #[tokio::test]
 async fn text_that_repeats_itself_takes_fewer_steps() {
-    let (engine, metrics) = counted(&NativeSettings { speculation: Some(NGRAM), ..settings("llama") });
+    let (engine, metrics) = counted(&NativeSettings { drafting: Drafting::Required(NGRAM), ..settings("llama") });
     let sampling = SamplingParams { ignore_eos: true, allowed_token_ids: Some(vec![7]), ..params(200) };
     let answer = collected(engine.generate(request(&[7; 8], sampling))).await;
     assert_eq!(answer.1.len(), 200);
@@ -145,10 +145,10 @@ async fn text_that_repeats_itself_takes_fewer_steps() {
 fn models_with_recurrent_states_and_gpus_are_refused() {
     let on_gpu = Device::Cuda { number: 0, deterministic: true, memory_share: None };
     let shape = ModelShape::read(&settings("llama").config).unwrap();
-    let refused = NativeSettings { speculation: Some(NGRAM), device: on_gpu, ..settings("llama") };
-    assert!(check_speculation(&refused, &shape).unwrap_err().to_string().contains("for the CPU"));
+    let refused = NativeSettings { drafting: Drafting::Required(NGRAM), device: on_gpu, ..settings("llama") };
+    assert!(plan::speculation(&refused, &shape).unwrap_err().to_string().contains("for the CPU"));
     let golden = Golden::named("families/qwen3_next_plain");
-    let hybrid = NativeSettings { speculation: Some(NGRAM), ..recurrent::settings_of(&golden) };
+    let hybrid = NativeSettings { drafting: Drafting::Required(NGRAM), ..recurrent::settings_of(&golden) };
     let shape = ModelShape::read(&hybrid.config).unwrap();
-    assert!(check_speculation(&hybrid, &shape).unwrap_err().to_string().contains("recurrent states"));
+    assert!(plan::speculation(&hybrid, &shape).unwrap_err().to_string().contains("recurrent states"));
 }

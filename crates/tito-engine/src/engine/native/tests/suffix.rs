@@ -7,7 +7,7 @@ use super::{
     *,
 };
 use crate::{
-    engine::native::{model::tests::families::Golden, plan::check_speculation},
+    engine::native::{model::tests::families::Golden, plan},
     sampling::{ConstraintState, SampleError, SharedConstraint, TokenConstraint, TokenMask},
 };
 
@@ -23,7 +23,7 @@ const SUFFIX: Speculation = Speculation::Suffix(SETTINGS);
 const CHANCE: u64 = 6;
 
 fn with(suffix: SuffixDecoding) -> NativeSettings {
-    NativeSettings { speculation: Some(Speculation::Suffix(suffix)), ..settings("llama") }
+    NativeSettings { drafting: Drafting::Required(Speculation::Suffix(suffix)), ..settings("llama") }
 }
 
 fn accepted(counts: &Counts) -> u64 {
@@ -184,7 +184,7 @@ async fn texts_of_earlier_weights_are_drafted_from_and_change_no_bit() {
 #[test]
 fn models_with_recurrent_states_are_refused() {
     let golden = Golden::named("families/qwen3_next_plain");
-    let hybrid = NativeSettings { speculation: Some(SUFFIX), ..recurrent::settings_of(&golden) };
+    let hybrid = NativeSettings { drafting: Drafting::Required(SUFFIX), ..recurrent::settings_of(&golden) };
     let shape = ModelShape::read(&hybrid.config).unwrap();
-    assert!(check_speculation(&hybrid, &shape).unwrap_err().to_string().contains("recurrent states"));
+    assert!(plan::speculation(&hybrid, &shape).unwrap_err().to_string().contains("recurrent states"));
 }

@@ -209,7 +209,7 @@ proptest! {
                 if *count == max_tokens {
                     scheduler.remove(work.id);
                 } else {
-                    scheduler.push(work.id, 7);
+                    scheduler.push(work.id, 7, Vec::new());
                 }
             }
         }

@@ -43,7 +43,7 @@ pub(super) fn step(scheduler: &mut Scheduler) -> Plan {
     let plan = scheduler.plan();
     scheduler.commit(&plan);
     for work in plan.work.iter().filter(|work| work.samples) {
-        scheduler.push(work.id, 7);
+        scheduler.push(work.id, 7, Vec::new());
     }
     plan
 }

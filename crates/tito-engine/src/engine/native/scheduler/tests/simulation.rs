@@ -161,7 +161,7 @@ impl Simulation {
             if tokens.len() == self.lengths[&work.id] {
                 self.end(work.id);
             } else {
-                self.scheduler.push(work.id, token);
+                self.scheduler.push(work.id, token, Vec::new());
             }
         }
         plan.work.iter().map(|work| work.token_ids.len()).sum()

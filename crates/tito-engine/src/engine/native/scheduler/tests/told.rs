@@ -138,7 +138,7 @@ fn step(scheduler: &mut Scheduler, left: &mut BTreeMap<SequenceId, usize>) {
     let plan = scheduler.plan();
     scheduler.commit(&plan);
     for work in plan.work.iter().filter(|work| work.samples) {
-        scheduler.push(work.id, 7);
+        scheduler.push(work.id, 7, Vec::new());
         let tokens = left.get_mut(&work.id).unwrap();
         *tokens -= 1;
         if *tokens == 0 {
