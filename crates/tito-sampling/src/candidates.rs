@@ -1,6 +1,5 @@
 //! Tokens whose log-probs are wanted at positions of a prompt, whichever token stands there: what a teacher is asked for.
 
-use super::{Distribution, SampleError};
 use crate::TokenId;
 
 /// Candidates for the tokens of a prompt from one of its positions on; vLLM's `prompt_logprob_token_ids`.
@@ -21,7 +20,7 @@ enum Rows {
 
 impl Candidates {
     /// Stands where a position has fewer candidates than others. Its log-prob is -infinity.
-    const NONE: TokenId = TokenId::MAX;
+    pub(super) const NONE: TokenId = TokenId::MAX;
 
     /// Makes the same candidates for every position from `first` on.
     pub fn same(first: usize, ids: Vec<TokenId>) -> Self {
@@ -65,23 +64,10 @@ impl Candidates {
     }
 }
 
-impl Distribution<'_> {
-    /// The log-probs of candidates, in their order.
-    pub(super) fn of_candidates(&self, ids: &[TokenId]) -> Result<Vec<f32>, SampleError> {
-        let vocab_size = self.vocab_size();
-        let logprob = |&id: &TokenId| match self.logit(id) {
-            _ if id == Candidates::NONE => Ok(f32::NEG_INFINITY),
-            None => Err(SampleError::OutOfVocabulary { id, vocab_size }),
-            Some(logit) => Ok(self.logprob(logit)),
-        };
-        ids.iter().map(logprob).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{score, score_token};
+    use crate::{SampleError, score, score_token};
 
     #[test]
     fn each_position_has_its_row_and_short_rows_are_filled_up() {
@@ -99,13 +85,10 @@ mod tests {
     #[test]
     fn candidates_have_the_log_probs_that_the_tokens_themselves_would_have() {
         let logits = [1.0, 2.5, -3.0, 0.25];
-        let score = score(&logits, None, &[3, 0, Candidates::NONE, 3]).unwrap();
+        let scored = score(&logits, None, &[3, 0, Candidates::NONE, 3]).unwrap();
         let alone = |id| score_token(&logits, id, 0).unwrap().logprob;
-        assert_eq!(score.token, None);
-        assert_eq!(score.candidates, [alone(3), alone(0), f32::NEG_INFINITY, alone(3)]);
-        assert_eq!(
-            super::super::score(&logits, None, &[4]),
-            Err(SampleError::OutOfVocabulary { id: 4, vocab_size: 4 })
-        );
+        assert_eq!(scored.token, None);
+        assert_eq!(scored.candidates, [alone(3), alone(0), f32::NEG_INFINITY, alone(3)]);
+        assert_eq!(score(&logits, None, &[4]), Err(SampleError::OutOfVocabulary { id: 4, vocab_size: 4 }));
     }
 }

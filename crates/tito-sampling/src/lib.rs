@@ -53,7 +53,6 @@ mod validation;
 pub use candidates::Candidates;
 pub use constraint::{ConstraintState, Foresight, SharedConstraint, TokenConstraint, TokenMask};
 pub use error::{SampleError, SamplingError};
-use log_probs::Distribution;
 #[cfg(any(test, feature = "internals"))]
 pub use log_probs::score_token;
 pub use log_probs::{SampledToken, Score, TopLogprob, score};

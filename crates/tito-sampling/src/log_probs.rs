@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Logprobs, SampleError,
+    Candidates, Logprobs, SampleError,
     best::{BestTokens, Candidate},
     softmax::{BlockSums, Scale, max_logit},
 };
@@ -99,6 +99,17 @@ impl<'a> Distribution<'a> {
                 Some(self.ranked((id, logit), self.rank(logit)))
             })
             .collect()
+    }
+
+    /// The log-probs of candidates, in their order.
+    fn of_candidates(&self, ids: &[TokenId]) -> Result<Vec<f32>, SampleError> {
+        let vocab_size = self.vocab_size();
+        let logprob = |&id: &TokenId| match self.logit(id) {
+            _ if id == Candidates::NONE => Ok(f32::NEG_INFINITY),
+            None => Err(SampleError::OutOfVocabulary { id, vocab_size }),
+            Some(logit) => Ok(self.logprob(logit)),
+        };
+        ids.iter().map(logprob).collect()
     }
 
     /// Describes the token of one position; its id has a logit.

@@ -12,15 +12,11 @@ use super::super::methods;
 use super::super::strftime;
 use super::super::syntax::{self, Call, Macro};
 use super::super::value::{self, DICT_METHODS, Function, Key, Value, error, type_name};
+use super::language::Language;
 use super::renderer::{Defined, Namespace, Renderer, check_attribute};
 use super::scope::Scope;
 
 impl<'t> Renderer<'t> {
-    pub(super) fn lookup(&self, name: &str, scope: &Scope<'t>) -> Option<Value> {
-        let given = || self.context.variables.get(name).or_else(|| self.context.special_tokens.get(name)).cloned();
-        scope.get(name).or_else(given).or_else(|| globals::find(name).map(Value::Function))
-    }
-
     #[inline(never)]
     pub(super) fn call_name(
         &mut self,

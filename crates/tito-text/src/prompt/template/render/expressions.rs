@@ -4,21 +4,23 @@ use std::rc::Rc;
 
 use indexmap::IndexMap;
 
-use super::super::arguments::{Arguments, CallArguments};
+use super::super::arguments::Arguments;
 use super::super::bounds::{self, Charge, MAX_VALUE_DEPTH};
 use super::super::error::{Error, Limit};
+use super::super::filters;
 use super::super::lookups;
 use super::super::operators::{self, Operator};
 use super::super::predicates;
 use super::super::print;
 use super::super::slice;
-use super::super::syntax::{self, Arm, Comparison, Expression, Step};
-use super::super::value::{self, Key, Value, error, items};
+use super::super::syntax::{Arm, Comparison, Expression, Filtering, Step};
+use super::super::value::{self, Key, Value};
+use super::language::Language;
 use super::renderer::Renderer;
 use super::scope::Scope;
 
 impl<'t> Renderer<'t> {
-    pub(super) fn evaluate(&mut self, expression: &'t Expression, scope: &Rc<Scope<'t>>) -> Result<Value, Error> {
+    pub(super) fn expression(&mut self, expression: &'t Expression, scope: &Rc<Scope<'t>>) -> Result<Value, Error> {
         let value = match expression {
             // These neither wait for others nor make anything.
             Expression::Constant(value) => {
@@ -66,10 +68,6 @@ impl<'t> Renderer<'t> {
             Expression::Constant(value) => Ok(value.clone()),
             Expression::Name(name) => Ok(self.lookup(name, scope).unwrap_or_default()),
         }
-    }
-
-    fn all(&mut self, expressions: &'t [Expression], scope: &Rc<Scope<'t>>) -> Result<Vec<Value>, Error> {
-        expressions.iter().map(|expression| self.evaluate(expression, scope)).collect()
     }
 
     #[inline(never)]
@@ -225,7 +223,7 @@ impl<'t> Renderer<'t> {
                 let given = self.evaluate_arguments(arguments, scope)?;
                 self.call(value, given)
             }
-            Step::Filter(filtering) => self.filter(filtering, value, scope),
+            Step::Filter(filtering) => self.apply_filter(filtering, value, scope),
             Step::Test(name, predicate, arguments, is_negated) => {
                 let given = self.evaluate_arguments(arguments, scope)?;
                 let holds = predicates::ask(name, *predicate, value, &Arguments::new(name, given))?;
@@ -251,37 +249,15 @@ impl<'t> Renderer<'t> {
         }
     }
 
-    /// The values of a call's arguments.
+    /// What a filter makes of a value.
     #[inline(never)]
-    pub(super) fn evaluate_arguments(
+    pub(super) fn apply_filter(
         &mut self,
-        arguments: &'t syntax::Arguments,
+        filtering: &'t Filtering,
+        value: &Value,
         scope: &Rc<Scope<'t>>,
-    ) -> Result<CallArguments, Error> {
-        let mut given =
-            CallArguments { positional: self.all(&arguments.positional, scope)?, ..CallArguments::default() };
-        if let Some(more) = &arguments.items {
-            let more = self.evaluate(more, scope)?;
-            given.positional.append(&mut items(&more)?);
-            given.charge.add(given.positional.capacity() * size_of::<Value>());
-        }
-        for (name, argument) in &arguments.named {
-            given.named.push((name.clone(), self.evaluate(argument, scope)?));
-        }
-        if let Some(more) = &arguments.entries {
-            let more = self.evaluate(more, scope)?;
-            let Value::Dict(dict) = &more else { return Err(error("argument after ** must be a mapping")) };
-            bounds::look_through(more.size())?;
-            bounds::reserve(more.size())?;
-            given.charge.add(more.size());
-            for (name, value) in &dict.entries {
-                let name = name.value().as_str().ok_or_else(|| error("keywords must be strings"))?;
-                if arguments.named.iter().any(|(known, _)| **known == *name) {
-                    return Err(error(format!("got multiple values for keyword argument '{name}'")));
-                }
-                given.named.push((name.into(), value.clone()));
-            }
-        }
-        Ok(given)
+    ) -> Result<Value, Error> {
+        let given = self.evaluate_arguments(&filtering.arguments, scope)?;
+        filters::apply(&filtering.name, filtering.filter, value, &Arguments::new(&filtering.name, given))
     }
 }

@@ -8,9 +8,9 @@ use super::super::error::Error;
 use super::super::operators::equal;
 use super::super::syntax::For;
 use super::super::value::{Value, error, items};
+use super::language::{Flow, Language};
 use super::renderer::{Loop, Renderer};
 use super::scope::Scope;
-use super::statements::Flow;
 
 impl<'t> Renderer<'t> {
     #[inline(never)]

@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 
 use super::super::bounds::{self, Charge};
 use super::super::error::Error;
+use super::super::globals;
 use super::super::print;
 use super::super::syntax::{For, Macro};
 use super::super::value::{Value, error};
@@ -98,6 +99,12 @@ impl<'t> Renderer<'t> {
 
     pub(super) fn end_capture(&mut self) -> Value {
         Value::from(self.output.pop().unwrap_or_default().text)
+    }
+
+    /// A variable, what the template was given, or a function that is always there.
+    pub(super) fn lookup(&self, name: &str, scope: &Scope<'t>) -> Option<Value> {
+        let given = || self.context.variables.get(name).or_else(|| self.context.special_tokens.get(name)).cloned();
+        scope.get(name).or_else(given).or_else(|| globals::find(name).map(Value::Function))
     }
 
     pub(super) fn define(&mut self, definition: &'t Macro, scope: &Rc<Scope<'t>>) -> Value {

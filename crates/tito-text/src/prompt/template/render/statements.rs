@@ -1,26 +1,17 @@
-//! Statements, and what they assign.
+//! Statements.
 
 use std::rc::Rc;
 
-use super::super::arguments::Arguments;
 use super::super::bounds;
 use super::super::error::Error;
-use super::super::filters;
 use super::super::syntax::{Block, Filtering, Statement, Target};
-use super::super::value::{Value, error, items, type_name};
-use super::renderer::{Renderer, check_attribute};
+use super::super::value::{Value, error};
+use super::language::{Flow, Language};
+use super::renderer::Renderer;
 use super::scope::Scope;
 
-/// How a statement ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flow {
-    On,
-    Break,
-    Continue,
-}
-
 impl<'t> Renderer<'t> {
-    pub(super) fn block(&mut self, block: &'t Block, scope: &Rc<Scope<'t>>) -> Result<Flow, Error> {
+    pub(super) fn statements(&mut self, block: &'t Block, scope: &Rc<Scope<'t>>) -> Result<Flow, Error> {
         for statement in block {
             let flow = self.statement(statement, scope)?;
             if flow != Flow::On {
@@ -109,46 +100,6 @@ impl<'t> Renderer<'t> {
 
     #[inline(never)]
     fn filtered(&mut self, filters: &'t [Filtering], value: Value, scope: &Rc<Scope<'t>>) -> Result<Value, Error> {
-        filters.iter().try_fold(value, |value, filtering| self.filter(filtering, &value, scope))
-    }
-
-    #[inline(never)]
-    pub(super) fn filter(
-        &mut self,
-        filtering: &'t Filtering,
-        value: &Value,
-        scope: &Rc<Scope<'t>>,
-    ) -> Result<Value, Error> {
-        let given = self.evaluate_arguments(&filtering.arguments, scope)?;
-        filters::apply(&filtering.name, filtering.filter, value, &Arguments::new(&filtering.name, given))
-    }
-
-    #[inline(never)]
-    pub(super) fn assign(&mut self, target: &'t Target, value: Value, scope: &Rc<Scope<'t>>) -> Result<(), Error> {
-        match target {
-            Target::Name(name) => scope.set(name, value),
-            Target::Attribute(name, attribute) => {
-                let Some(Value::Namespace(place)) = self.lookup(name, scope) else {
-                    return Err(error(format!("can only assign to attributes of namespaces, and '{name}' is none")));
-                };
-                check_attribute(attribute)?;
-                self.namespaces[place].set(attribute, value);
-            }
-            Target::Tuple(targets) => {
-                let values = match &value {
-                    Value::Undefined => return Err(error("cannot unpack an undefined value")),
-                    value => items(value)?,
-                };
-                if values.len() != targets.len() {
-                    let (wanted, found) = (targets.len(), values.len());
-                    let name = type_name(&value);
-                    return Err(error(format!("cannot unpack a {name} of {found} values into {wanted}")));
-                }
-                for (target, value) in targets.iter().zip(values) {
-                    self.assign(target, value, scope)?;
-                }
-            }
-        }
-        Ok(())
+        filters.iter().try_fold(value, |value, filtering| self.apply_filter(filtering, &value, scope))
     }
 }
