@@ -34,7 +34,20 @@ import ray  # noqa: E402
 import tito.ray  # noqa: E402
 
 WAIT_SECONDS = 600
+notes = []
 FLAGS = {"engine": "native", "dtype": "float32", "max_model_len": 512, "served_model_name": "policy", "kv_cache_memory_bytes": "16M"}
+
+
+def note(text):
+    """Has a line printed when the tests have ended, such as what was not tried and why."""
+    notes.append(text)
+
+
+def pytest_terminal_summary(terminalreporter):
+    if notes:
+        terminalreporter.section("NOTES")
+        for text in notes:
+            terminalreporter.write_line(text)
 
 
 def pytest_configure(config):
