@@ -2,12 +2,11 @@
 
 import concurrent.futures
 import importlib
-import socket
 
 import pytest
 import ray.serve.schema
 import yaml
-from conftest import FLAGS, REPOSITORY, Policy, poll
+from conftest import FLAGS, REPOSITORY, Policy, held_port, poll
 from ray import serve
 from rollouts import Conversation
 
@@ -38,13 +37,11 @@ def test_ray_reads_the_file_and_finds_what_it_names():
 def test_a_service_starts_its_replicas_and_updates_them_as_one(tmp_path):
     trainer = Policy(tmp_path)
     arguments = {**application().args, **FLAGS, "model": str(trainer.model), "cpus": 0.5, "strategy": "PACK", "check_seconds": 0.2}
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind(("127.0.0.1", 0))
-        serve.start(http_options={"host": "127.0.0.1", "port": held.getsockname()[1]})
+    with held_port() as port:
+        serve.start(http_options={"host": "127.0.0.1", "port": port})
         try:
             serve.run(tito.ray.service(arguments), name="tito")
-            url = f"http://127.0.0.1:{held.getsockname()[1]}"
+            url = f"http://127.0.0.1:{port}"
             owner = serve.get_deployment_handle("replicas", "tito")
             directory = trainer.write("step-1", seed=1)
             updated = []

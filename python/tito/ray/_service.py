@@ -8,7 +8,7 @@ from ._replicas import Replicas
 from ._serve import deployed
 from ._state import Mode, State, Updated
 
-OWNER = "replicas"
+DEPLOYMENT = "replicas"
 # As of `Replicas`, and what Ray needs besides.
 STOP_SECONDS = 120
 GRACE_SECONDS = 30
@@ -35,7 +35,7 @@ def service(arguments: Mapping[str, Any]) -> Any:
     # Requests that run are finished first, as long as `stop_seconds` says.
     grace = float(options.get("stop_seconds", STOP_SECONDS)) + GRACE_SECONDS
     owner = serve.deployment(
-        name=OWNER, num_replicas=1, ray_actor_options={"num_cpus": 0}, graceful_shutdown_timeout_s=grace
+        name=DEPLOYMENT, num_replicas=1, ray_actor_options={"num_cpus": 0}, graceful_shutdown_timeout_s=grace
     )(Owner)
     count = int(arguments["count"])
     return deployed(count).bind(owner.bind(arguments["model"], count, options))
