@@ -137,10 +137,18 @@ fn arguments(admin: &Shared) -> Value {
 
 pub(super) async fn get_server_info(State(admin): State<Shared>) -> Response {
     let mut said = arguments(&admin);
-    if let Some(tokens) = admin.served.kv_block_size {
-        said["block_size"] = tokens.into();
+    if let Some(tokens) = admin.served.kv_block_size
+        && let (Some(said), Value::Object(blocks)) = (said.as_object_mut(), of_blocks(&admin.served.name, tokens))
+    {
+        said.extend(blocks);
     }
     answer(said)
+}
+
+/// What routers read that follow events of the cache: `model_id` and `kv_block_size` of vllm-router's `worker_spec.rs`,
+/// which takes `block_size` for the same field and refuses both. Replicas of one model serve it under one name.
+pub fn of_blocks(name: &str, tokens: usize) -> Value {
+    json!({ "model_id": name, "kv_block_size": tokens })
 }
 
 pub(super) async fn model_info(State(admin): State<Shared>) -> Response {

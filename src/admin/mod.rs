@@ -30,6 +30,7 @@ use axum::{
 pub use self::{
     calls::Admin,
     error::{Refusal, refused},
+    info::of_blocks,
     served::Served,
 };
 use self::{

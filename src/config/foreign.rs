@@ -101,6 +101,9 @@ fn values_of(matches: &ArgMatches, flag: &Foreign) -> Vec<String> {
 }
 
 fn refusal(flag: &str, value: &str, neutral: &[&str], reason: &str) -> String {
+    // Of commands that say what to do instead. What is no number is no part of a command.
+    let count = if value.parse::<u32>().is_ok() { value } else { "N" };
+    let reason = reason.replace("{count}", count);
     let flag = if value.is_empty() { flag.to_owned() } else { format!("{flag} {value}") };
     match neutral.iter().find(|value| !value.is_empty()) {
         Some(value) => format!("{flag} is not supported: {reason}; leave it out, or pass {value}"),
@@ -182,6 +185,34 @@ mod tests {
             let reason = judged(line).unwrap_err();
             assert!(reason.contains(words), "{line}: {reason}");
         }
+    }
+
+    #[test]
+    fn data_parallelism_is_refused_with_the_commands_that_do_it() {
+        for flag in ["--data-parallel-size", "--data-parallel-size-local"] {
+            let reason = judged(&format!("serve {flag} 4")).unwrap_err();
+            for words in [
+                &format!("{flag} 4 is not supported: one process computes the whole model on one device"),
+                "for gpu in $(seq 0 $((4 - 1))); do CUDA_VISIBLE_DEVICES=$gpu tito serve MODEL --port $((8100 + gpu)) & done; \
+                 vllm-router --port 8000 --policy consistent_hash \
+                 --worker-urls $(seq -f http://localhost:%.0f 8100 $((8099 + 4)))",
+                "leave it out, or pass 1",
+            ] {
+                assert!(reason.contains(words), "{reason}");
+            }
+            assert_eq!(judged(&format!("serve {flag} 1")), Ok(None));
+            // A command that somebody copies has nothing in it that came from elsewhere.
+            let reason = judged(&format!("serve {flag} $(reboot)")).unwrap_err();
+            assert!(reason.contains("seq 0 $((N - 1))") && !reason[flag.len() + 10..].contains("reboot"), "{reason}");
+        }
+        for line in ["--data-parallel-rank 1", "--data-parallel-start-rank 2", "--data-parallel-external-lb"] {
+            let reason = judged(&format!("serve {line}")).unwrap_err();
+            assert!(reason.contains("start each server without flags for ranks"), "{reason}");
+        }
+        assert_eq!(
+            judged("serve --data-parallel-size 1 --data-parallel-rank 0 --no-data-parallel-hybrid-lb"),
+            Ok(None)
+        );
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(super) fn source(config: &KvEventsConfig) -> KvEventSource {
     KvEventSource {
         enable_kv_cache_events: true,
         publisher: "zmq",
+        encoding: "msgpack",
+        schema_version: 1,
         endpoint,
         replay_endpoint,
         buffer_steps,

@@ -34,7 +34,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use serde_json::json;
+use serde_json::Value;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
@@ -130,7 +130,7 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
         async move { ([(header::CONTENT_TYPE, telemetry::CONTENT_TYPE)], text) }
     };
     let limits = Limits { most: config.max_request_bytes, in_flight: BytesInFlight::new(config.max_bytes_in_flight) };
-    let block_size = api.kv_events.as_ref().map(|source| source.block_size);
+    let blocks = api.kv_events.as_ref().map(|source| admin::of_blocks(api.models.name(), source.block_size));
     let mut app = api::router(api, &Docs { shown: config.docs, root_path: config.root_path.clone() })
         .route("/metrics", get(scrape.clone()))
         .route("/metrics/", get(scrape))
@@ -146,9 +146,9 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
     let control = match control {
         ControlPlane::Open { admin, keys, hosts } => guarded(admin, &keys, hosts),
         ControlPlane::AdaptersOnly { admin, hosts } => {
-            told_to_routers(adapters_only(admin, &config.api_keys, hosts), block_size)
+            told_to_routers(adapters_only(admin, &config.api_keys, hosts), blocks)
         }
-        ControlPlane::Closed => told_to_routers(admin::closed(&API_PATHS), block_size),
+        ControlPlane::Closed => told_to_routers(admin::closed(&API_PATHS), blocks),
     };
     app = measured(control).fallback_service(app).layer(from_fn(scheme::mark));
     if let Some(interval) = config.stream_comments {
@@ -167,9 +167,9 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
 }
 
 /// Where events of the cache are published and the control plane does not answer, what routers have to know of blocks.
-fn told_to_routers(control: Router, block_size: Option<usize>) -> Router {
-    let Some(tokens) = block_size else { return control };
-    let answer = move || std::future::ready(Json(json!({ "block_size": tokens })));
+fn told_to_routers(control: Router, blocks: Option<Value>) -> Router {
+    let Some(blocks) = blocks else { return control };
+    let answer = move || std::future::ready(Json(blocks.clone()));
     control.route("/get_server_info", get(answer))
 }
 

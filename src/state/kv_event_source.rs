@@ -10,6 +10,10 @@ pub struct KvEventSource {
     pub enable_kv_cache_events: bool,
     /// How they are published.
     pub publisher: &'static str,
+    /// How messages are written; vllm-router 0.1.17 follows no source that does not say it, nor the next field.
+    pub encoding: &'static str,
+    /// Which shapes messages have: 1 are maps with `type`, as vLLM 0.33 writes them.
+    pub schema_version: u32,
     /// Where subscribers find them, as the command line says it.
     pub endpoint: String,
     /// Where they ask again for events that they missed.

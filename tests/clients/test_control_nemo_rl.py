@@ -1,20 +1,37 @@
 """NeMo-RL with a server outside of its Ray cluster: its checks at the start, and a refit in the middle of a rollout.
 
-NeMo-RL is not on PyPI. These are the calls of its prototype of an external server, read at commit 31a83ec: `RemoteVllmClient` and
+NeMo-RL is not on PyPI: with TITO_TEST_NEMO_RL, which names a checkout of it, its own class reads examples/nemo_rl. These are the calls of its prototype of an external server, read at commit 31a83ec: `RemoteVllmClient` and
 `preflight_remote_vllm_service` in nemo_rl/models/generation/remote_vllm, `sync_weights` of its weight synchronizer, and the checks
 of tools/external_gym_vllm/run_in_allocation.sh. The rollouts are those of NeMo Gym with `supply_prefix_token_ids`, as recorded in
 tests/golden/frameworks.
 """
 
+import importlib.util
 import json
+import os
+import pathlib
+import shlex
 import urllib.error
 import urllib.parse
 import urllib.request
 
 import pytest
+import yaml
 
+from conftest import REPOSITORY, note
 from control import MODEL, Rollout
 from played import recorded
+
+EXAMPLE = REPOSITORY / "examples" / "nemo_rl" / "remote_vllm.yaml"
+# Of NeMo-RL, the class that reads `remote_vllm_cfg`.
+CLASS_FILE = "nemo_rl/models/generation/remote_vllm/config.py"
+# What that class has at commit b8ddf67, and refuses to be without; it refuses every other field.
+REQUIRED = {"base_url", "served_model_name", "max_model_len", "refit"}
+PATHS = {"/health": "GET", "/v1/models": "GET", "/server_info": "GET", "/pause": "POST", "/resume": "POST", "/collective_rpc": "POST"}
+PATHS |= {"/reset_prefix_cache": "POST"}
+OPTIONAL = {"control_base_url", "request_timeout_s", "connect_timeout_s", "api_key_env_var"}
+OPTIONAL |= {f"{path.rsplit('/', 1)[1]}_path" for path in PATHS}
+OF_REFIT = {"checkpoint_dir", "inflight_policy", "timeout_s"}
 
 QUESTIONS = ["Name a volcano.", "Another?", "And where?"]
 # Tokens of an answer, of which a few are sampled before the refit.
@@ -92,6 +109,55 @@ class Conversation:
         self.known = prompt + ids
         self.versions.append([span["version"] for span in choice["weight_versions"]])
         return self.trained.check(rollout)
+
+
+@pytest.fixture
+def settings():
+    """The settings of the example, which NeMo-RL's own class has read, where it is."""
+    written = yaml.safe_load(EXAMPLE.read_text())
+    remote = written["policy"]["generation"]["remote_vllm_cfg"]
+    assert set(remote) >= REQUIRED and set(remote) <= REQUIRED | OPTIONAL
+    assert set(remote["refit"]) <= OF_REFIT and remote["refit"]["inflight_policy"] in ("abort", "wait", "keep")
+    assert pathlib.PurePosixPath(remote["refit"]["checkpoint_dir"]).is_absolute()
+    if "TITO_TEST_NEMO_RL" not in os.environ:
+        note(f"NOT TRIED: NeMo-RL's own class on {EXAMPLE.name}: TITO_TEST_NEMO_RL is no checkout; its fields as written down here")
+        return written
+    spec = importlib.util.spec_from_file_location("remote_vllm_config", pathlib.Path(os.environ["TITO_TEST_NEMO_RL"]) / CLASS_FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    fields = module.RemoteVllmServiceConfig.model_fields
+    assert {name for name, field in fields.items() if field.is_required()} == REQUIRED
+    assert set(fields) == REQUIRED | OPTIONAL and set(module.RemoteVllmRefitConfig.model_fields) == OF_REFIT
+    assert {field.default for name, field in fields.items() if name.endswith("_path")} == set(PATHS)
+    module.RemoteVllmServiceConfig.model_validate(remote)
+    return written
+
+
+def test_the_example_is_what_nemo_rl_reads_and_its_command_starts_that_server(settings):
+    """NeMo-RL's own checks of the settings (`RemoteVllmGeneration.validate_settings`), and the command that stands above them."""
+    generation = settings["policy"]["generation"]
+    assert generation["backend"] == "remote_vllm" and not generation["colocated"]["enabled"]
+    assert settings["env"]["should_use_nemo_gym"] and not settings["token_capture"]["enabled"]
+    comment = [line.removeprefix("#") for line in EXAMPLE.read_text().splitlines() if line.startswith("#   ")]
+    command = shlex.split("\n".join(comment))
+    remote = generation["remote_vllm_cfg"]
+    assert command[:2] == ["tito", "serve"] and command[2] == settings["policy"]["model_name"] == remote["served_model_name"]
+    assert command[command.index("--max-model-len") + 1] == str(remote["max_model_len"])
+    assert {"--admin-on-main-port", "--insecure-admin"} <= set(command)
+    flags = (REPOSITORY / "docs" / "flags.md").read_text()
+    assert [flag for flag in command if flag.startswith("--") and f"`{flag}" not in flags] == []
+
+
+def test_each_path_of_its_settings_is_served(trained):
+    for path, method in PATHS.items():
+        request = urllib.request.Request(trained.url + path, b"{}" if method == "POST" else None, method=method)
+        request.add_header("Content-Type", "application/json")
+        try:
+            status = urllib.request.urlopen(request, timeout=300).status
+        except urllib.error.HTTPError as error:
+            status = error.code
+        # An empty call of /collective_rpc names no method.
+        assert status == (400 if path == "/collective_rpc" else 200), path
 
 
 def test_the_checks_before_training(controller):

@@ -35,8 +35,7 @@ const KNOWN: &[(&str, Luck, usize, &str)] = &[
     ("tests/gpu/checks.py", Luck::Sleep, 1, "between two looks at a gauge, of 500 at most"),
     ("tests/gpu/found.py", Luck::Time, 1, "a driver that does not answer is none"),
     ("tests/gpu/session.py", Luck::Sleep, 1, "between two looks at a gauge, within a bound"),
-    ("tests/ray/test_example.py", Luck::Port, 1, "Ray Serve takes the number of a port, which the test holds"),
-    ("tests/ray/test_serve.py", Luck::Port, 1, "Ray Serve takes the number of a port, which the test holds"),
+    ("tests/ray/conftest.py", Luck::Port, 1, "Ray Serve takes the number of a port, which the test holds"),
 ];
 
 /// The functions that may pause between two looks at a condition, for all tests in their language.

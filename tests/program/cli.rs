@@ -140,6 +140,9 @@ fn flags_of_vllm_are_understood_or_refused_with_a_reason() {
     let warned = "ignored flags, without effect on the CPU: --gpu-memory-utilization";
     assert!(run.code == Some(1) && run.err.contains(warned), "{}", run.err);
     usage(&["-tp", "2"], "--tensor-parallel-size 2 is not supported: one process computes the whole model");
+    usage(&["-dp", "4"], "--data-parallel-size 4 is not supported: one process computes the whole model on one device");
+    usage(&["-dp", "4"], "for gpu in $(seq 0 $((4 - 1))); do CUDA_VISIBLE_DEVICES=$gpu tito serve MODEL");
+    usage(&["-dpn", "1"], "start each server without flags for ranks");
     usage(&["-r", "1"], "--node-rank 1 is not supported: one process computes the whole model");
     usage(&["--fully-sharded-loras"], "tito applies adapters only to linear layers, as they are");
     let experts = self::run(&["serve", TINY_MODEL, "--engine", "scripted", "--enable-return-routed-experts"]);

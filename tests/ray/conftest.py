@@ -3,8 +3,10 @@
 TITO_BIN is the program, and TITO_TEST_MODEL the model of the guide; scripts/test sets both.
 """
 
+import contextlib
 import os
 import pathlib
+import socket
 import sys
 import tempfile
 import threading
@@ -34,7 +36,20 @@ import ray  # noqa: E402
 import tito.ray  # noqa: E402
 
 WAIT_SECONDS = 600
+notes = []
 FLAGS = {"engine": "native", "dtype": "float32", "max_model_len": 512, "served_model_name": "policy", "kv_cache_memory_bytes": "16M"}
+
+
+def note(text):
+    """Has a line printed when the tests have ended, such as what was not tried and why."""
+    notes.append(text)
+
+
+def pytest_terminal_summary(terminalreporter):
+    if notes:
+        terminalreporter.section("NOTES")
+        for text in notes:
+            terminalreporter.write_line(text)
 
 
 def pytest_configure(config):
@@ -72,6 +87,15 @@ def cluster():
         start(folder)
         yield
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def held_port():
+    """A port for Ray Serve, which shares its own with who says so, and does not say which it took: nobody else gets this one."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 class Policy:

@@ -2,11 +2,10 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 
-from conftest import REPOSITORY
+from conftest import REPOSITORY, held_port
 
 EXAMPLE = REPOSITORY / "examples" / "ray" / "grpo_ray.py"
 GUIDE = REPOSITORY / "docs" / "guides" / "ray.md"
@@ -29,10 +28,7 @@ def test_the_guide_does_what_it_says(tmp_path):
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text(snapshot.name)
     program = "\n".join(re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL))
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind(("127.0.0.1", 0))
-        chosen = str(held.getsockname()[1])
+    with held_port() as chosen:
         assert program.count("localhost:8000") == 1 and program.count("serve.run(") == 1
         program = program.replace("localhost:8000", f"127.0.0.1:{chosen}")
         options = f'{{"host": "127.0.0.1", "port": {chosen}}}'

@@ -6,7 +6,7 @@ import socket
 
 import httpx
 import pytest
-from conftest import Policy, poll
+from conftest import Policy, held_port, poll
 from ray import serve
 from rollouts import WANTED, Conversation, kill, waiting
 
@@ -26,11 +26,7 @@ def replicas(trainer):
 
 @pytest.fixture(scope="module")
 def url(replicas):
-    # Ray Serve shares its port with who says so, and does not say which it took: this one is nobody else's meanwhile.
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+    with held_port() as port:
         serve.start(http_options={"host": "127.0.0.1", "port": port})
         serve.run(tito.ray.application(replicas), name="policy")
         yield f"http://127.0.0.1:{port}"

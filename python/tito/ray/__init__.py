@@ -16,6 +16,7 @@ except ModuleNotFoundError as error:
 
 from ._replicas import Replicas, StartFailed, UpdateFailed
 from ._serve import application
+from ._service import service
 from ._state import State, Updated
 
-__all__ = ["Replicas", "StartFailed", "State", "UpdateFailed", "Updated", "application"]
+__all__ = ["Replicas", "StartFailed", "State", "UpdateFailed", "Updated", "application", "service"]

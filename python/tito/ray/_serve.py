@@ -1,6 +1,6 @@
 """The front of replicas by Ray Serve: its own consistent hash takes each session to one of them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -44,29 +44,34 @@ def application(replicas: Replicas, *, name: str = "tito", max_ongoing_requests:
         max_ongoing_requests: How many requests a replica has at once before others wait in Ray Serve.
 
     """
+    return deployed(len(replicas), name, max_ongoing_requests).bind(replicas)
+
+
+def deployed(count: int, name: str = "tito", max_ongoing_requests: int = 1000) -> Any:
+    """The deployment of the front of as many replicas."""
     from ray import serve
     from ray.serve.config import RequestRouterConfig
 
     # A session that its replica has no place for waits: another replica does not know it.
     router = RequestRouterConfig(request_router_class=ROUTER, request_router_kwargs={"num_fallback_replicas": 0})
-    deployed = serve.deployment(
+    return serve.deployment(
         name=name,
-        num_replicas=len(replicas),
+        num_replicas=count,
         max_ongoing_requests=max_ongoing_requests,
         ray_actor_options={"num_cpus": 0},
         request_router_config=router,
     )(Front)
-    return deployed.bind(replicas)
 
 
 class Front:
     """Passes what it gets to the replica whose number is its own rank."""
 
-    def __init__(self, replicas: Replicas) -> None:
-        """In front of these."""
+    def __init__(self, replicas: Any) -> None:
+        """In front of these, which are `Replicas`, or the handle of a deployment that has them."""
         from ray import serve
 
-        self._replicas = replicas
+        asked = replicas.states_of_now
+        self._states_of_now: Callable[[], Awaitable[list[State]]] = asked if isinstance(replicas, Replicas) else asked.remote
         self._number = int(serve.get_replica_context().rank.rank)
         self._states: list[State] = []
         self._http: aiohttp.ClientSession | None = None
@@ -99,7 +104,7 @@ class Front:
         return _unavailable(f"no replica takes requests; the request may be sent again later. {'; '.join(reasons)}")
 
     async def _look(self) -> None:
-        self._states = await self._replicas.states_of_now()
+        self._states = await self._states_of_now()
 
     def _at_hand(self) -> list[State]:
         """Those that are ready, the own one first."""
