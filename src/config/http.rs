@@ -134,6 +134,13 @@ pub struct LogArgs {
     #[arg(long, value_name = "N")]
     pub max_log_len: Option<usize>,
 
+    /// Send traces of requests to this collector of OpenTelemetry.
+    ///
+    /// The form is `http://HOST:4317` for OTLP over gRPC, or `http://HOST:4318/v1/traces` for OTLP over HTTP. The variables
+    /// `OTEL_...` say more.
+    #[arg(long, value_name = "URL")]
+    pub otlp_traces_endpoint: Option<String>,
+
     /// Do not log the throughput every ten seconds.
     #[arg(long)]
     pub disable_log_stats: bool,

@@ -20,6 +20,7 @@ mod images;
 mod kv_events;
 mod number;
 mod other_servers;
+mod otlp;
 mod parsers;
 mod serve;
 mod speculative;
@@ -41,6 +42,7 @@ pub use device::DeviceArg;
 pub use generated::Generated;
 pub use http::HttpArgs;
 pub use kv_events::KvEventsConfig;
+pub(crate) use otlp::otel_variables;
 pub use parsers::{Choice, ToolStrictLevelArg};
 pub use serve::{ModelLength, ServeArgs};
 pub use speculative::SpeculativeConfig;
@@ -248,6 +250,18 @@ mod tests {
         assert_eq!((args.max_waiting, args.kv_cache_memory), (3, Some(4 << 30)));
         let args = serve("tito serve m --tool-call-parser auto --reasoning-parser=auto");
         assert_eq!((args.tool_call_parser, args.reasoning_parser), (Some(Choice::Auto), Some(Choice::Auto)));
+    }
+
+    #[test]
+    fn a_collector_of_traces_is_an_address_or_none() {
+        let collector = |flag: &str| {
+            let args = serve(&format!("tito serve m {flag}"));
+            args.logs.collector_of_traces().map(str::to_owned)
+        };
+        assert_eq!(collector("--otlp-traces-endpoint grpc://a:4317").as_deref(), Some("grpc://a:4317"));
+        for none in ["", "--otlp-traces-endpoint=", "--otlp-traces-endpoint None", "--otlp_traces_endpoint null"] {
+            assert_eq!(collector(none), None, "{none}");
+        }
     }
 
     #[test]

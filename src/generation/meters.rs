@@ -13,7 +13,10 @@ use std::{
 use metrics::{Histogram, counter, histogram};
 
 use super::{Delta, Event, Finish};
-use crate::engine::{EngineError, PromptOutput};
+use crate::{
+    engine::{EngineError, PromptOutput, RequestTimes},
+    request_trace::{RequestTrace, SequenceRecord},
+};
 
 /// Handles of the process's recorder; cheap to use for every token.
 #[derive(Clone)]
@@ -109,6 +112,9 @@ impl Meters {
             siblings,
             log: None,
             adapter: None,
+            trace: None,
+            times: None,
+            failure: None,
             ended: false,
         }
     }
@@ -129,6 +135,12 @@ pub(super) struct Meter {
     log: Option<tracing::Span>,
     /// The name of the adapter that is asked, where one is.
     adapter: Option<Arc<str>>,
+    /// Where the end is noted, if it is.
+    trace: Option<Arc<RequestTrace>>,
+    /// How long the sequence was in each phase up to its latest token, where the engine tells.
+    times: Option<RequestTimes>,
+    /// The kind of the failure that ended it.
+    failure: Option<&'static str>,
     ended: bool,
 }
 
@@ -140,6 +152,17 @@ impl Meter {
         self
     }
 
+    /// Notes how the generation ended among what happens to its request.
+    pub(super) fn tracing(mut self, trace: Option<Arc<RequestTrace>>) -> Self {
+        self.trace = trace;
+        self
+    }
+
+    /// Whether it is noted.
+    pub(super) fn is_traced(&self) -> bool {
+        self.trace.is_some()
+    }
+
     /// Takes note of what comes out of a generation.
     pub(super) fn observe(&mut self, event: &Result<Event, EngineError>) {
         match event {
@@ -149,7 +172,10 @@ impl Meter {
                 counter!("vllm:admission_rejections_total", "reason" => "max_num_queued_reqs").increment(1);
                 self.ended = true;
             }
-            Err(_) => self.end("error", Instant::now()),
+            Err(error) => {
+                self.failure = Some(kind(error));
+                self.end("error", Instant::now());
+            }
         }
     }
 
@@ -159,6 +185,7 @@ impl Meter {
 
     fn record(&mut self, delta: &Delta) {
         let now = Instant::now();
+        self.times = delta.times.or(self.times);
         if !delta.tokens.is_empty() {
             let first = self.sampled_at.map_or(now, |(first, _)| first);
             self.sampled_at = Some((first, now));
@@ -187,6 +214,22 @@ impl Meter {
         self.meters.request_token_time.record(self.token_time());
         self.meters.last_sibling(&self.siblings, self.siblings.ended(self.sampled));
         self.log_end(reason, now);
+        self.note_end(reason, now);
+    }
+
+    fn note_end(&mut self, finish: &'static str, ended: Instant) {
+        // Notes are complete once nobody holds them.
+        let Some(trace) = self.trace.take() else { return };
+        trace.sequence(SequenceRecord {
+            arrived: self.started,
+            ended,
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached_tokens,
+            sampled: self.sampled,
+            finish,
+            failure: self.failure,
+            times: self.times,
+        });
     }
 
     fn log_end(&self, reason: &'static str, now: Instant) {
@@ -213,6 +256,20 @@ impl Meter {
             Some((first, last)) if self.sampled > 1 => (last - first).as_secs_f64() / (self.sampled - 1) as f64,
             _ => 0.0,
         }
+    }
+}
+
+/// What kind of failure an error is, for people who look for the same one again.
+fn kind(error: &EngineError) -> &'static str {
+    match error {
+        EngineError::Unsupported(_) => "unsupported",
+        EngineError::Unsampleable(_) => "unsampleable",
+        EngineError::Overloaded => "overloaded",
+        EngineError::Unread => "unread",
+        EngineError::Paused => "paused",
+        EngineError::WithoutWeights { .. } => "without_weights",
+        EngineError::Uncaptured(_) => "uncaptured",
+        EngineError::Failed(_) => "failed",
     }
 }
 

@@ -21,7 +21,10 @@ use super::{
     running::{Entering, Registration},
     unread::ended_unless_read,
 };
-use crate::engine::{EngineError, Reservation, SequenceRequest, Ticket};
+use crate::{
+    engine::{EngineError, Reservation, SequenceRequest, Ticket},
+    request_trace::{self, Asked, RequestTrace},
+};
 
 /// For each seat of the engine, one sequence that sits in it and one that is ready to.
 const SEQUENCES_A_SEAT: usize = 2;
@@ -43,9 +46,37 @@ struct Unstarted {
     groups: std::vec::IntoIter<Group>,
     group: Option<Group>,
     index: usize,
-    arrived: Instant,
+    arrival: Arrival,
     /// The request's.
     span: tracing::Span,
+}
+
+/// A request, as it arrives.
+#[derive(Clone)]
+struct Arrival {
+    at: Instant,
+    /// Where it is noted what happens to it, if it is.
+    trace: Option<Arc<RequestTrace>>,
+}
+
+impl Arrival {
+    /// The sequences of `requests` arrive now.
+    fn of(requests: &[GenerationRequest]) -> Self {
+        let trace = request_trace::current();
+        if let (Some(trace), Some(first)) = (&trace, requests.first()) {
+            trace.asks(Asked {
+                id: first.request_ids.first().cloned(),
+                prompt_tokens: requests.iter().map(|request| request.prompt_token_ids.len()).sum(),
+                n: first.sequences,
+                sequences: requests.iter().map(|request| request.sequences).sum(),
+                max_tokens: first.sampling.max_tokens,
+                top_p: first.sampling.top_p,
+                temperature: first.sampling.temperature,
+                adapter: first.adapter.as_ref().map(|adapter| Arc::clone(adapter.name())),
+            });
+        }
+        Self { at: Instant::now(), trace }
+    }
 }
 
 /// An event of a sequence, with the index of that one.
@@ -67,12 +98,12 @@ impl Generator {
         }
         let party = requests.first().and_then(|request| request.party.clone());
         let sequences = requests.iter().map(|request| request.sequences).sum();
-        let arrived = Instant::now();
+        let arrival = Arrival::of(&requests);
         let reservation = match self.engine.reserve(party, sequences) {
             Ok(reservation) => reservation,
-            Err(error) => return self.refused(&requests, error, arrived),
+            Err(error) => return self.refused(&requests, error, arrival),
         };
-        self.clone().begun(requests, reservation, arrived)
+        self.clone().begun(requests, reservation, arrival)
     }
 
     /// Begins, once the door is open.
@@ -80,7 +111,7 @@ impl Generator {
         self,
         requests: Vec<GenerationRequest>,
         reservation: Reservation,
-        arrived: Instant,
+        arrival: Arrival,
     ) -> BoxStream<'static, Indexed> {
         let prompts = requests.iter().map(|request| Entering {
             owner: request.owner.as_ref(),
@@ -93,11 +124,11 @@ impl Generator {
             Err(Door::Queueing) => {
                 let begin = async move {
                     self.running.admitted().await;
-                    self.begun(requests, reservation, arrived)
+                    self.begun(requests, reservation, arrival)
                 };
                 return begin.flatten_stream().boxed();
             }
-            Err(_) => return self.refused(&requests, EngineError::Paused, arrived),
+            Err(_) => return self.refused(&requests, EngineError::Paused, arrival),
         };
         let group = |(request, registration): (GenerationRequest, _)| Group {
             siblings: Siblings::new(request.sequences),
@@ -114,7 +145,7 @@ impl Generator {
             groups: groups.into_iter(),
             group: None,
             index: 0,
-            arrived,
+            arrival,
             span: tracing::Span::current(),
         };
         let mut started = SelectAll::new();
@@ -128,10 +159,10 @@ impl Generator {
         &self,
         requests: &[GenerationRequest],
         error: EngineError,
-        arrived: Instant,
+        arrival: Arrival,
     ) -> BoxStream<'static, Indexed> {
         if let Some(request) = requests.first() {
-            let mut meter = self.meter(request, Siblings::new(1), arrived, tracing::Span::current());
+            let mut meter = self.meter(request, Siblings::new(1), arrival, tracing::Span::current());
             meter.observe(&Err(error.clone()));
         }
         stream::once(async { Err(error) }).boxed()
@@ -141,11 +172,11 @@ impl Generator {
         &self,
         request: &GenerationRequest,
         siblings: Arc<Siblings>,
-        arrived: Instant,
+        Arrival { at, trace }: Arrival,
         span: tracing::Span,
     ) -> Meter {
         let prompt = &request.prompt_token_ids;
-        let meter = self.meters.start(prompt.len(), request.sampling.max_tokens, siblings, arrived);
+        let meter = self.meters.start(prompt.len(), request.sampling.max_tokens, siblings, at).tracing(trace);
         let Some(log) = self.log else { return meter };
         let shown = log.max_ids.unwrap_or(usize::MAX).min(prompt.len());
         tracing::debug!(parent: &span, prompt_token_ids = ?&prompt[..shown], "received");
@@ -175,7 +206,7 @@ impl Generator {
                 adapter: request.adapter.clone(),
                 routing: request.routing.clone(),
                 images: Arc::clone(&request.images),
-                timed: self.timed && request.sequences == 1,
+                timed: meter.is_traced() || (self.timed && request.sequences == 1),
             };
             engine.start(ticket, request)
         };
@@ -222,7 +253,7 @@ impl Unstarted {
         let index = self.index;
         self.index += 1;
         let siblings = Arc::clone(&group.siblings);
-        let meter = self.generator.meter(&group.request, siblings, self.arrived, self.span.clone());
+        let meter = self.generator.meter(&group.request, siblings, self.arrival.clone(), self.span.clone());
         let events = self.generator.start(group, ticket, meter);
         group.started += 1;
         Some(events.map_ok(move |event| (index, event)).boxed())

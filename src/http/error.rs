@@ -190,6 +190,10 @@ impl ApiError {
     }
 }
 
+/// The type of the error that an answer is, for whoever notes what requests get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ErrorName(pub(crate) &'static str);
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = if self.kind() == ErrorKind::Unreadable {
@@ -198,6 +202,7 @@ impl IntoResponse for ApiError {
             (self.kind().status(), Json(self.body())).into_response()
         };
         say_retry(&mut response, self.retry());
+        response.extensions_mut().insert(ErrorName(self.kind().name()));
         if matches!(self.kind(), ErrorKind::Overloaded | ErrorKind::TooMany) {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
         }

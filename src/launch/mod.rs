@@ -31,6 +31,7 @@ mod settings;
 mod step_gate;
 mod store;
 mod text;
+mod traces;
 mod weights;
 
 use std::{path::Path, sync::Arc};
@@ -58,13 +59,19 @@ use settings::{PortSettings, Settings};
 
 /// Loads a model and serves it until the process is asked to stop; `utc_offset` is the time zone of its templates.
 pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()> {
-    let PortSettings { listener, server: config, control_plane } = PortSettings::of(&args)?;
+    let PortSettings { listener, server: mut config, control_plane, traces } = PortSettings::of(&args)?;
     let settings = Settings::of(&args)?;
     let main_port = listen::bind(listener, &["--host", "--port"]).await?;
     let admin_port = admin::bind(control_plane.own_port).await?;
     let progress = Progress::new();
     admin::say_who(&control_plane.main_port, &progress);
+    let prepared = traces::prepare(traces, &progress)?;
     let loaded = Loaded::load(&settings, &progress).await?;
+    let exporter = prepared.map(|prepared| {
+        let (tracer, exporter) = prepared.start(loaded.models.name());
+        config.tracer = Some(tracer);
+        exporter
+    });
     let (engine, adapters, metrics) =
         (Arc::clone(&loaded.engine), Arc::clone(&loaded.adapters), loaded.metrics.clone());
     let announcement = announce(&settings.model.name, engine.info(), &loaded.text.template_source, &main_port.shown);
@@ -88,7 +95,11 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     progress.banner(&announcement);
     let stop = server::stop_signal()?;
     let ports = Ports { main: Port { endpoint, app }, admin };
-    server::serve(ports, work, &config, stop).await.context("the server failed")
+    let served = server::serve(ports, work, &config, stop).await.context("the server failed");
+    if let Some(exporter) = exporter {
+        exporter.finish().await;
+    }
+    served
 }
 
 /// Prints what [`serve`] would do with the same command line on this machine.

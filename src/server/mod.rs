@@ -21,6 +21,7 @@ mod scheme;
 mod slow_body;
 mod stop_signal;
 mod tls;
+mod traces;
 mod unread;
 mod unsent;
 
@@ -43,6 +44,7 @@ use crate::{
     engine::{EngineControl, WeightVersion},
     http::{docs::Docs, error},
     inspect,
+    otlp::Tracer,
     state::Api,
     telemetry::{self, Metrics},
     turn::in_flight::BytesInFlight,
@@ -91,6 +93,8 @@ pub struct ServerConfig {
     pub shutdown_delay: Duration,
     /// How long requests may go on after that.
     pub shutdown_timeout: Duration,
+    /// Traces requests.
+    pub tracer: Option<Tracer>,
 }
 
 impl Default for ServerConfig {
@@ -111,6 +115,7 @@ impl Default for ServerConfig {
             stream_stall_timeout: Some(Duration::from_mins(5)),
             shutdown_delay: Duration::ZERO,
             shutdown_timeout: Duration::from_secs(30),
+            tracer: None,
         }
     }
 }
@@ -134,7 +139,12 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
     let mut app = api::router(api, &Docs { shown: config.docs, root_path: config.root_path.clone() })
         .route("/metrics", get(scrape.clone()))
         .route("/metrics/", get(scrape))
-        .layer(CatchPanicLayer::custom(answer_panic))
+        .layer(CatchPanicLayer::custom(answer_panic));
+    if let Some(tracer) = &config.tracer {
+        // Within the layers that move a request to other threads: its notes belong to its task.
+        app = app.layer(from_fn_with_state(tracer.clone(), traces::follow));
+    }
+    let mut app = app
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(limits, limit::apply))
         .layer(from_fn_with_state(config.request_patience, slow_body::apply))

@@ -26,6 +26,7 @@ use self::{
 use crate::{
     generation::collect,
     http::{caller::Caller, json_body::JsonBody, sse},
+    request_trace,
     state::Api,
     turn::{Asker, Prepared},
     wire::{
@@ -56,6 +57,7 @@ async fn generate_for_sglang(
     caller: Caller,
     JsonBody(request): JsonBody<SglangGenerateRequest>,
 ) -> Result<Response, ApiError> {
+    request_trace::generates();
     let mut turn = SglangTurn::new(request, &caller, &api).await?;
     let prepared = prepared(&caller, &mut turn, &api).await?;
     let choices = turn.prompts.len() * turn.n;

@@ -338,6 +338,8 @@ pub(super) const FAMILIES: &[Family] = &[
     counter("tito:prompt_ids_total", "Prompt ids by where they came from.").with_series(&[]),
     counter("tito:stalled_total", "Connections, requests and streams that were ended because nothing moved for too long.")
         .with_series(&[]),
+    counter("tito:trace_spans_dropped_total", "Spans that were not sent to the collector of traces, by reason.").with_series(&[]),
+    counter("tito:trace_spans_sent_total", "Spans that the collector of traces took.").with_series(&[]),
 ];
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Truncation, TurnError, Turns, in_flight};
+use super::{Truncation, TurnError, Turns, in_flight, noted::noted};
 use crate::{
     TokenId,
     continuity::{TextRecorder, TextScope, Verdict},
+    request_trace,
     tokenizer::Extent,
 };
 
@@ -44,7 +45,8 @@ impl Turns {
     /// strict about it.
     pub async fn prompt_text_into_ids(self: &Arc<Self>, prompt: PromptText) -> Result<EncodedPrompt, TurnError> {
         let turns = Arc::clone(self);
-        in_flight::blocking(move || turns.encode_blocking(prompt)).await?
+        let encoding = async { in_flight::blocking(move || turns.encode_blocking(prompt)).await? };
+        request_trace::prompting(encoding, |encoded| noted(&encoded.verdict)).await
     }
 
     fn encode_blocking(&self, prompt: PromptText) -> Result<EncodedPrompt, TurnError> {

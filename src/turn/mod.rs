@@ -21,6 +21,7 @@ mod images;
 pub mod in_flight;
 mod inspection;
 mod memory;
+mod noted;
 mod offsets;
 mod policy;
 mod prompt;

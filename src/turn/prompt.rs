@@ -3,7 +3,8 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{
-    IdsWithImages, Truncation, TurnError, Turns, capture::CapturedConversation, images, in_flight, templates::GivesUp,
+    IdsWithImages, Truncation, TurnError, Turns, capture::CapturedConversation, images, in_flight, noted::noted,
+    templates::GivesUp,
 };
 use crate::{
     TokenId,
@@ -11,6 +12,7 @@ use crate::{
     engine::PromptImage,
     images::PreparedImage,
     prompt::{ChatPrompt, PromptError, Provenance, RenderedPrompt},
+    request_trace,
     tokenizer::Extent,
     trajectory::Said,
 };
@@ -80,7 +82,11 @@ impl Turns {
     /// # Errors
     ///
     /// If the conversation cannot be rendered, cannot start with the ids that are known, or does not fit though it must.
-    pub async fn prompt(self: &Arc<Self>, mut request: PromptRequest) -> Result<Prompted, TurnError> {
+    pub async fn prompt(self: &Arc<Self>, request: PromptRequest) -> Result<Prompted, TurnError> {
+        request_trace::prompting(Box::pin(self.put_into_ids(request)), |prompt| noted(&prompt.verdict)).await
+    }
+
+    async fn put_into_ids(self: &Arc<Self>, mut request: PromptRequest) -> Result<Prompted, TurnError> {
         let images = self.read_images(&mut request.prompt.messages, &mut request.said).await?;
         let _waiting = GivesUp(request.prompt.patience.clone());
         // Each template of a request may take all the time and memory that a render may, so only a few of them run at

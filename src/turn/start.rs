@@ -17,6 +17,7 @@ use crate::{
     engine::{EngineError, PromptImage, ValidSamplingParams},
     generation::{Event, GenerationRequest},
     media::Hold,
+    request_trace,
     trajectory::Generation,
 };
 
@@ -108,6 +109,7 @@ impl Turns {
     ///
     /// If the turn cannot be served as asked.
     pub async fn prepare(self: &Arc<Self>, turn: Turn) -> Result<PreparedTurn, TurnError> {
+        request_trace::generates();
         let Turn { prompt, mut sampling, client, names, delivery, form } = turn;
         let mut prompt = self.prompt(prompt).await?;
         let kept = match delivery {
@@ -188,6 +190,7 @@ impl Turns {
         sampling: &mut Sampling,
         delivery: Delivery,
     ) -> Result<Vec<Prepared>, TurnError> {
+        request_trace::generates();
         if delivery != Delivery::Streamed {
             self.check_answer_size(sampling, prompts.iter().map(|prompt| prompt.token_ids.len()))?;
         }

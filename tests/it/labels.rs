@@ -53,7 +53,7 @@ const METHODS: Bound =
 const STATUSES: Bound = OneOf(&["1xx", "2xx", "3xx", "4xx", "5xx"]);
 
 /// Every label but `engine`, `model_name` and `le`, which the process puts on series itself.
-const LABELS: [(&str, &str, Bound); 41] = [
+const LABELS: [(&str, &str, Bound); 42] = [
     ("http_requests_total", "handler", Routes),
     ("http_requests_total", "method", METHODS),
     ("http_requests_total", "status", STATUSES),
@@ -71,6 +71,7 @@ const LABELS: [(&str, &str, Bound); 41] = [
     ("tito:prefix_repair_total", "source", Names),
     ("tito:prompt_ids_total", "kind", OneOf(&["reused", "new"])),
     ("tito:stalled_total", "what", OneOf(&["connection", "stream", "answer", "head", "body"])),
+    ("tito:trace_spans_dropped_total", "reason", OneOf(&["queue_full", "refused", "unreachable"])),
     ("tito:weight_version_info", "version", OneSeries),
     ("vllm:admission_rejections_total", "reason", Names),
     ("vllm:cache_config_info", "block_size", Numbers),

@@ -30,6 +30,12 @@ const KNOWN: &[(&str, Luck, usize, &str)] = &[
         1,
         "as in vLLM, endpoints have numbers, and nobody says which was taken",
     ),
+    (
+        "tests/clients/test_otlp.py",
+        Luck::Port,
+        1,
+        "the collector takes the numbers of ports, and does not say which it took",
+    ),
     ("tests/clients/test_prometheus.py", Luck::Port, 1, "Prometheus takes the number of a port"),
     ("tests/clients/test_routers.py", Luck::Port, 1, "routers are told of replicas that start again at the same ports"),
     ("tests/gpu/checks.py", Luck::Sleep, 1, "between two looks at a gauge, of 500 at most"),

@@ -86,6 +86,8 @@ mod slow_clients;
 mod store;
 /// A stream adds up to the JSON answer.
 mod streaming;
+/// Spans of requests, for collectors of traces.
+mod traces;
 /// Which files of a crate use which.
 mod uses_of_files;
 /// Errors as vLLM words them.

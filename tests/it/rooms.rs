@@ -24,7 +24,7 @@ pub(super) const CODE: [&str; 7] = [
 ];
 
 /// What each part may use: of its own crate, and what is the program's of the others too. Nothing points up.
-pub(super) const MAY_USE: [(&str, &[&str]); 49] = [
+pub(super) const MAY_USE: [(&str, &[&str]); 51] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -53,6 +53,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 49] = [
             "media",
             "memory",
             "model",
+            "otlp",
             "parser",
             "prompt",
             "records",
@@ -73,9 +74,14 @@ pub(super) const MAY_USE: [(&str, &[&str]); 49] = [
     ("admin", &["adapters", "asked_for", "control", "engine", "retry", "weights"]),
     // Events of the cache for routers.
     ("kv_events", &["engine"]),
+    // Spans of requests for collectors.
+    ("otlp", &["engine", "request_trace"]),
     ("adapters", &["engine", "files", "weights"]),
     ("control", &["engine", "generation", "weights"]),
-    ("server", &["admin", "api", "engine", "http", "inspect", "state", "telemetry", "turn", "wire"]),
+    (
+        "server",
+        &["admin", "api", "engine", "http", "inspect", "otlp", "request_trace", "state", "telemetry", "turn", "wire"],
+    ),
     ("telemetry", &["engine"]),
     (
         "api",
@@ -95,6 +101,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 49] = [
             "prompt",
             "records",
             "request_fields",
+            "request_trace",
             "sampling",
             "sglang",
             "state",
@@ -116,6 +123,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 49] = [
             "json",
             "model",
             "request_fields",
+            "request_trace",
             "sampling",
             "state",
             "tokenizer",
@@ -215,6 +223,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 49] = [
             "model",
             "parser",
             "prompt",
+            "request_trace",
             "sampling",
             "structured",
             "tokenizer",
@@ -229,7 +238,9 @@ pub(super) const MAY_USE: [(&str, &[&str]); 49] = [
     // The flags name types of these.
     ("config", &["json", "parser", "prompt", "sampling"]),
     ("continuity", &["chat", "prompt"]),
-    ("generation", &["engine", "parser", "sampling", "tokenizer"]),
+    ("generation", &["engine", "parser", "request_trace", "sampling", "tokenizer"]),
+    // What happens to a request, noted where it happens.
+    ("request_trace", &["engine"]),
     ("prompt", &["chat"]),
     ("engine", &["memory", "weights"]),
     ("images", &[]),

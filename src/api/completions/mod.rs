@@ -17,6 +17,7 @@ use crate::{
     generation::{batched, collect},
     http::{caller::Caller, json_body::JsonBody, sse},
     request_fields::delivery::AnswerDelivery,
+    request_trace,
     state::Api,
     turn::{Asker, NamedPrompt},
     wire::{
@@ -54,6 +55,7 @@ async fn create_completion(
 
 /// Answers a valid body.
 pub(super) async fn complete(api: Arc<Api>, caller: Caller, request: CompletionRequest) -> Result<Response, ApiError> {
+    request_trace::generates();
     let mut turn = CompletionTurn::new(request, &caller, &api).await?;
     let asker = Asker { client: caller.client, session: turn.session.as_deref() };
     let prompts = named_prompts(&turn);

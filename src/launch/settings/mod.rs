@@ -12,6 +12,7 @@ mod keys;
 mod model;
 mod policies;
 mod server;
+mod traces;
 
 pub(super) use adapters::AdapterSettings;
 pub(super) use capture::CaptureSettings;
@@ -24,7 +25,7 @@ pub(super) use server::{Address, Listener};
 
 use crate::{
     config::ServeArgs, continuity::ContinuityPolicy, continuity_store::StoreSettings, generation::RequestLog,
-    prompt::OnUnprovable, server::ServerConfig, structured::JsonOptions, turn::RequestPolicy,
+    otlp::OtlpSettings, prompt::OnUnprovable, server::ServerConfig, structured::JsonOptions, turn::RequestPolicy,
 };
 
 /// What flags say of the ports, and of who may do what there.
@@ -35,6 +36,8 @@ pub(super) struct PortSettings {
     pub(super) server: ServerConfig,
     /// Who may pause the server and replace its weights, and what happens then.
     pub(super) control_plane: ControlPlaneSettings,
+    /// Where traces of requests are sent, if they are.
+    pub(super) traces: Option<OtlpSettings>,
 }
 
 impl PortSettings {
@@ -44,6 +47,7 @@ impl PortSettings {
             listener: server::listener(&args.http),
             server: server::config(args)?,
             control_plane: control_plane::settings(args)?,
+            traces: traces::settings(args)?,
         })
     }
 }

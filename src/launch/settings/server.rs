@@ -81,5 +81,7 @@ pub(super) fn config(args: &ServeArgs) -> anyhow::Result<ServerConfig> {
         request_patience: ServerConfig::default().request_patience,
         shutdown_delay: Duration::from_secs(http.shutdown_delay),
         shutdown_timeout: Duration::from_secs(http.shutdown_timeout),
+        // Begun once the model has a name.
+        tracer: None,
     })
 }

@@ -1,0 +1,67 @@
+//! Takes notes of what happens to requests, for spans: from the head of a request to the last byte of its answer.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use axum::{
+    body::{Body, Bytes, HttpBody},
+    extract::{MatchedPath, Request, State},
+    http::{HeaderValue, Method},
+    middleware::Next,
+    response::Response,
+};
+use http_body::{Frame, SizeHint};
+
+use crate::{
+    http::error::ErrorName,
+    otlp::{TRACEPARENT, TRACESTATE, Tracer},
+    request_trace::{self, Answer, RequestTrace},
+};
+
+/// Traces a request that may generate; the others are no POSTs.
+pub(super) async fn follow(State(tracer): State<Tracer>, request: Request, next: Next) -> Response {
+    let Some(trace) = begin(&tracer, &request) else { return next.run(request).await };
+    let response = request_trace::within(Arc::clone(&trace), next.run(request)).await;
+    let error = response.extensions().get::<ErrorName>().map(|ErrorName(name)| *name);
+    trace.answered(Answer { status: response.status().as_u16(), error });
+    response.map(|body| Body::new(Followed { body, trace }))
+}
+
+fn begin(tracer: &Tracer, request: &Request) -> Option<Arc<RequestTrace>> {
+    if request.method() != Method::POST {
+        return None;
+    }
+    let route = request.extensions().get::<MatchedPath>()?;
+    let headers = |name| request.headers().get_all(name).iter().map(HeaderValue::as_bytes).collect::<Vec<_>>();
+    tracer.begin(route.as_str(), &headers(TRACEPARENT), &headers(TRACESTATE))
+}
+
+/// The body of an answer, whose making is a part of the request.
+struct Followed {
+    body: Body,
+    trace: Arc<RequestTrace>,
+}
+
+impl HttpBody for Followed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let Self { body, trace } = &mut *self;
+        request_trace::entered(trace, || Pin::new(body).poll_frame(context))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
