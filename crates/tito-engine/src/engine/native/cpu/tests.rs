@@ -61,8 +61,8 @@ fn a_model_in_blocks_gives_the_same_bits_for_pieces_of_a_prompt_and_any_threads(
         for dtype in [GgmlDType::Q4K, GgmlDType::Q8_0, GgmlDType::Q4_1] {
             let (_directory, file) = opened(class, dtype, GgmlDType::F32);
             for precision in [Precision::Bf16, Precision::F32] {
-                let whole = logits(&mut load(&file, backend(1, precision).keeping_blocks()), 0..TOKENS);
-                let mut model = load(&file, backend(3, precision).keeping_blocks());
+                let whole = logits(&mut load(&file, backend(1, precision).keeping_quantized()), 0..TOKENS);
+                let mut model = load(&file, backend(3, precision).keeping_quantized());
                 let pieces = [0..1, 1..30, 30..TOKENS].map(|piece| logits(&mut model, piece)).concat();
                 assert!(whole.iter().zip(&pieces).all(|(whole, piece)| whole.to_bits() == piece.to_bits()));
             }
@@ -75,7 +75,7 @@ fn a_model_in_blocks_is_close_to_the_same_model_widened() {
     for class in ["LlamaForCausalLM", "Qwen3MoeForCausalLM"] {
         let (_directory, file) = opened(class, GgmlDType::Q8_0, GgmlDType::F32);
         let exact = logits(&mut load(&file, backend(1, Precision::F32)), 0..TOKENS);
-        let found = logits(&mut load(&file, backend(1, Precision::F32).keeping_blocks()), 0..TOKENS);
+        let found = logits(&mut load(&file, backend(1, Precision::F32).keeping_quantized()), 0..TOKENS);
         let square =
             |numbers: &mut dyn Iterator<Item = f32>| numbers.map(|number| f64::from(number).powi(2)).sum::<f64>();
         let error = square(&mut exact.iter().zip(&found).map(|(exact, found)| exact - found));
@@ -104,7 +104,7 @@ fn weights_for_which_there_are_no_addresses_are_refused() {
         assert_eq!(backend.matrix(outputs, 1 << 20).err(), Some(NoRoom));
         assert_eq!(backend.vector(usize::MAX).err(), Some(NoRoom));
         // Where the rows of a matrix may stay in blocks, this is noticed only when the first rows come.
-        backend = backend.keeping_blocks();
+        backend = backend.keeping_quantized();
         let mut too_large = backend.matrix(outputs, rows.columns()).unwrap();
         assert!(matches!(backend.write_rows(&mut too_large, 0, &*rows), Err(WeightsError::NoRoom)));
     }
@@ -114,5 +114,5 @@ fn weights_for_which_there_are_no_addresses_are_refused() {
 fn matrices_without_blocks_are_computed_as_without_the_setting() {
     let (_directory, file) = opened("Qwen3MoeForCausalLM", GgmlDType::F16, GgmlDType::F16);
     let plain = logits(&mut load(&file, backend(1, Precision::F32)), 0..TOKENS);
-    assert_eq!(logits(&mut load(&file, backend(1, Precision::F32).keeping_blocks()), 0..TOKENS), plain);
+    assert_eq!(logits(&mut load(&file, backend(1, Precision::F32).keeping_quantized()), 0..TOKENS), plain);
 }
