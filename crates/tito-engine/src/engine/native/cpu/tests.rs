@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     engine::native::{
         model::{Model, ModelShape, Room},
-        weights::{GgufWeights, Weights},
+        weights::{GgufWeights, Rounded, Weights},
     },
     gguf::{GgufFile, fixture::HuggingFace},
 };
@@ -28,7 +28,7 @@ fn opened(class: &str, dtype: GgmlDType, other: GgmlDType) -> (tempfile::TempDir
 
 fn load(file: &GgufFile, backend: CpuBackend) -> Model<CpuBackend> {
     let shape = ModelShape::read(&file.model_config().unwrap()).unwrap();
-    let mut model = Model::load(backend, shape, &GgufWeights::open(file).unwrap(), &mut |_, _| ()).unwrap();
+    let mut model = Model::load(backend, shape, &Rounded(GgufWeights::open(file).unwrap()), &mut |_, _| ()).unwrap();
     model.allocate_cache(Room { blocks: 2, slots: 0 }).unwrap();
     model
 }
@@ -71,16 +71,21 @@ fn a_model_in_blocks_gives_the_same_bits_for_pieces_of_a_prompt_and_any_threads(
 }
 
 #[test]
-fn a_model_in_blocks_is_close_to_the_same_model_widened() {
+fn a_model_in_blocks_gives_the_bits_of_the_same_model_widened() {
     for class in ["LlamaForCausalLM", "Qwen3MoeForCausalLM"] {
-        let (_directory, file) = opened(class, GgmlDType::Q8_0, GgmlDType::F32);
-        let exact = logits(&mut load(&file, backend(1, Precision::F32)), 0..TOKENS);
-        let found = logits(&mut load(&file, backend(1, Precision::F32).keeping_quantized()), 0..TOKENS);
-        let square =
-            |numbers: &mut dyn Iterator<Item = f32>| numbers.map(|number| f64::from(number).powi(2)).sum::<f64>();
-        let error = square(&mut exact.iter().zip(&found).map(|(exact, found)| exact - found));
-        let relative = (error / square(&mut exact.iter().copied())).sqrt();
-        assert!(relative > 0.0 && relative < 0.02, "{class}: {relative}");
+        for dtype in [GgmlDType::Q4K, GgmlDType::Q6K, GgmlDType::Q8_0, GgmlDType::Q5_1] {
+            let (_directory, file) = opened(class, dtype, GgmlDType::F32);
+            let of = |backend| logits(&mut load(&file, backend), 0..TOKENS);
+            for precision in [Precision::Bf16, Precision::F32] {
+                let found = of(backend(1, precision).keeping_quantized());
+                assert_eq!(found, of(backend(1, precision)), "{class} {dtype:?} {precision:?}");
+            }
+            let [kept, widened] = [true, false].map(|kept| {
+                let backend = backend(1, Precision::Bf16).with_f32_activations();
+                of(if kept { backend.keeping_quantized() } else { backend })
+            });
+            assert_eq!(kept, widened, "{class} {dtype:?}");
+        }
     }
 }
 

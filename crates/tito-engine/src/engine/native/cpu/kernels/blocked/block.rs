@@ -20,6 +20,11 @@ pub(super) const HALVES: usize = 2 * LANES;
 /// Bytes of one further bit of all codes of a step.
 pub(super) const BITS: usize = STEP * LANES / 8;
 
+/// The bytes of a step of codes of so many bits.
+pub(super) const fn step_bytes(bits: usize) -> usize {
+    if bits == 8 { STEP * LANES } else { HALVES + (bits - 4) * BITS }
+}
+
 /// Where the parts of a piece are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
@@ -35,7 +40,7 @@ pub(super) struct Layout {
 impl Layout {
     pub(super) fn new(format: BlockFormat) -> Self {
         let kinds = 1 + usize::from(format.has_minimum);
-        let step_bytes = if format.bits == 8 { STEP * LANES } else { HALVES + (format.bits - 4) * BITS };
+        let step_bytes = step_bytes(format.bits);
         let small = kinds * LANES * size_of::<f16>();
         let steps = small + if format.groups() > 1 { kinds * format.groups() * LANES } else { 0 };
         Self { format, small, steps, step_bytes, piece_bytes: steps + format.numbers / STEP * step_bytes }
@@ -84,22 +89,21 @@ impl Layout {
     /// The scales of a group and its minima, of all rows. What has no minimum gets what changes no number.
     #[inline(always)]
     pub(super) fn scales(&self, piece: &[u8], group: usize) -> [[f32; LANES]; 2] {
-        let groups = self.format.groups();
         let of_kind = |kind: usize| {
-            std::array::from_fn(|lane| {
-                let at = 2 * (kind * LANES + lane);
-                let large = widened(u16::from_le_bytes([piece[at], piece[at + 1]]));
-                if groups == 1 {
-                    return large;
-                }
-                large * f32::from(piece[self.small + (kind * groups + group) * LANES + lane].cast_signed())
-            })
+            let (large, _) = piece[2 * kind * LANES..].as_chunks::<2>();
+            let mut scales = [0.0; LANES];
+            for (scale, large) in scales.iter_mut().zip(large) {
+                *scale = widened(u16::from_le_bytes(*large));
+            }
+            for (scale, small) in scales.iter_mut().zip(self.small(piece, kind, group).into_iter().flatten()) {
+                *scale *= f32::from(small.cast_signed());
+            }
+            scales
         };
         [of_kind(0), if self.format.has_minimum { of_kind(1) } else { [-0.0; LANES] }]
     }
 
-    /// The address of the integers of a group for its scales or its minima, if there are any.
-    #[cfg(target_arch = "x86_64")]
+    /// The integers of a group for its scales (0) or its minima (1), if there are any.
     #[inline(always)]
     pub(super) fn small<'a>(&self, piece: &'a [u8], kind: usize, group: usize) -> Option<&'a [u8; LANES]> {
         let groups = self.format.groups();

@@ -323,7 +323,6 @@ fn numbers_that_are_no_blocks_are_not_kept() {
 /// 'profile.dev.package.tito-engine.opt-level=3'` prints how long a product takes beside one with the widened matrix.
 #[test]
 #[ignore = "measures"]
-#[expect(clippy::print_stdout, reason = "what was measured")]
 fn products_measured() {
     let (outputs, columns) = (8 * 2_048, 2_048);
     for set in KernelSet::available() {

@@ -2,7 +2,7 @@
 
 use super::{
     super::{KernelSet, LANES, instructions::Vectorized, packed::rounded},
-    block::{Layout, PAIR},
+    block::{BITS, HALVES, Layout, PAIR, STEP, step_bytes},
 };
 
 /// 16 rows of a matrix.
@@ -19,8 +19,8 @@ impl Block<'_> {
         let (piece, input) = (&self.bytes[input / format.numbers * piece_bytes..], input % format.numbers);
         let (group, input) = (input / format.group, input % format.group);
         let [scales, minima] = self.layout.scales(piece, group);
-        let step = &self.layout.steps(piece, group)[input / super::block::STEP * step_bytes..][..step_bytes];
-        let code = self.layout.code(step, input % super::block::STEP / 2, 2 * lane + input % 2);
+        let step = &self.layout.steps(piece, group)[input / STEP * step_bytes..][..step_bytes];
+        let code = self.layout.code(step, input % STEP / 2, 2 * lane + input % 2);
         number(code, scales[lane], minima[lane])
     }
 
@@ -65,23 +65,50 @@ impl Vectorized for ToBf16<'_> {
 
 impl ToBf16<'_> {
     #[inline(always)]
-    fn of_bits<const BITS: usize>(self) {
-        let Self { block: Block { mut layout, bytes }, to } = self;
-        layout.format.bits = BITS;
+    fn of_bits<const B: usize>(self) {
+        let Self { block: Block { layout, bytes }, to } = self;
+        let offset = i32::from(layout.format.offset);
         let mut to = to.as_chunks_mut::<PAIR>().0.iter_mut();
         for piece in bytes.chunks_exact(layout.piece_bytes) {
             for group in 0..layout.format.groups() {
                 let [scales, minima] = layout.scales(piece, group).map(twice);
-                for step in layout.steps(piece, group).chunks_exact(layout.step_bytes) {
-                    for (pair, to) in to.by_ref().take(2).enumerate() {
-                        for (place, to) in to.iter_mut().enumerate() {
-                            *to = rounded(number(layout.code(step, pair, place), scales[place], minima[place]));
+                for step in layout.steps(piece, group).chunks_exact(step_bytes(B)) {
+                    let pairs = [codes::<B, 0>(step), codes::<B, 1>(step)];
+                    for (codes, to) in pairs.into_iter().zip(to.by_ref()) {
+                        let factors = scales.iter().zip(&minima);
+                        for ((to, code), (scale, minimum)) in to.iter_mut().zip(codes).zip(factors) {
+                            *to = rounded(number(code - offset, *scale, *minimum));
                         }
                     }
                 }
             }
         }
     }
+}
+
+/// The codes of a pair of a step, with their offset.
+#[inline(always)]
+fn codes<const B: usize, const NUMBER: usize>(step: &[u8]) -> [i32; PAIR] {
+    let mut codes = [0; PAIR];
+    if B == 8 {
+        let bytes: &[u8; PAIR] = step[NUMBER * PAIR..].first_chunk().expect("a whole step");
+        for (code, byte) in codes.iter_mut().zip(bytes) {
+            *code = i32::from(byte.cast_signed());
+        }
+        return codes;
+    }
+    let (halves, further) = step.split_first_chunk::<HALVES>().expect("a whole step");
+    for (code, byte) in codes.iter_mut().zip(halves) {
+        *code = i32::from(byte >> (4 * NUMBER) & 0xf);
+    }
+    for (bit, bits) in further.as_chunks::<BITS>().0.iter().take(B - 4).enumerate() {
+        let word: &[u8; 4] = bits[NUMBER * 4..].first_chunk().expect("the bits of a pair");
+        let word = u32::from_le_bytes(*word);
+        for (place, code) in codes.iter_mut().enumerate() {
+            *code |= i32::from(word >> place & 1 == 1) << (4 + bit);
+        }
+    }
+    codes
 }
 
 /// Each number twice, as the codes of a pair are.

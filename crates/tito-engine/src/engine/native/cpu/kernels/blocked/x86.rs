@@ -16,7 +16,7 @@ use std::{
 
 use super::{
     super::{KernelName, KernelSet, LANES},
-    block::{BITS, HALVES, Layout, PAIR},
+    block::{BITS, HALVES, Layout, PAIR, step_bytes},
     unpack::Block,
 };
 
@@ -80,7 +80,10 @@ unsafe fn of_any(block: &Block<'_>, to: &mut [u16], round: impl Fn([__m512; 2]) 
 #[inline(always)]
 unsafe fn of_bits<const B: usize>(block: &Block<'_>, to: &mut [u16], round: impl Fn([__m512; 2]) -> __m512i) {
     let layout = &block.layout;
-    let table: [f32; LANES] = std::array::from_fn(|code| code as f32 - f32::from(layout.format.offset));
+    let mut table = [0.0; LANES];
+    for (code, number) in (0_u8..).zip(&mut table) {
+        *number = f32::from(code) - f32::from(layout.format.offset);
+    }
     let mut to = to.as_chunks_mut::<PAIR>().0.iter_mut();
     // SAFETY: the caller has the instructions, and there are 16 numbers in the table, and 32 where a pair goes to.
     unsafe {
@@ -103,10 +106,6 @@ unsafe fn of_bits<const B: usize>(block: &Block<'_>, to: &mut [u16], round: impl
             }
         }
     }
-}
-
-const fn step_bytes(bits: usize) -> usize {
-    if bits == 8 { 2 * PAIR } else { HALVES + (bits - 4) * BITS }
 }
 
 /// The codes of both pairs of a step, in two vectors each.
@@ -186,7 +185,8 @@ unsafe fn of_kind(layout: &Layout, piece: &[u8], kind: usize, group: usize) -> _
 /// As of [`of_any`].
 #[inline(always)]
 unsafe fn twice(of: __m512) -> [__m512; 2] {
-    let places: [u32; PAIR] = std::array::from_fn(|place| place as u32 / 2);
+    const PLACES: [u32; PAIR] =
+        [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15];
     // SAFETY: the caller has the instructions; there are 32 places.
-    unsafe { [0, LANES].map(|first| _mm512_permutexvar_ps(_mm512_loadu_si512(places[first..].as_ptr().cast()), of)) }
+    unsafe { [0, LANES].map(|first| _mm512_permutexvar_ps(_mm512_loadu_si512(PLACES[first..].as_ptr().cast()), of)) }
 }
