@@ -59,7 +59,8 @@ pub enum GgufWeights {
     /// Widen them if tito knows how and memory is large enough, otherwise keep them as they are.
     #[default]
     Auto,
-    /// Keep them as they are: this takes less memory, and rounds activations to 8 bits.
+    /// Keep them as they are: this takes less memory. The native engine computes the same bits; mistral.rs rounds
+    /// activations to 8 bits.
     Native,
     /// Widen them to bfloat16, and compute as with any other model.
     Widened,

@@ -1,8 +1,8 @@
 //! What becomes of quantised weights, and the memory that decides it.
 //!
-//! What computes with quantised weights rounds activations to 8 bits before it multiplies them; in mistral.rs a
-//! token's log-prob then depends on how its prompt was cut into steps (0.1 apart was seen), and long prompts take seven
-//! times as long.
+//! The native engine computes the same bits with quantised weights. mistral.rs rounds activations to 8 bits before it
+//! multiplies them; a token's log-prob then depends on how its prompt was cut into steps (0.1 apart was seen), and long
+//! prompts take seven times as long.
 
 use std::path::Path;
 

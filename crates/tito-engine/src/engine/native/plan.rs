@@ -102,8 +102,7 @@ pub(super) fn on_processor(settings: &NativeSettings, pool: Pool) -> Result<(Str
     let backend = CpuBackend::new(processor, precision);
     let backend = if settings.f32_activations { backend.with_f32_activations() } else { backend };
     let backend = match settings.source {
-        WeightsSource::Coded(_) => backend.keeping_codes(),
-        WeightsSource::Gguf { keep_blocks: true, .. } => backend.keeping_blocks(),
+        WeightsSource::Coded(_) | WeightsSource::Gguf { keep_blocks: true, .. } => backend.keeping_quantized(),
         WeightsSource::Directory(_) | WeightsSource::Gguf { .. } => backend,
     };
     Ok((device, backend))
@@ -113,10 +112,9 @@ fn open(settings: &NativeSettings) -> Result<Box<dyn Weights>, LoadError> {
     match &settings.source {
         WeightsSource::Directory(path) => Ok(weights::open_directory(path, &settings.config)?),
         WeightsSource::Coded(path) => Ok(weights::open_coded(path, &settings.config)?),
-        WeightsSource::Gguf { path, keep_blocks } => {
+        WeightsSource::Gguf { path, .. } => {
             let file = GgufFile::open(path).map_err(WeightsError::from)?;
-            let weights = GgufWeights::open(&file)?;
-            Ok(if *keep_blocks { Box::new(weights) } else { Box::new(Rounded(weights)) })
+            Ok(Box::new(Rounded(GgufWeights::open(&file)?)))
         }
     }
 }

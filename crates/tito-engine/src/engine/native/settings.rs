@@ -52,7 +52,8 @@ pub enum WeightsSource {
     Gguf {
         /// The file.
         path: PathBuf,
-        /// Compute with its quantised blocks, and activations rounded to 8 bits; else its numbers are rounded to bf16.
+        /// Keep its weights in their quantised blocks as far as they are in blocks. Its numbers are rounded to bf16 either way:
+        /// what is computed is the same, to the bit.
         keep_blocks: bool,
     },
 }
@@ -175,10 +176,6 @@ impl NativeSettings {
         let in_f32 = self.dtype == Dtype::F32;
         match (&self.source, self.device) {
             _ if !self.f32_activations => None,
-            (WeightsSource::Gguf { keep_blocks: true, .. }, _) => Some(
-                "--activation-dtype float32 is not for the blocks of a GGUF file, which are multiplied with activations in 8 \
-                 bits; --gguf-weights widened computes with the same weights in bfloat16",
-            ),
             _ if in_f32 => None,
             (WeightsSource::Coded(_), _) => Some(
                 "--activation-dtype float32 is for weights in bfloat16, and these stay in their codes; --dtype float32 \
@@ -248,7 +245,7 @@ mod tests {
         let cases = [
             (&directory, Device::Cpu, None, None),
             (&gguf(false), Device::Cpu, None, None),
-            (&gguf(true), Device::Cpu, Some("--gguf-weights widened"), Some("--gguf-weights widened")),
+            (&gguf(true), Device::Cpu, None, None),
             (&coded, Device::Cpu, Some("--dtype float32"), None),
             (&coded, gpu, Some("--dtype float32"), None),
             (&directory, gpu, Some("is for the CPU"), None),

@@ -1,6 +1,6 @@
 //! Weight matrices, in numbers, codes or blocks.
 
-use super::kernels::{Coded, Operand, Packed, Processor, Quantized, States, multiply};
+use super::kernels::{Blocked, Coded, Operand, Packed, Processor, States, multiply};
 
 /// A weight matrix.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub(crate) enum Matrix {
     /// The numbers are in the codes of a quantised checkpoint.
     Coded(Coded),
     /// The numbers are in the blocks of a GGUF file, or nothing was written yet.
-    Quantized(Quantized),
+    Blocked(Blocked),
 }
 
 impl Matrix {
@@ -18,7 +18,7 @@ impl Matrix {
         match self {
             Self::Packed(packed) => packed.outputs(),
             Self::Coded(coded) => coded.outputs(),
-            Self::Quantized(quantized) => quantized.outputs(),
+            Self::Blocked(blocked) => blocked.outputs(),
         }
     }
 
@@ -26,7 +26,7 @@ impl Matrix {
         match self {
             Self::Packed(packed) => packed.inputs(),
             Self::Coded(coded) => coded.inputs(),
-            Self::Quantized(quantized) => quantized.inputs(),
+            Self::Blocked(blocked) => blocked.inputs(),
         }
     }
 
@@ -34,7 +34,7 @@ impl Matrix {
         match self {
             Self::Packed(packed) => multiply(processor, input, packed, out, accumulate),
             Self::Coded(coded) => coded.multiply(processor, input, out, accumulate),
-            Self::Quantized(quantized) => quantized.multiply(processor, input, out, accumulate),
+            Self::Blocked(blocked) => blocked.multiply(processor, input, out, accumulate),
         }
     }
 
@@ -42,7 +42,7 @@ impl Matrix {
         match self {
             Self::Packed(packed) => packed.read_row(index, row),
             Self::Coded(coded) => coded.read_row(index, row),
-            Self::Quantized(quantized) => quantized.read_row(index, row),
+            Self::Blocked(blocked) => blocked.read_row(index, row),
         }
     }
 }

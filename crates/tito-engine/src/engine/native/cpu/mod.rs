@@ -13,8 +13,8 @@ pub(crate) use kernels::{
 use std::{convert::Infallible, ops::Range};
 
 use kernels::{
-    Attention, CacheWrites, Coded, KvLayout, KvStore, Operand, Packed, Quantized, add, add_scaled, attend,
-    attend_within, gate, gated_norm, head_norm, multiply_columns, norm, open, rotate, round, scale, shape_logits,
+    Attention, Blocked, CacheWrites, Coded, KvLayout, KvStore, Operand, Packed, add, add_scaled, attend, attend_within,
+    gate, gated_norm, head_norm, multiply_columns, norm, open, rotate, round, scale, shape_logits,
 };
 
 use matrix::Matrix;
@@ -42,16 +42,6 @@ pub(crate) struct StepShared {
 /// Why there is no copy of such a matrix.
 const QUANTIZED: &str = "weights that stay quantised are never replaced";
 
-/// Which quantised weights stay as they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keeps {
-    Nothing,
-    /// Blocks of GGUF files.
-    Blocks,
-    /// Codes of quantised checkpoints.
-    Codes,
-}
-
 /// Threads, instructions and the precisions.
 pub(crate) struct CpuBackend {
     processor: Processor,
@@ -59,13 +49,14 @@ pub(crate) struct CpuBackend {
     precision: Precision,
     /// Of what they are multiplied with, and of keys and values.
     activations: Precision,
-    keeps: Keeps,
+    /// Whether quantised weights stay as they are.
+    keeps_quantized: bool,
 }
 
 impl CpuBackend {
     /// A backend whose matrices and caches have this precision.
     pub(crate) fn new(processor: Processor, precision: Precision) -> Self {
-        Self { processor, precision, activations: precision, keeps: Keeps::Nothing }
+        Self { processor, precision, activations: precision, keeps_quantized: false }
     }
 
     /// Rounds no activations, keys and values to bf16: everything but the weights is as of [`Precision::F32`], to the bit.
@@ -73,14 +64,9 @@ impl CpuBackend {
         Self { activations: Precision::F32, ..self }
     }
 
-    /// Leaves weights of GGUF files in their blocks: less memory, and activations rounded to 8 bits.
-    pub(crate) fn keeping_blocks(self) -> Self {
-        Self { keeps: Keeps::Blocks, ..self }
-    }
-
-    /// Leaves weights of quantised checkpoints in their codes: less memory, and the same bits.
-    pub(crate) fn keeping_codes(self) -> Self {
-        Self { keeps: Keeps::Codes, ..self }
+    /// Leaves weights in the codes of quantised checkpoints and the blocks of GGUF files: less memory, and the same bits.
+    pub(crate) fn keeping_quantized(self) -> Self {
+        Self { keeps_quantized: true, ..self }
     }
 
     fn packed(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
@@ -113,10 +99,10 @@ impl Backend for CpuBackend {
     type Chosen = Infallible;
 
     fn matrix(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
-        match self.keeps {
-            Keeps::Nothing => self.packed(outputs, inputs),
-            Keeps::Blocks | Keeps::Codes => Ok(Matrix::Quantized(Quantized::zeros(outputs, inputs))),
+        if self.keeps_quantized {
+            return Ok(Matrix::Blocked(Blocked::zeros(outputs, inputs)));
         }
+        self.packed(outputs, inputs)
     }
 
     fn adapter_matrix(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
@@ -129,14 +115,13 @@ impl Backend for CpuBackend {
 
     fn write_rows(&mut self, matrix: &mut Matrix, first: usize, rows: &dyn Rows) -> Result<(), WeightsError> {
         // The first rows decide: those that come as plain numbers are faster in the backend's precision.
-        if let Matrix::Quantized(quantized) = matrix
-            && quantized.is_empty()
+        if let Matrix::Blocked(blocked) = matrix
+            && !blocked.takes(first, rows)
         {
-            match (self.keeps, Coded::keeps(rows)) {
-                (Keeps::Codes, Some(coded)) => *matrix = Matrix::Coded(Coded::try_zeros(quantized.outputs(), coded)?),
-                (Keeps::Blocks, _) if Quantized::keeps(rows) => {}
-                _ => *matrix = self.packed(quantized.outputs(), quantized.inputs())?,
-            }
+            *matrix = match Coded::keeps(rows) {
+                Some(coded) if blocked.is_empty() => Matrix::Coded(Coded::try_zeros(blocked.outputs(), coded)?),
+                _ => Matrix::Packed(blocked.widened(&mut self.processor.pool, self.precision)?),
+            };
         }
         // Where others are of another kind, all are widened.
         if let Matrix::Coded(coded) = matrix
@@ -147,7 +132,7 @@ impl Backend for CpuBackend {
         match matrix {
             Matrix::Packed(packed) => packed.write_rows(&mut self.processor.pool, first, rows),
             Matrix::Coded(coded) => coded.write_rows(&mut self.processor.pool, first, rows),
-            Matrix::Quantized(quantized) => quantized.write_rows(first, rows),
+            Matrix::Blocked(blocked) => blocked.write_rows(&mut self.processor.pool, first, rows),
         }
     }
 
@@ -173,14 +158,14 @@ impl Backend for CpuBackend {
     fn matrix_bytes(&self, matrix: &Matrix) -> u64 {
         match matrix {
             Matrix::Packed(packed) => packed.bytes(),
-            Matrix::Coded(_) | Matrix::Quantized(_) => 0,
+            Matrix::Coded(_) | Matrix::Blocked(_) => 0,
         }
     }
 
     fn save(&mut self, matrix: &Matrix) -> Result<Packed, NoRoom> {
         match matrix {
             Matrix::Packed(packed) => packed.copy(&mut self.processor.pool),
-            Matrix::Coded(_) | Matrix::Quantized(_) => unreachable!("{QUANTIZED}"),
+            Matrix::Coded(_) | Matrix::Blocked(_) => unreachable!("{QUANTIZED}"),
         }
     }
 
@@ -188,7 +173,7 @@ impl Backend for CpuBackend {
         let empty = Packed::try_zeros(self.precision, matrix.outputs(), matrix.inputs())?;
         match matrix {
             Matrix::Packed(packed) => Ok(std::mem::replace(packed, empty)),
-            Matrix::Coded(_) | Matrix::Quantized(_) => unreachable!("{QUANTIZED}"),
+            Matrix::Coded(_) | Matrix::Blocked(_) => unreachable!("{QUANTIZED}"),
         }
     }
 

@@ -77,7 +77,7 @@ async fn drafts_change_no_bit() {
 
 #[test]
 fn an_engine_that_would_round_them_is_not_loaded() {
-    let source = WeightsSource::Gguf { path: "model.gguf".into(), keep_blocks: true };
+    let source = WeightsSource::Coded("model".into());
     let refused = NativeEngine::load(&NativeSettings { source, ..mixed(settings("llama")) }, &mut |_, _| ());
-    assert!(refused.err().unwrap().to_string().contains("--gguf-weights widened"));
+    assert!(refused.err().unwrap().to_string().contains("--quantized-weights widened"));
 }

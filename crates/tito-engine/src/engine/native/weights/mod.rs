@@ -2,6 +2,7 @@
 //!
 //! Owns reading and widening. Refuses to know which tensors a model has, and how a backend keeps them.
 
+mod blocks;
 mod coded;
 mod error;
 mod gguf;
@@ -16,12 +17,12 @@ mod table;
 
 use std::ops::Range;
 
-use candle_core::quantized::GgmlDType;
 use half::bf16;
 
 use self::small_floats::{E2M1, E4M3, power};
 
 pub(crate) use self::{
+    blocks::{BlockFormat, BlockRows, SplitBlock},
     coded::{Code, CodedRows, Codes},
     error::WeightsError,
     gguf::GgufWeights,
@@ -76,8 +77,9 @@ pub(crate) trait Rows: Sync {
         None
     }
 
-    /// The same rows as they are stored, where they are stored as blocks.
-    fn blocks(&self) -> Option<&dyn BlockRows> {
+    /// The same rows as they are stored, where they are stored as blocks of a known format. Their numbers are those of the
+    /// blocks, rounded to bf16.
+    fn blocks(&self) -> Option<(BlockFormat, &dyn BlockRows)> {
         None
     }
 
@@ -95,15 +97,6 @@ pub(crate) trait StoredRows: Sync {
 
     /// The bytes of some rows; `buffer` is for those that are not in memory yet.
     fn bytes<'a>(&'a self, rows: Range<usize>, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], WeightsError>;
-}
-
-/// Rows of a GGUF file, each of whole blocks.
-pub(crate) trait BlockRows: Sync {
-    /// The type of the blocks.
-    fn dtype(&self) -> GgmlDType;
-
-    /// The blocks of some rows.
-    fn read(&self, rows: Range<usize>) -> Result<Vec<u8>, WeightsError>;
 }
 
 /// Tensors by name.

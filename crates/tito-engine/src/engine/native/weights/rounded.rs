@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::{Rows, Weights, WeightsError};
+use super::{BlockFormat, BlockRows, Rows, Weights, WeightsError};
 
 /// The numbers of other weights, rounded to the nearest bf16, the even one of two.
 ///
@@ -44,6 +44,10 @@ impl Rows for RoundedRows<'_> {
         let is_turned = self.0.read_turned(row, out)?;
         round(&mut out[first..]);
         Ok(is_turned)
+    }
+
+    fn blocks(&self) -> Option<(BlockFormat, &dyn BlockRows)> {
+        self.0.blocks()
     }
 }
 

@@ -4,9 +4,7 @@
 
 use std::ops::Range;
 
-use candle_core::quantized::GgmlDType;
-
-use super::{BlockRows, Rows, Weights, WeightsError, as_rows};
+use super::{BlockFormat, BlockRows, Rows, Weights, WeightsError, as_rows};
 use crate::gguf::{GgufFile, GgufTensor, GgufTensors};
 
 /// The tensors of a file.
@@ -52,16 +50,13 @@ impl Rows for GgufTensor<'_> {
         Ok(GgufTensor::read_turned(self, row, out)?)
     }
 
-    fn blocks(&self) -> Option<&dyn BlockRows> {
-        (self.shape().len() > 1 && GgufTensor::blocks(self).is_some()).then_some(self)
+    fn blocks(&self) -> Option<(BlockFormat, &dyn BlockRows)> {
+        let format = BlockFormat::of(GgufTensor::blocks(self)?)?;
+        (self.shape().len() > 1).then_some((format, self))
     }
 }
 
 impl BlockRows for GgufTensor<'_> {
-    fn dtype(&self) -> GgmlDType {
-        GgufTensor::blocks(self).unwrap_or(GgmlDType::F32)
-    }
-
     fn read(&self, rows: Range<usize>) -> Result<Vec<u8>, WeightsError> {
         Ok(self.read_blocks(rows)?)
     }

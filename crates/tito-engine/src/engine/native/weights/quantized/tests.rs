@@ -97,7 +97,7 @@ fn models_compute_what_their_widened_checkpoints_compute_to_the_bit() {
                 let processor = Processor { set: KernelSet::PORTABLE, pool: Pool::new(2).unwrap() };
                 let shape = ModelShape::read(&config).unwrap();
                 let backend = CpuBackend::new(processor, precision);
-                let backend = if keep { backend.keeping_codes() } else { backend };
+                let backend = if keep { backend.keeping_quantized() } else { backend };
                 let mut model = Model::load(backend, shape, weights, &mut |_, _| ()).unwrap();
                 model.allocate_cache(Room { blocks: 6, slots: 0 }).unwrap();
                 let rows = logits_of(&mut model, &[1, 5, 9, 33, 7, 7, 2, 30, 11, 39], 0);

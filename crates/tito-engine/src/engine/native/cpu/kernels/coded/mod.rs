@@ -1,8 +1,6 @@
 //! Matrices that stay in the codes of a quantised checkpoint, and are widened inside of their products.
 //!
-//! A thread widens some blocks of 16 outputs into memory that stays in its cache, in the layout of [`Packed`], and
-//! multiplies with them. So the product has the same bits as with the widened matrix, with every kernel set. It only
-//! saves memory.
+//! The product has the same bits as with the widened matrix, with every kernel set. It only saves memory.
 
 mod block;
 #[cfg(test)]
@@ -12,7 +10,6 @@ mod unpack;
 mod x86;
 
 use std::{
-    cell::RefCell,
     ops::Range,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -22,18 +19,15 @@ use parking_lot::Mutex;
 
 use self::block::{Block, STEP_BYTES, is_tame, step, write_codes};
 use super::{
-    LANES, Operand, Packed, Pool, Precision, Processor, States,
-    gemm::{Product, Shares},
+    KernelSet, LANES, Operand, Packed, Pool, Precision, Processor, States,
     pages::{Pages, Stored},
+    panels::{self, Widen},
     parts::Parts,
 };
 use crate::engine::native::{
     backend::NoRoom,
     weights::{Code, CodedRows, Codes, Rows, WeightsError},
 };
-
-/// Bytes of widened blocks that a thread multiplies with at a time: they stay in its cache.
-const PANEL_BYTES: usize = 192 << 10;
 
 /// A weight matrix of `outputs` rows of `inputs` numbers, in codes. Rows that were never written are zeros.
 #[derive(Debug)]
@@ -213,67 +207,23 @@ impl Coded {
     ///
     /// # Panics
     /// If shapes do not fit together.
-    pub(crate) fn multiply(
-        &self,
-        Processor { set, pool }: &mut Processor,
-        input: &Operand,
-        out: &mut States,
-        accumulate: bool,
-    ) {
-        let (set, precision, stride) = (*set, input.precision(), out.stride);
-        let (depth, number_bytes) = match precision {
-            Precision::Bf16 => (self.depth, size_of::<u16>()),
-            Precision::F32 => (self.inputs, size_of::<f32>()),
-        };
-        assert_eq!(input.columns, self.inputs, "the inner dimensions are equal");
-        assert_eq!((out.rows, out.columns), (input.rows, self.outputs), "the result has the outer dimensions");
-        let block_len = depth * LANES;
-        let at_once = (PANEL_BYTES / (block_len * number_bytes).max(1)).max(1);
-        let shares = Shares::of(input.rows, self.outputs.div_ceil(LANES), pool);
-        let out = Parts::new(&mut out.numbers);
-        pool.for_each(shares.count(), &|index| {
-            let (rows, blocks) = shares.get(index);
-            for first in blocks.clone().step_by(at_once) {
-                let blocks = first..blocks.end.min(first + at_once);
-                with_panel(precision, blocks.len() * block_len, |panel| {
-                    for (place, block) in blocks.clone().enumerate() {
-                        unpack::widen(set, self.block(block), panel, place * block_len..(place + 1) * block_len);
-                    }
-                    let product = Product {
-                        a: (&input.numbers, rows.start * input.stride),
-                        a_stride: input.stride,
-                        rows: rows.len(),
-                        b: (panel, 0),
-                        b_block_stride: block_len,
-                        blocks: blocks.len(),
-                        following: 0,
-                        k: depth,
-                        c_stride: stride,
-                        accumulate,
-                    };
-                    let c = out.address(rows.start * stride + blocks.start * LANES);
-                    // SAFETY: `out` has the rows and whole blocks from `c` on, and shares of it do not overlap; the depth
-                    // is padded to what its precision reads at once.
-                    unsafe { product.compute(set, c) };
-                });
-            }
-        });
+    pub(crate) fn multiply(&self, processor: &mut Processor, input: &Operand, out: &mut States, accumulate: bool) {
+        panels::multiply(processor, input, self, out, accumulate);
     }
 }
 
-/// Calls `work` with so many numbers of this thread's own.
-fn with_panel(precision: Precision, len: usize, work: impl FnOnce(&mut Stored)) {
-    thread_local! {
-        static PANELS: [RefCell<Option<Stored>>; 2] = const { [RefCell::new(None), RefCell::new(None)] };
+impl Widen for Coded {
+    fn shape(&self) -> [usize; 2] {
+        [self.outputs, self.inputs]
     }
-    PANELS.with(|panels| {
-        let mut panel = panels[usize::from(precision == Precision::Bf16)].borrow_mut();
-        let panel = match &mut *panel {
-            Some(panel) if panel.len() >= len => panel,
-            small => small.insert(Stored::zeros(precision, len).expect("room for some blocks")),
-        };
-        work(panel);
-    });
+
+    fn precision(&self, activations: Precision) -> Precision {
+        activations
+    }
+
+    fn widen(&self, set: KernelSet, block: usize, panel: &mut Stored, part: Range<usize>) {
+        unpack::widen(set, self.block(block), panel, part);
+    }
 }
 
 /// The rows of a matrix in codes.

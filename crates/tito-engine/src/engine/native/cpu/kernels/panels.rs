@@ -1,0 +1,97 @@
+//! Products with matrices that are widened block by block.
+//!
+//! A thread widens some blocks of 16 outputs into memory that stays in its cache, in the layout of [`Packed`](super::Packed),
+//! and multiplies with them. So the product has the same bits as with the widened matrix, with every kernel set.
+
+use std::{cell::RefCell, ops::Range};
+
+use super::{
+    KernelSet, LANES, Operand, Precision, Processor, States,
+    gemm::{Product, Shares},
+    pages::Stored,
+    parts::Parts,
+};
+
+/// Bytes of widened blocks that a thread multiplies with at a time: they stay in its cache.
+const PANEL_BYTES: usize = 192 << 10;
+
+/// A matrix of blocks that can be widened.
+pub(super) trait Widen: Sync {
+    /// How many outputs and inputs there are.
+    fn shape(&self) -> [usize; 2];
+
+    /// What blocks are widened to, for activations of a precision: no less than bf16 for bf16.
+    fn precision(&self, activations: Precision) -> Precision;
+
+    /// Widens a block into a part of a panel, which has [`LANES`] numbers for each input, padded as a packed matrix is.
+    fn widen(&self, set: KernelSet, block: usize, panel: &mut Stored, part: Range<usize>);
+}
+
+/// `out[r] (+)= matrix * input[r]` for every row of `input`.
+///
+/// # Panics
+/// If shapes do not fit together.
+pub(super) fn multiply(
+    Processor { set, pool }: &mut Processor,
+    input: &Operand,
+    matrix: &impl Widen,
+    out: &mut States,
+    accumulate: bool,
+) {
+    let ([outputs, inputs], precision) = (matrix.shape(), matrix.precision(input.precision()));
+    let (set, stride) = (*set, out.stride);
+    let (depth, number_bytes) = match precision {
+        Precision::Bf16 => (inputs.next_multiple_of(Precision::Bf16.step()), size_of::<u16>()),
+        Precision::F32 => (inputs, size_of::<f32>()),
+    };
+    // Rows of activations in f32 end with a whole pair, before the padding of weights in bf16 does.
+    let k = depth.min(input.stride);
+    assert_eq!(input.columns, inputs, "the inner dimensions are equal");
+    assert_eq!((out.rows, out.columns), (input.rows, outputs), "the result has the outer dimensions");
+    let block_len = depth * LANES;
+    let at_once = (PANEL_BYTES / (block_len * number_bytes).max(1)).max(1);
+    let shares = Shares::of(input.rows, outputs.div_ceil(LANES), pool);
+    let out = Parts::new(&mut out.numbers);
+    pool.for_each(shares.count(), &|index| {
+        let (rows, blocks) = shares.get(index);
+        for first in blocks.clone().step_by(at_once) {
+            let blocks = first..blocks.end.min(first + at_once);
+            with_panel(precision, blocks.len() * block_len, |panel| {
+                for (place, block) in blocks.clone().enumerate() {
+                    matrix.widen(set, block, panel, place * block_len..(place + 1) * block_len);
+                }
+                let product = Product {
+                    a: (&input.numbers, rows.start * input.stride),
+                    a_stride: input.stride,
+                    rows: rows.len(),
+                    b: (panel, 0),
+                    b_block_stride: block_len,
+                    blocks: blocks.len(),
+                    following: 0,
+                    k,
+                    c_stride: stride,
+                    accumulate,
+                };
+                let c = out.address(rows.start * stride + blocks.start * LANES);
+                // SAFETY: `out` has the rows and whole blocks from `c` on, and shares of it do not overlap; the depth is
+                // padded to what its precision reads at once, and rows in f32 to whole pairs.
+                unsafe { product.compute(set, c) };
+            });
+        }
+    });
+}
+
+/// Calls `work` with so many numbers of this thread's own.
+fn with_panel(precision: Precision, len: usize, work: impl FnOnce(&mut Stored)) {
+    thread_local! {
+        static PANELS: [RefCell<Option<Stored>>; 2] = const { [RefCell::new(None), RefCell::new(None)] };
+    }
+    PANELS.with(|panels| {
+        let mut panel = panels[usize::from(precision == Precision::Bf16)].borrow_mut();
+        let panel = match &mut *panel {
+            Some(panel) if panel.len() >= len => panel,
+            small => small.insert(Stored::zeros(precision, len).expect("room for some blocks")),
+        };
+        work(panel);
+    });
+}
