@@ -185,7 +185,8 @@ unsafe fn of_kind(layout: &Layout, piece: &[u8], kind: usize, group: usize) -> _
 /// As of [`of_any`].
 #[inline(always)]
 unsafe fn twice(of: __m512) -> [__m512; 2] {
-    const PLACES: [u32; PAIR] =
+    // No constant, which each call would copy.
+    static PLACES: [u32; PAIR] =
         [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15];
     // SAFETY: the caller has the instructions; there are 32 places.
     unsafe { [0, LANES].map(|first| _mm512_permutexvar_ps(_mm512_loadu_si512(PLACES[first..].as_ptr().cast()), of)) }
