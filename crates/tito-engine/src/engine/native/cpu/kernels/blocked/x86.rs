@@ -2,10 +2,13 @@
 //!
 //! A number that is not 0 is a multiple of the least half float, so that none is too small for the processor's own way to
 //! round. A product of a code and a scale is exact, so that it may be fused with the sum.
+//!
+//! Arrays are written out instead of mapped: what is compiled apart, as a closure in `map` may be, lacks the instructions, and then
+//! calls a function for each of them.
 
 use std::{
     arch::x86_64::{
-        __m128i, __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm256_loadu_si256,
+        __m128i, __m256i, __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm256_loadu_si256,
         _mm512_add_epi32, _mm512_and_si512, _mm512_castps_si512, _mm512_castsi256_si512, _mm512_cvtepi8_epi32,
         _mm512_cvtepi32_epi16, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtne2ps_pbh, _mm512_cvtph_ps,
         _mm512_fmadd_ps, _mm512_inserti64x4, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_add_ps, _mm512_mul_ps,
@@ -49,15 +52,19 @@ fn without_bf16(block: &Block<'_>, to: &mut [u16]) {
     // SAFETY: this function is compiled for the instructions.
     unsafe {
         of_any(block, to, |both| {
-            let [low, high] = both.map(|numbers| {
-                let bits = _mm512_castps_si512(numbers);
-                let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-                let half = _mm512_add_epi32(_mm512_set1_epi32(0x7fff), odd);
-                _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(_mm512_add_epi32(bits, half)))
-            });
+            let (low, high) = (to_nearest_even(both[0]), to_nearest_even(both[1]));
             _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
         });
     }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
+#[inline]
+fn to_nearest_even(numbers: __m512) -> __m256i {
+    let bits = _mm512_castps_si512(numbers);
+    let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+    let half = _mm512_add_epi32(_mm512_set1_epi32(0x7fff), odd);
+    _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(_mm512_add_epi32(bits, half)))
 }
 
 /// # Safety
@@ -114,22 +121,19 @@ unsafe fn of_bits<const B: usize>(block: &Block<'_>, to: &mut [u16], round: impl
 /// As of [`of_any`].
 #[inline(always)]
 unsafe fn codes<const B: usize>(step: &[u8], table: __m512) -> [[__m512; 2]; 2] {
-    let bytes = |at: usize| -> __m128i {
-        let bytes: &[u8; LANES] = step[at..].first_chunk().expect("a whole step");
-        // SAFETY: there are 16 bytes.
-        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-    };
     // SAFETY: the caller has the instructions.
     unsafe {
         if B == 8 {
-            let codes = |at: usize| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes(at)));
-            return [[codes(0), codes(LANES)], [codes(PAIR), codes(PAIR + LANES)]];
+            return [[whole(step, 0), whole(step, LANES)], [whole(step, PAIR), whole(step, PAIR + LANES)]];
         }
-        let halves = [_mm512_cvtepu8_epi32(bytes(0)), _mm512_cvtepu8_epi32(bytes(LANES))];
+        let (low, high) = (_mm512_cvtepu8_epi32(bytes(step, 0)), _mm512_cvtepu8_epi32(bytes(step, LANES)));
         let mut codes = [
             // Of an index, a table of 16 looks at the last four bits.
-            halves.map(|codes| _mm512_permutexvar_ps(codes, table)),
-            halves.map(|codes| _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(codes), table)),
+            [_mm512_permutexvar_ps(low, table), _mm512_permutexvar_ps(high, table)],
+            [
+                _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(low), table),
+                _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(high), table),
+            ],
         ];
         for further in 0..B - 4 {
             let worth = _mm512_set1_ps(if further == 0 { 16.0 } else { 32.0 });
@@ -141,6 +145,27 @@ unsafe fn codes<const B: usize>(step: &[u8], table: __m512) -> [[__m512; 2]; 2] 
         }
         codes
     }
+}
+
+/// 16 bytes of a step.
+///
+/// # Safety
+/// As of [`of_any`].
+#[inline(always)]
+unsafe fn bytes(step: &[u8], at: usize) -> __m128i {
+    let bytes: &[u8; LANES] = step[at..].first_chunk().expect("a whole step");
+    // SAFETY: there are 16 bytes.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// 16 codes of a byte each.
+///
+/// # Safety
+/// As of [`of_any`].
+#[inline(always)]
+unsafe fn whole(step: &[u8], at: usize) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes(step, at))) }
 }
 
 /// # Safety
@@ -185,8 +210,13 @@ unsafe fn of_kind(layout: &Layout, piece: &[u8], kind: usize, group: usize) -> _
 /// As of [`of_any`].
 #[inline(always)]
 unsafe fn twice(of: __m512) -> [__m512; 2] {
-    const PLACES: [u32; PAIR] =
+    // No constant, which each call would copy.
+    static PLACES: [u32; PAIR] =
         [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15];
     // SAFETY: the caller has the instructions; there are 32 places.
-    unsafe { [0, LANES].map(|first| _mm512_permutexvar_ps(_mm512_loadu_si512(PLACES[first..].as_ptr().cast()), of)) }
+    unsafe {
+        let (low, high) =
+            (_mm512_loadu_si512(PLACES.as_ptr().cast()), _mm512_loadu_si512(PLACES[LANES..].as_ptr().cast()));
+        [_mm512_permutexvar_ps(low, of), _mm512_permutexvar_ps(high, of)]
+    }
 }
