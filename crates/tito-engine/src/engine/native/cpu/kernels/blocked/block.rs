@@ -37,6 +37,13 @@ pub(super) struct Layout {
     pub(super) piece_bytes: usize,
 }
 
+/// 16 rows of a matrix.
+#[derive(Clone, Copy)]
+pub(super) struct Block<'a> {
+    pub(super) layout: Layout,
+    pub(super) bytes: &'a [u8],
+}
+
 impl Layout {
     pub(super) fn new(format: BlockFormat) -> Self {
         let kinds = 1 + usize::from(format.has_minimum);

@@ -14,7 +14,7 @@ use std::ops::Range;
 use half::bf16;
 use parking_lot::Mutex;
 
-use self::{block::Layout, unpack::Block};
+use self::block::{Block, Layout};
 use super::{
     KernelSet, LANES, Operand, Packed, Pool, Precision, Processor, States,
     pages::{Pages, Stored},

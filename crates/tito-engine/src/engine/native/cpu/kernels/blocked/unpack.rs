@@ -2,15 +2,8 @@
 
 use super::{
     super::{KernelSet, LANES, instructions::Vectorized, packed::rounded},
-    block::{BITS, HALVES, Layout, PAIR, STEP, step_bytes},
+    block::{BITS, Block, HALVES, Layout, PAIR, STEP, step_bytes},
 };
-
-/// 16 rows of a matrix.
-#[derive(Clone, Copy)]
-pub(super) struct Block<'a> {
-    pub(super) layout: Layout,
-    pub(super) bytes: &'a [u8],
-}
 
 impl Block<'_> {
     /// One number.

@@ -19,8 +19,7 @@ use std::{
 
 use super::{
     super::{KernelName, KernelSet, LANES},
-    block::{BITS, HALVES, Layout, PAIR, step_bytes},
-    unpack::Block,
+    block::{BITS, Block, HALVES, Layout, PAIR, step_bytes},
 };
 
 /// How many bytes ahead of those that are widened are fetched from memory.
