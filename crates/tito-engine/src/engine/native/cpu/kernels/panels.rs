@@ -6,10 +6,14 @@
 use std::{cell::RefCell, ops::Range};
 
 use super::{
-    KernelSet, LANES, Operand, Precision, Processor, States,
+    KernelSet, LANES, Operand, Packed, Pool, Precision, Processor, States,
     gemm::{Product, Shares},
     pages::Stored,
     parts::Parts,
+};
+use crate::engine::native::{
+    backend::NoRoom,
+    weights::{Rows, WeightsError},
 };
 
 /// Bytes of widened blocks that a thread multiplies with at a time: they stay in its cache.
@@ -94,4 +98,42 @@ fn with_panel(precision: Precision, len: usize, work: impl FnOnce(&mut Stored)) 
         };
         work(panel);
     });
+}
+
+/// The matrix of so many outputs and inputs whose rows `read_row` gives, without blocks to be widened.
+pub(super) fn packed(
+    pool: &mut Pool,
+    precision: Precision,
+    [outputs, inputs]: [usize; 2],
+    read_row: impl Fn(usize, &mut [f32]) + Sync,
+) -> Result<Packed, WeightsError> {
+    let mut packed = Packed::try_zeros(precision, outputs, inputs).map_err(|NoRoom| WeightsError::NoRoom)?;
+    packed.write_rows(pool, 0, &WidenedRows { outputs, inputs, read_row })?;
+    Ok(packed)
+}
+
+/// The rows of a matrix that is widened row by row.
+struct WidenedRows<F> {
+    outputs: usize,
+    inputs: usize,
+    read_row: F,
+}
+
+impl<F: Fn(usize, &mut [f32]) + Sync> Rows for WidenedRows<F> {
+    fn rows(&self) -> usize {
+        self.outputs
+    }
+
+    fn columns(&self) -> usize {
+        self.inputs
+    }
+
+    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
+        for row in rows {
+            let start = out.len();
+            out.resize(start + self.inputs, 0.0);
+            (self.read_row)(row, &mut out[start..]);
+        }
+        Ok(())
+    }
 }

@@ -113,12 +113,7 @@ impl Blocked {
 
     /// The matrix of the same numbers without blocks.
     pub(crate) fn widened(&self, pool: &mut Pool, precision: Precision) -> Result<Packed, WeightsError> {
-        let mut packed =
-            Packed::try_zeros(precision, self.outputs, self.inputs).map_err(|NoRoom| WeightsError::NoRoom)?;
-        if !self.parts.is_empty() {
-            packed.write_rows(pool, 0, &Widened(self))?;
-        }
-        Ok(packed)
+        panels::packed(pool, precision, self.shape(), |index, row| self.read_row(index, row))
     }
 
     /// `out[r] (+)= matrix * input[r]` for every row of `input`.
@@ -193,27 +188,5 @@ fn put(layout: &Layout, rows: &[u8], inputs: usize, to: &mut [u8]) {
         for (piece, block) in pieces.zip(row.chunks_exact(format.bytes())) {
             layout.write(piece, lane, &format.split(block));
         }
-    }
-}
-
-/// The rows of a matrix in blocks.
-struct Widened<'a>(&'a Blocked);
-
-impl Rows for Widened<'_> {
-    fn rows(&self) -> usize {
-        self.0.outputs
-    }
-
-    fn columns(&self) -> usize {
-        self.0.inputs
-    }
-
-    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
-        for row in rows {
-            let start = out.len();
-            out.resize(start + self.0.inputs, 0.0);
-            self.0.read_row(row, &mut out[start..]);
-        }
-        Ok(())
     }
 }

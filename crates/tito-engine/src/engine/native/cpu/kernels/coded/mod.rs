@@ -197,10 +197,7 @@ impl Coded {
 
     /// The matrix of the same numbers without codes.
     pub(crate) fn widened(&self, pool: &mut Pool, precision: Precision) -> Result<Packed, WeightsError> {
-        let mut packed =
-            Packed::try_zeros(precision, self.outputs, self.inputs).map_err(|NoRoom| WeightsError::NoRoom)?;
-        packed.write_rows(pool, 0, &Widened(self))?;
-        Ok(packed)
+        panels::packed(pool, precision, self.shape(), |index, row| self.read_row(index, row))
     }
 
     /// `out[r] (+)= matrix * input[r]` for every row of `input`.
@@ -223,27 +220,5 @@ impl Widen for Coded {
 
     fn widen(&self, set: KernelSet, block: usize, panel: &mut Stored, part: Range<usize>) {
         unpack::widen(set, self.block(block), panel, part);
-    }
-}
-
-/// The rows of a matrix in codes.
-struct Widened<'a>(&'a Coded);
-
-impl Rows for Widened<'_> {
-    fn rows(&self) -> usize {
-        self.0.outputs
-    }
-
-    fn columns(&self) -> usize {
-        self.0.inputs
-    }
-
-    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
-        for row in rows {
-            let start = out.len();
-            out.resize(start + self.0.inputs, 0.0);
-            self.0.read_row(row, &mut out[start..]);
-        }
-        Ok(())
     }
 }
