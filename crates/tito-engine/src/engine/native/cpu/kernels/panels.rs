@@ -1,6 +1,6 @@
 //! Products with matrices that are widened block by block.
 //!
-//! A thread widens some blocks of 16 outputs into memory that stays in its cache, in the layout of [`Packed`](super::Packed),
+//! A thread widens some blocks of 16 outputs into memory that stays in its cache, in the layout of [`Packed`],
 //! and multiplies with them. So the product has the same bits as with the widened matrix, with every kernel set.
 
 use std::{cell::RefCell, ops::Range};
