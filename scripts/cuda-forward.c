@@ -13,6 +13,7 @@
 // 64-bit x86 with the System V ABI only. Refuses to unload anything, and to look for versions.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <glob.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -71,24 +72,41 @@ __attribute__((visibility("hidden"))) extern _Atomic(void *) slots[];
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
 static void *library;
 
-// Where the dynamic loader looks, then a folder `lib` beside the program's own, then where CUDA and drivers usually lie.
+static void *open_in(const char *folder, const char *name) {
+    char path[PATH_MAX];
+    int written = snprintf(path, sizeof path, "%s/%s", folder, name);
+    int is_there = written > 0 && (size_t)written < sizeof path && access(path, R_OK) == 0;
+    return is_there ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : NULL;
+}
+
+// Looks into all folders that fit a pattern.
+static void *open_in_any(const char *pattern, const char *name) {
+    void *found = NULL;
+    glob_t folders;
+    if (glob(pattern, GLOB_NOSORT, NULL, &folders) != 0) return NULL;
+    for (size_t i = 0; found == NULL && i < folders.gl_pathc; i++) found = open_in(folders.gl_pathv[i], name);
+    globfree(&folders);
+    return found;
+}
+
+// Where the dynamic loader looks; then a folder `lib` beside the program's own, and in there where pip puts NVIDIA's wheels for
+// CUDA 13; then where CUDA and drivers usually lie.
 static void *open_library(const char *name) {
+    static const char wheels[] = "/python3*/*-packages/nvidia/cu13/lib";
     void *found = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
     char beside[PATH_MAX] = "";
-    ssize_t length = readlink("/proc/self/exe", beside, sizeof beside - sizeof "/../lib");
-    if (length > 0) {
+    ssize_t length = readlink("/proc/self/exe", beside, sizeof beside - sizeof "/../lib" - sizeof wheels);
+    if (found == NULL && length > 0) {
         beside[length] = '\0';
         char *slash = strrchr(beside, '/');
-        if (slash != NULL) strcpy(slash, "/../lib");
+        if (slash != NULL) {
+            strcpy(slash, "/../lib");
+            found = open_in(beside, name);
+            if (found == NULL) found = open_in_any(strcat(beside, wheels), name);
+        }
     }
-    const char *const folders[] = {beside, "/usr/local/cuda/lib64", "/usr/local/nvidia/lib64"};
-    for (size_t i = 0; found == NULL && i < sizeof folders / sizeof *folders; i++) {
-        char path[PATH_MAX];
-        int written = snprintf(path, sizeof path, "%s/%s", folders[i], name);
-        if (written > 0 && (size_t)written < sizeof path && access(path, R_OK) == 0)
-            found = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    }
-    return found;
+    if (found == NULL) found = open_in("/usr/local/cuda/lib64", name);
+    return found != NULL ? found : open_in("/usr/local/nvidia/lib64", name);
 }
 
 static void open_once(void) {

@@ -5,7 +5,7 @@ use super::{
     body::{RequiredFields, required_text},
 };
 
-const PICKLES: &str = "SGLang's `serialized_named_tensors` are pickles, which could run any code and are not read here: send \
+const PICKLES: &str = "SGLang's `serialized_named_tensors` are pickles, which are not read here; a pickle could run any code. Send \
                        the adapter as safetensors in the body of POST /v1/load_lora_adapter?lora_name=NAME, with the media \
                        type application/octet-stream and the text of `config_dict` as the metadata `adapter_config`; or \
                        write it to a directory that the server can read, and POST /load_lora_adapter with {\"lora_name\": \

@@ -81,6 +81,13 @@ pub(super) fn parse(text: &str) -> Result<KvEventsArg, String> {
             return Err(format!("{name}={value} must be <= {MOST}"));
         }
     }
+    for (name, value) in [("endpoint", Some(&endpoint)), ("replay_endpoint", replay_endpoint.as_ref())] {
+        if value.is_some_and(|value| value.ends_with(":0")) {
+            return Err(format!(
+                "{name}: the system would choose a port for 0, and no subscriber would know it; name one"
+            ));
+        }
+    }
     Ok(KvEventsArg(Some(KvEventsConfig { endpoint, replay_endpoint, buffer_steps, hwm, max_queue_size, topic })))
 }
 
@@ -133,6 +140,8 @@ mod tests {
             (r#""max_queue_size":0"#, "max_queue_size=0"),
             (r#""max_queue_size":-1"#, "-1"),
             (r#""buffer_steps":10000001"#, "buffer_steps=10000001"),
+            (r#""endpoint":"tcp://*:0""#, "endpoint: the system would choose a port"),
+            (r#""replay_endpoint":"tcp://[::]:0""#, "replay_endpoint: the system would choose a port"),
         ] {
             let refused = parse(&format!(r#"{{"enable_kv_cache_events":true,{field}}}"#)).unwrap_err();
             assert!(refused.contains(reason), "{field}: {refused}");

@@ -36,6 +36,7 @@ use axum::{
     routing::get,
 };
 use serde_json::Value;
+use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
@@ -136,22 +137,24 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
     };
     let limits = Limits { most: config.max_request_bytes, in_flight: BytesInFlight::new(config.max_bytes_in_flight) };
     let blocks = api.kv_events.as_ref().map(|source| admin::of_blocks(api.models.name(), source.block_size));
-    let mut app = api::router(api, &Docs { shown: config.docs, root_path: config.root_path.clone() })
+    let app = api::router(api, &Docs { shown: config.docs, root_path: config.root_path.clone() })
         .route("/metrics", get(scrape.clone()))
-        .route("/metrics/", get(scrape))
-        .layer(CatchPanicLayer::custom(answer_panic));
-    if let Some(tracer) = &config.tracer {
-        // Within the layers that move a request to other threads: its notes belong to its task.
-        app = app.layer(from_fn_with_state(tracer.clone(), traces::follow));
-    }
-    let mut app = app
-        .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(limits, limit::apply))
-        .layer(from_fn_with_state(config.request_patience, slow_body::apply))
-        // This stands outside of the layer that holds a body's bytes for as long as a task works on it, and where the
-        // length is still known.
-        .layer(from_fn(large_bodies::apply))
-        .layer(from_fn(observe::measure));
+        .route("/metrics/", get(scrape));
+    // Each call of `Router::layer` puts all that is within it into a box, which every request copies: one call has them all.
+    let app = app.layer(
+        ServiceBuilder::new()
+            .layer(from_fn(observe::measure))
+            // This stands outside of the layer that holds a body's bytes for as long as a task works on it, and where the
+            // length is still known.
+            .layer(from_fn(large_bodies::apply))
+            .layer(from_fn_with_state(config.request_patience, slow_body::apply))
+            .layer(from_fn_with_state(limits, limit::apply))
+            .layer(DefaultBodyLimit::disable())
+            // Within the layers that move a request to other threads: its notes belong to its task.
+            .option_layer(config.tracer.clone().map(|tracer| from_fn_with_state(tracer, traces::follow)))
+            .map_response(IntoResponse::into_response)
+            .layer(CatchPanicLayer::custom(answer_panic)),
+    );
     let doors = Arc::new(control.doors(&config.api_keys));
     let control = match control {
         ControlPlane::Open { admin, keys, hosts } => guarded(admin, &keys, hosts),
@@ -160,19 +163,16 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
         }
         ControlPlane::Closed => told_to_routers(admin::closed(&API_PATHS), blocks),
     };
-    app = measured(control).fallback_service(app).layer(from_fn(scheme::mark));
-    if let Some(interval) = config.stream_comments {
-        app = app.layer(from_fn_with_state(interval, keep_alive::apply));
-    }
-    if config.request_spans {
-        app = app.layer(from_fn(observe::span));
-    }
-    app = app
-        .layer(from_fn_with_state(Arc::new(config.cors.clone()), cors::apply))
-        .layer(from_fn_with_state(doors, auth::require_key));
-    if config.request_id_headers {
-        app = app.layer(from_fn(request_id::add));
-    }
+    let request_ids = config.request_id_headers.then(|| from_fn(request_id::add));
+    let app = measured(control).fallback_service(app).layer(
+        ServiceBuilder::new()
+            .option_layer(request_ids)
+            .layer(from_fn_with_state(doors, auth::require_key))
+            .layer(from_fn_with_state(Arc::new(config.cors.clone()), cors::apply))
+            .option_layer(config.request_spans.then(|| from_fn(observe::span)))
+            .option_layer(config.stream_comments.map(|interval| from_fn_with_state(interval, keep_alive::apply)))
+            .layer(from_fn(scheme::mark)),
+    );
     under_root(&config.root_path, surrounded(app, &config.access_log, config.stream_stall_timeout))
 }
 
@@ -186,15 +186,16 @@ fn told_to_routers(control: Router, blocks: Option<Value>) -> Router {
 /// Routes with what is around those of every port: a line of the log for each request, and what its connection is told of
 /// it.
 fn surrounded(app: Router, log: &AccessLog, stall: Option<Duration>) -> Router {
-    let mut app =
-        app.layer(from_fn(method::bounded)).layer(map_response(async |response| error::say_retry_by_status(response)));
-    if log.enabled {
-        app = app.layer(from_fn_with_state(Arc::new(log.clone()), observe::log));
-    }
-    if let Some(patience) = stall {
-        app = app.layer(from_fn_with_state(patience, unsent::apply));
-    }
-    app.layer(from_fn(unread::read_out)).layer(from_fn(in_flight::count))
+    let lines = log.enabled.then(|| from_fn_with_state(Arc::new(log.clone()), observe::log));
+    app.layer(
+        ServiceBuilder::new()
+            .layer(from_fn(in_flight::count))
+            .layer(from_fn(unread::read_out))
+            .option_layer(stall.map(|patience| from_fn_with_state(patience, unsent::apply)))
+            .option_layer(lines)
+            .layer(map_response(async |response| error::say_retry_by_status(response)))
+            .layer(from_fn(method::bounded)),
+    )
 }
 
 /// A line for every request, on ports that few use.
@@ -270,12 +271,13 @@ fn without_pages(routes: Router, keys: &ApiKeys, hosts: AllowedHosts) -> Router 
 /// The control plane with what surrounds it on every port. Weights are longer than any request, and take no place among
 /// requests.
 fn measured(control: Router) -> Router {
-    control
-        .method_not_allowed_fallback(error::method_not_allowed)
-        .layer(CatchPanicLayer::custom(answer_panic))
-        .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(WEIGHTS_PATIENCE, slow_body::apply))
-        .layer(from_fn(observe::measure))
+    control.method_not_allowed_fallback(error::method_not_allowed).layer(
+        ServiceBuilder::new()
+            .layer(from_fn(observe::measure))
+            .layer(from_fn_with_state(WEIGHTS_PATIENCE, slow_body::apply))
+            .layer(DefaultBodyLimit::disable())
+            .layer(CatchPanicLayer::custom(answer_panic)),
+    )
 }
 
 /// For how long nothing may come of a body of the control plane: trainers gather weights while they send them.

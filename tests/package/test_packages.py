@@ -87,6 +87,17 @@ def test_the_wheel_says_what_it_needs_and_what_it_is_made_of(wheel):
     assert any(part["name"] == "tokenizers" for part in json.loads(parts.read_text())["components"])
 
 
+def test_the_wheels_extra_for_gpus_has_what_a_build_for_gpus_opens(wheel):
+    (metadata,) = wheel.glob("lib/python*/site-packages/tito_server-*.dist-info/METADATA")
+    extra = dict(re.findall(r"^Requires-Dist: ([a-z-]+)(\S+) ; extra == 'cuda'$", metadata.read_text(), re.MULTILINE))
+    pins = dict(re.findall(r"^([a-z-]+)==(\S+)", (REPOSITORY / "scripts" / "cuda-toolchain.txt").read_text(), re.MULTILINE))
+    assert set(extra) == {"nvidia-cublas", "nvidia-cuda-nvrtc", "nvidia-curand"}
+    for name, bounds in extra.items():
+        least, most = sorted(re.findall(r"[\d.]+", bounds), key=lambda version: tuple(map(int, version.split("."))))
+        numbers = [tuple(map(int, version.split("."))) for version in (least, pins[name], most)]
+        assert numbers[0] <= numbers[1] < numbers[2], (name, bounds, pins[name])
+
+
 def test_every_package_has_the_licences_of_what_it_is_made_of(wheel, programs):
     (of_wheel,) = wheel.glob("lib/python*/site-packages/tito_server-*.dist-info/licenses/THIRD-PARTY-LICENSES")
     of_deb = programs["deb"].parents[1] / "share" / "doc" / "tito-server" / "THIRD-PARTY-LICENSES"

@@ -254,28 +254,33 @@ fn told(row: &Row, (status, answer): (StatusCode, &[u8]), effects: &[String]) ->
     match (row.is_look, nothing_to_do) {
         (true, _) | (_, Some(_)) if !effects.is_empty() => Err(format!("{asked} changes something: {happened}")),
         (true, _) if answer.is_empty() => Ok("says that all is well".to_owned()),
-        (true, _) => Ok(format!("says `{}`", brief(&said))),
+        (true, _) => Ok(format!("says `{}`", brief(&said, 4))),
         (_, Some((_, reason))) => Ok(format!("nothing: {reason}")),
         _ if effects.is_empty() => Err(format!("{asked} answers with success and did nothing: {said}")),
         _ => Ok(happened),
     }
 }
 
-/// An answer without what is long.
-fn brief(value: &Value) -> Value {
-    const MOST: usize = 4;
+/// An answer without what is long: the first fields of an object and items of a list, and fewer of what they have.
+fn brief(value: &Value, most: usize) -> Value {
+    let within = |value: &Value| brief(value, (most / 2).max(1));
     match value {
-        Value::Object(fields) if fields.len() > MOST => {
-            let shown = fields.iter().take(MOST).map(|(name, value)| (name.clone(), brief(value)));
-            Value::Object(shown.chain([("…".to_owned(), "…".into())]).collect())
+        Value::Object(fields) => {
+            let shown = fields.iter().take(most).map(|(name, value)| (name.clone(), within(value)));
+            let more = (fields.len() > most).then(|| ("…".to_owned(), "…".into()));
+            Value::Object(shown.chain(more).collect())
         }
-        Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), brief(value))).collect(),
-        Value::Array(items) if items.len() > MOST => items.iter().take(MOST).map(brief).chain(["…".into()]).collect(),
-        Value::Array(items) => items.iter().map(brief).collect(),
+        Value::Array(items) => {
+            let more = (items.len() > most).then(|| "…".into());
+            items.iter().take(most).map(within).chain(more).collect()
+        }
         Value::String(text) if text.chars().count() > 24 => "…".into(),
         other => other.clone(),
     }
 }
+
+/// Of what is shown whole of a call before, in bytes.
+const WIDEST_BEFORE: usize = 40;
 
 const MARKS: [&str; 2] = ["<!-- effects -->\n", "<!-- end of effects -->"];
 
@@ -291,11 +296,19 @@ async fn the_page_says_what_every_path_does() {
     let mut wrong = Vec::new();
     let outcomes: Vec<_> = futures::stream::iter(&rows).map(seen).buffered(4).collect().await;
     for (row, outcome) in rows.iter().zip(outcomes) {
-        // Of one call before, the body is shown; several would not fit into a cell.
-        let alone = row.first.len() == 1;
-        let before = |first: &Ask| format!("`{}`", if alone { first.to_string() } else { first.call() });
+        // Of a call before, what is sent is shown where it fits into a cell.
+        let before = |first: &Ask| {
+            let whole = first.to_string();
+            let fits = row.first.len() == 1 && whole.len() <= WIDEST_BEFORE;
+            let shown = if fits { whole } else { first.call() };
+            format!("`{}`", shown.trim_start_matches("POST "))
+        };
         let after: Vec<String> = row.first.iter().map(before).collect();
-        let then: Vec<String> = row.then.iter().map(|then| format!("with `{}` after it: ", then.call())).collect();
+        let then: Vec<String> = row
+            .then
+            .iter()
+            .map(|then| format!("with `{}` after it: ", then.call().trim_start_matches("POST ")))
+            .collect();
         let seen = outcome.unwrap_or_else(|reason| {
             wrong.push(reason);
             String::new()

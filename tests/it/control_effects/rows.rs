@@ -243,9 +243,9 @@ fn of_weights() -> Vec<Row> {
         row("/collective_rpc", r#"{"method": "reload_weights", "kwargs": {"weights_path": "DIR/step_7"}}"#),
         row("/fetch_weights", r#"{"sync_dir": "DIR", "target_version": 1}"#).looks(),
         row("/fetch_weights", r#"{"sync_dir": "DIR", "target_version": 9}"#),
-        row("/pull_weights", r#"{"local_checkpoint_dir": "DIR/local", "source_dir": "DIR", "target_version": "1"}"#)
+        row("/pull_weights", r#"{"source_dir": "DIR", "target_version": "1", "local_checkpoint_dir": "DIR/own"}"#)
             .after("/update_weights", "?weight_version=0 FILE")
-            .then("/update_weights_from_disk", r#"{"model_path": "DIR/local", "weight_version": "1"}"#),
+            .then("/update_weights_from_disk", r#"{"model_path": "DIR/own", "weight_version": "1"}"#),
         row("/update_weight_version", r#"{"new_version": "8"}"#),
         row("/update_weight_version", r#"{"new_version": "8", "abort_all_requests": true}"#),
         row("/weight_checker", r#"{"action": "checksum"}"#).looks(),
@@ -264,8 +264,8 @@ fn of_adapters() -> Vec<Row> {
         row("/v1/load_lora_adapter", "?lora_name=a ADAPTER"),
         row("/load_lora_adapter", LOADED.1),
         row("/skyrl/v1/load_lora_adapter", LOADED.1),
-        row("/areal_update_weights_lora", r#"{"lora_name": "a", "lora_model_path": "DIR/adapter", "lora_int_id": 1}"#),
-        row("/load_lora_adapter_from_tensors", r#"{"lora_name": "a", "config_dict": {}}"#),
+        row("/areal_update_weights_lora", r#"{"lora_name": "a", "lora_model_path": "DIR/adapter"}"#),
+        row("/load_lora_adapter_from_tensors", r#"{"lora_name":"a","config_dict":{}}"#),
         row("/v1/load_lora_adapter", LOADED.1).after(LOADED.0, LOADED.1),
         unload("/v1/unload_lora_adapter"),
         unload("/unload_lora_adapter"),
