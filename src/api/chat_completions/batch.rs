@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use axum::{
-    Json,
     extract::State,
     response::{IntoResponse, Response},
 };
@@ -19,7 +18,7 @@ use super::{request::ChatTurn, response::ChatEnvelope};
 use crate::{
     chat::Message,
     generation::collect,
-    http::{caller::Caller, json_body::JsonBody},
+    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody},
     json::{Object, Path, Value},
     request_fields::{conversation::SESSION_HEADER, delivery::AnswerDelivery},
     state::Api,
@@ -90,7 +89,7 @@ async fn create_batch_chat_completion(
     }
     // Nothing is sampled before it is known that every conversation can be served.
     let completions = collect(api.turns.start(all).map_err(ApiError::from), count).await?;
-    Ok(Json(ChatEnvelope::answer_batch(&envelopes, completions)?).into_response())
+    Ok(JsonAnswer(ChatEnvelope::answer_batch(&envelopes, completions)?).into_response())
 }
 
 fn refuse(field: &'static str, what: &str) -> ApiError {

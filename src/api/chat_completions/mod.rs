@@ -9,7 +9,6 @@ pub(super) mod shown;
 use std::sync::Arc;
 
 use axum::{
-    Json,
     extract::State,
     response::{IntoResponse, Response},
 };
@@ -18,7 +17,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     generation::{batched, collect},
-    http::{caller::Caller, json_body::JsonBody, sse},
+    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody, sse},
     request_fields::delivery::AnswerDelivery,
     state::Api,
     turn::PreparedTurn,
@@ -99,7 +98,7 @@ pub(super) async fn complete(
     let events = api.turns.start([prepared]).map_err(ApiError::from);
     let envelope = ChatEnvelope::new(Arc::clone(&api), id, &prompt, &sampling, shown);
     let response = match delivery {
-        AnswerDelivery::Json => Json(envelope.answer(collect(events, sampling.n).await?)?).into_response(),
+        AnswerDelivery::Json => JsonAnswer(envelope.answer(collect(events, sampling.n).await?)?).into_response(),
         AnswerDelivery::Stream { include_usage, continuous_usage } => {
             let events = batched(events, stream_interval, sampling.n);
             sse::respond(events, ChatChunks::new(envelope, &sampling, include_usage, continuous_usage))

@@ -6,7 +6,6 @@ pub(super) mod response;
 use std::sync::Arc;
 
 use axum::{
-    Json,
     extract::State,
     response::{IntoResponse, Response},
 };
@@ -15,7 +14,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     generation::{batched, collect},
-    http::{caller::Caller, json_body::JsonBody, sse},
+    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody, sse},
     request_fields::delivery::AnswerDelivery,
     request_trace,
     state::Api,
@@ -66,7 +65,7 @@ pub(super) async fn complete(api: Arc<Api>, caller: Caller, request: CompletionR
     let continuity = turn.continuity();
     let envelope = CompletionEnvelope::new(Arc::clone(&api), turn);
     let response = match delivery {
-        AnswerDelivery::Json => Json(envelope.answer(&collect(events, choices).await?)?).into_response(),
+        AnswerDelivery::Json => JsonAnswer(envelope.answer(&collect(events, choices).await?)?).into_response(),
         AnswerDelivery::Stream { include_usage, continuous_usage } => {
             let events = batched(events, stream_interval, choices);
             sse::respond(events, CompletionChunks::new(envelope, include_usage, continuous_usage))

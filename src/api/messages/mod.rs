@@ -14,7 +14,6 @@ mod tools;
 use std::sync::Arc;
 
 use axum::{
-    Json,
     extract::{Request, State},
     http::{HeaderName, HeaderValue},
     middleware::{self, Next},
@@ -26,7 +25,7 @@ use uuid::Uuid;
 
 use crate::{
     generation::{Event, batched},
-    http::{caller::Caller, json_body::JsonBody},
+    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody},
     state::Api,
     turn::{PreparedTurn, PromptRequest, Turn},
     wire::{
@@ -109,7 +108,7 @@ async fn count(api: &Api, caller: &Caller, request: MessagesRequest) -> Result<R
     let tokens = prompt.token_ids.len();
     let context_management = CountedContext { original_input_tokens: tokens };
     let count = TokenCount { input_tokens: tokens, context_management };
-    Ok(notices.announce(TokenContinuity::from(&prompt.verdict).announce(Json(count))))
+    Ok(notices.announce(TokenContinuity::from(&prompt.verdict).announce(JsonAnswer(count))))
 }
 
 async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Result<Response, ApiError> {
@@ -122,7 +121,7 @@ async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Res
     let mut response = if stream {
         stream::respond(batched(events, stream_interval, 1), blocks)
     } else {
-        Json(collect_message(events, blocks).await?).into_response()
+        JsonAnswer(collect_message(events, blocks).await?).into_response()
     };
     if let Some(name) = name {
         response.headers_mut().insert(REQUEST_ID, name);

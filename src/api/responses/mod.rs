@@ -14,7 +14,6 @@ mod tools;
 use std::sync::Arc;
 
 use axum::{
-    Json,
     extract::State,
     response::{IntoResponse, Response},
 };
@@ -23,7 +22,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     generation::Event,
-    http::{caller::Caller, json_body::JsonBody},
+    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody},
     records::{IdReservation, Record},
     state::Api,
     store::RecordState,
@@ -82,10 +81,10 @@ async fn create_response(
     let response = match (background, record) {
         (true, Some(record)) => {
             let (running, queued) = background::start(Arc::clone(&api), events, writer, record, stream).await?;
-            stream::follow(&running, None).unwrap_or_else(|| Json(queued).into_response())
+            stream::follow(&running, None).unwrap_or_else(|| JsonAnswer(queued).into_response())
         }
         (_, record) if stream => stream::respond(keep_record(api, events, writer, record)),
-        (_, record) => Json(last(keep_record(api, events, writer, record).boxed()).await?).into_response(),
+        (_, record) => JsonAnswer(last(keep_record(api, events, writer, record).boxed()).await?).into_response(),
     };
     Ok(notices.announce(TokenContinuity::from(&prompt.verdict).announce(response)))
 }

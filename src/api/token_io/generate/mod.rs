@@ -14,7 +14,6 @@ mod sampling_params;
 use std::sync::Arc;
 
 use axum::{
-    Json,
     extract::State,
     response::{IntoResponse, Response},
 };
@@ -25,7 +24,7 @@ pub(super) use sampling_params::Rendered;
 
 use crate::{
     generation::collect,
-    http::{caller::Caller, json_body::JsonBody, sse},
+    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody, sse},
     request_fields::delivery::AnswerDelivery,
     state::Api,
     turn::{Asker, NamedPrompt},
@@ -71,7 +70,7 @@ async fn generate(
     let envelope = GenerateEnvelope::new(Arc::clone(&api), turn);
     let events = api.turns.start(prepared).map_err(ApiError::from);
     Ok(match delivery {
-        AnswerDelivery::Json => Json(envelope.answer(&collect(events, n).await?)?).into_response(),
+        AnswerDelivery::Json => JsonAnswer(envelope.answer(&collect(events, n).await?)?).into_response(),
         AnswerDelivery::Stream { include_usage, continuous_usage } => {
             sse::respond(events, GenerateChunks::new(envelope, n, include_usage, continuous_usage))
         }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::{
-    Json,
     extract::State,
     response::{IntoResponse, Response},
 };
@@ -14,7 +13,7 @@ use super::{Rendering, both};
 use crate::{
     TokenId,
     api::completions::request::CompletionTurn,
-    http::{caller::Caller, json_body::JsonBody},
+    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody},
     state::Api,
     turn::WholePrompt,
     wire::{
@@ -70,8 +69,8 @@ async fn render_completion(
         rendered.push(request);
     }
     Ok(match turn.continuity() {
-        Some(continuity) => continuity.announce(Json(rendered)),
-        None => Json(rendered).into_response(),
+        Some(continuity) => continuity.announce(JsonAnswer(rendered)),
+        None => JsonAnswer(rendered).into_response(),
     })
 }
 

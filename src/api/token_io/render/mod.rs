@@ -10,16 +10,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json, value::RawValue};
 
-use axum::{
-    Json,
-    response::{IntoResponse, Response},
-};
+use axum::response::{IntoResponse, Response};
 
 use super::generate::Rendered;
 use crate::{
     engine::PromptImage,
     generation::open_reasoning,
-    http::caller::Caller,
+    http::{caller::Caller, json_answer::JsonAnswer},
     state::Api,
     turn::{Asker, IdsWithImages, Sampling, Turn, WholePrompt},
     wire::{
@@ -138,7 +135,7 @@ impl Rendering {
         // The variables decide whether the model thinks, on a server that reads thoughts.
         let reads_reasoning = api.turns.policies.tools.reasoning.is_some();
         answer.reasoning_parser_kwargs = reads_reasoning.then_some(ReasoningParserKwargs { chat_template_kwargs });
-        Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))
+        Ok(TokenContinuity::from(&prompt.verdict).announce(JsonAnswer(answer).into_response()))
     }
 
     fn shows_offsets(&self) -> bool {
