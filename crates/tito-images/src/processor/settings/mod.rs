@@ -1,51 +1,37 @@
-//! What `preprocessor_config.json` says, read as `Qwen2VLImageProcessor` reads it. Every setting is followed, or known to change
-//! nothing, or refused.
+//! What `preprocessor_config.json` says, read as the processor of a family reads it. Every setting is followed, or known to
+//! change nothing, or refused.
+
+mod gemma;
+mod qwen;
 
 use serde_json::{Map, Value};
 
-use super::smart_resize::Sizes;
+use super::sizes::Sizes;
 use crate::{
     error::UnsupportedProcessor,
     prepared::{Normalisation, PatchShape},
+    resize::Filter,
 };
 
-const MODEL_TYPES: [&str; 5] = ["qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"];
-const PROCESSORS: [&str; 3] = ["Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast", "Qwen2_5_VLImageProcessor"];
-
 /// Settings that must have one value, or be left to transformers, whose own value it is.
-const FIXED: [(&str, Fixed, &str); 7] = [
+const FIXED: [(&str, Fixed, &str); 6] = [
     ("data_format", Fixed::Text("channels_first"), "only channels_first can be done"),
     ("do_resize", Fixed::True, "images are always resized"),
     ("do_rescale", Fixed::True, "pixels are always rescaled"),
     ("do_normalize", Fixed::True, "pixels are always normalised"),
     ("do_convert_rgb", Fixed::True, "images are always converted to RGB"),
-    ("resample", Fixed::Number(3.0), "only 3 (bicubic) can be done"),
     ("rescale_factor", Fixed::Number(1.0 / 255.0), "only 1/255 can be done"),
 ];
 
-/// Settings that say who reads them, or that this processor does not look at.
-const WITHOUT_EFFECT: [&str; 8] = [
+/// Settings that say who reads them, or that no processor looks at.
+const WITHOUT_EFFECT: [&str; 7] = [
     "default_to_square",
     "disable_grouping",
     "feature_extractor_type",
-    "image_seq_length",
     "model_input_names",
     "processor_class",
     "return_tensors",
     "transformers_version",
-];
-
-/// Settings with a reader of their own.
-const READ: [&str; 9] = [
-    "image_mean",
-    "image_processor_type",
-    "image_std",
-    "max_pixels",
-    "merge_size",
-    "min_pixels",
-    "patch_size",
-    "size",
-    "temporal_patch_size",
 ];
 
 /// No tower has patches this large, blocks this large, or frames this many.
@@ -57,6 +43,7 @@ const MOST_ENLARGED: u64 = 1 << 26;
 #[derive(Clone, Copy)]
 enum Fixed {
     True,
+    False,
     Number(f64),
     Text(&'static str),
 }
@@ -65,6 +52,7 @@ impl Fixed {
     fn is(self, value: &Value) -> bool {
         match self {
             Self::True => value == &Value::Bool(true),
+            Self::False => value == &Value::Bool(false),
             Self::Text(text) => value == text,
             Self::Number(number) => value.as_f64() == Some(number),
         }
@@ -74,36 +62,40 @@ impl Fixed {
 /// What decides the patches of an image besides its pixels.
 pub(super) struct ProcessorSettings {
     pub(super) sizes: Sizes,
+    pub(super) filter: Filter,
     pub(super) shape: PatchShape,
     pub(super) normalisation: Normalisation,
 }
 
+/// What is special about the processor of a family.
+struct Family {
+    /// The names of the processor.
+    processors: &'static [&'static str],
+    /// Settings that must have one value, besides those of all.
+    fixed: &'static [(&'static str, Fixed, &'static str)],
+    /// Settings with a reader of their own.
+    read: &'static [&'static str],
+    /// Settings that the processor does not look at, besides those of all.
+    without_effect: &'static [&'static str],
+    /// What else can be done, for a processor of another name.
+    wanted: &'static str,
+}
+
 pub(super) fn read(config: &Value, preprocessor: &Value) -> Result<ProcessorSettings, UnsupportedProcessor> {
-    let model_type = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
-    if !MODEL_TYPES.contains(&model_type) {
-        return Err(UnsupportedProcessor::ModelType(model_type.to_owned()));
-    }
     let Value::Object(settings) = preprocessor else {
         return Err(refused("the whole", preprocessor, "an object is needed"));
     };
     let settings = Settings(settings);
-    settings.refuse_unknown()?;
-    let side = settings.side("patch_size", 14)?;
-    let merge = settings.side("merge_size", 2)?;
-    let frames = settings.side("temporal_patch_size", 2)?;
-    let (fewest, most) = settings.limits()?;
-    let sizes = Sizes { factor: side * merge, fewest, most };
-    let (side, merge, frames) = (side as usize, merge as usize, frames as usize);
-    let shape = PatchShape { side, merge, frames };
-    compare_with_tower(config, shape)?;
-    Ok(ProcessorSettings { sizes, shape, normalisation: settings.normalisation()? })
+    match config.get("model_type").and_then(Value::as_str).unwrap_or_default() {
+        "gemma3" => gemma::read(config, &settings),
+        model_type if qwen::MODEL_TYPES.contains(&model_type) => qwen::read(config, &settings),
+        model_type => Err(UnsupportedProcessor::ModelType(model_type.to_owned())),
+    }
 }
 
 /// A processor of another shape than the tower's would make numbers that the tower takes for others.
-fn compare_with_tower(config: &Value, shape: PatchShape) -> Result<(), UnsupportedProcessor> {
-    let of_processor =
-        [("patch_size", shape.side), ("spatial_merge_size", shape.merge), ("temporal_patch_size", shape.frames)];
-    for (setting, processor) in of_processor {
+fn compare_with_tower(config: &Value, of_processor: &[(&'static str, usize)]) -> Result<(), UnsupportedProcessor> {
+    for &(setting, processor) in of_processor {
         let model = config.get("vision_config").and_then(|tower| tower.get(setting));
         if let Some(model) = model.filter(|model| model.as_u64() != Some(processor as u64)) {
             return Err(UnsupportedProcessor::Disagreement { setting, processor, model: model.to_string() });
@@ -124,9 +116,10 @@ impl Settings<'_> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    fn refuse_unknown(&self) -> Result<(), UnsupportedProcessor> {
+    fn refuse_unknown(&self, family: &Family) -> Result<(), UnsupportedProcessor> {
         for (name, value) in self.0.iter().filter(|(_, value)| !value.is_null()) {
-            if let Some((_, fixed, wanted)) = FIXED.iter().find(|(fixed, ..)| fixed == name) {
+            let mut fixed = FIXED.iter().chain(family.fixed);
+            if let Some((_, fixed, wanted)) = fixed.find(|(fixed, ..)| fixed == name) {
                 if !fixed.is(value) {
                     return Err(refused(name, value, wanted));
                 }
@@ -134,13 +127,14 @@ impl Settings<'_> {
             }
             // What is off is not done.
             let off = value == &Value::Bool(false);
-            if !off && !WITHOUT_EFFECT.contains(&name.as_str()) && !READ.contains(&name.as_str()) {
+            let known = [&WITHOUT_EFFECT[..], family.without_effect, family.read].concat().contains(&name.as_str());
+            if !off && !known {
                 return Err(refused(name, value, "nothing is known of this setting"));
             }
         }
         let processor = self.get("image_processor_type");
-        match processor.filter(|name| !PROCESSORS.iter().any(|known| *name == known)) {
-            Some(name) => Err(refused("image_processor_type", name, "only Qwen2VLImageProcessor can be done")),
+        match processor.filter(|name| !family.processors.iter().any(|known| *name == known)) {
+            Some(name) => Err(refused("image_processor_type", name, family.wanted)),
             None => Ok(()),
         }
     }
@@ -152,28 +146,10 @@ impl Settings<'_> {
         side.filter(|side| (1..=MAX_SIDE).contains(side)).ok_or_else(|| refused(name, value, "1 to 256 can be done"))
     }
 
-    /// The fewest and the most pixels: `size`, which `min_pixels` and `max_pixels` take precedence over.
-    fn limits(&self) -> Result<(u64, u64), UnsupportedProcessor> {
-        let default = serde_json::json!({"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280});
-        let size = self.get("size").unwrap_or(&default);
-        let fewest = self.limit(size, "shortest_edge", "min_pixels", MOST_ENLARGED)?;
-        Ok((fewest, self.limit(size, "longest_edge", "max_pixels", u64::MAX)?))
-    }
-
-    fn limit(&self, size: &Value, in_size: &str, by_itself: &str, most: u64) -> Result<u64, UnsupportedProcessor> {
-        let wanted = "a number of pixels is needed for shortest_edge and for longest_edge";
-        let value = self.get(by_itself).or_else(|| size.get(in_size));
-        let limit = value.and_then(Value::as_u64).filter(|limit| (1..=most).contains(limit));
-        limit.ok_or_else(|| match self.get(by_itself) {
-            Some(value) => refused(by_itself, value, wanted),
-            None => refused("size", size, wanted),
-        })
-    }
-
-    /// CLIP's, unless the settings say otherwise.
-    fn normalisation(&self) -> Result<Normalisation, UnsupportedProcessor> {
-        let mean = self.channels("image_mean", [0.481_454_66, 0.457_827_5, 0.408_210_73])?;
-        let std = self.channels("image_std", [0.268_629_54, 0.261_302_6, 0.275_777_1])?;
+    /// The mean and the deviation, for which `defaults` are where the settings say nothing.
+    fn normalisation(&self, defaults: Normalisation) -> Result<Normalisation, UnsupportedProcessor> {
+        let mean = self.channels("image_mean", defaults.mean)?;
+        let std = self.channels("image_std", defaults.std)?;
         if std.iter().all(|&std| std > 0.0) {
             return Ok(Normalisation { mean, std });
         }
