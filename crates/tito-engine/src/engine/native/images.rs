@@ -39,13 +39,14 @@ pub(crate) struct ImagePart<'a> {
 }
 
 impl SequenceImages {
-    /// The images of a prompt, which were checked; `None` if there are none.
+    /// The images of a prompt, which were checked; `None` if there are none. Each may be computed in parts.
+    #[cfg(test)]
     pub(crate) fn of(images: &[PromptImage]) -> Option<Arc<Self>> {
         Self::attending(images, false)
     }
 
-    /// The same for a model in which tokens of an image attend to all of it, where `both_ways` says so. All of an image is
-    /// computed in one step then.
+    /// The images of a prompt, which were checked; `None` if there are none. Where tokens of an image attend to all of it,
+    /// `both_ways`, all of an image is computed in one step.
     pub(crate) fn attending(images: &[PromptImage], both_ways: bool) -> Option<Arc<Self>> {
         // How many tokens more there are before an image than positions.
         let mut surplus = 0;

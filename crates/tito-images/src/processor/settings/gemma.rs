@@ -26,7 +26,7 @@ const FAMILY: Family = Family {
 
 const NORMALISATION: Normalisation = Normalisation { mean: [0.5; 3], std: [0.5; 3] };
 /// The side of an image where `size` is left to transformers.
-const SIDE: u64 = 224;
+const SIDE: u32 = 224;
 /// The same of the tower, and of its patches.
 const TOWER_SIDE: u64 = 224;
 const PATCH_SIDE: u64 = 16;
@@ -72,11 +72,12 @@ fn model(setting: &'static str, value: &Value, wanted: &'static str) -> Unsuppor
 impl Settings<'_> {
     /// The side of the square that every image becomes.
     fn square(&self) -> Result<u32, UnsupportedProcessor> {
-        let Some(size) = self.get("size") else { return Ok(SIDE as u32) };
-        let side = |name: &str| size.get(name).and_then(Value::as_u64).filter(|side| side * side <= MOST_ENLARGED);
-        let known = size.as_object().is_some_and(|size| size.values().filter(|value| !value.is_null()).count() == 2);
-        let square = side("height").filter(|height| known && *height > 0 && side("width") == Some(*height));
+        let Some(given) = self.get("size") else { return Ok(SIDE) };
+        let most = MOST_ENLARGED.isqrt();
+        let number = |name: &str| given.get(name).and_then(Value::as_u64).filter(|side| (1..=most).contains(side));
+        let known = given.as_object().is_some_and(|given| given.values().filter(|value| !value.is_null()).count() == 2);
+        let square = number("height").filter(|height| known && number("width") == Some(*height));
         let square = square.and_then(|side| u32::try_from(side).ok());
-        square.ok_or_else(|| refused("size", size, "a height and a width that are the same are needed"))
+        square.ok_or_else(|| refused("size", given, "a height and a width that are the same are needed"))
     }
 }
