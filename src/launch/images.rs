@@ -29,6 +29,9 @@ pub(super) fn find(
         if settings.processor.is_some() {
             anyhow::bail!("--mm-processor-kwargs is for models that see images here, and this one does not");
         }
+        if !settings.text_only && processor(files, None)?.is_ok() {
+            progress.say("requests with images are refused: this engine reads none for this model on this device");
+        }
         return Ok(None);
     };
     let side = processor(files, settings.processor.as_ref())?.and_then(|processor| {
