@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::sizes::Sizes, Family, Fixed, MAX_SIDE, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower,
-    refused,
+    super::sizes::Sizes,
+    reading::{Family, Fixed, MAX_SIDE, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower, refused},
 };
 use crate::{
     error::UnsupportedProcessor,

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     super::{sizes::Sizes, smart_resize::SmartResize},
-    Family, Fixed, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower, refused,
+    reading::{Family, Fixed, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower, refused},
 };
 use crate::{
     error::UnsupportedProcessor,
