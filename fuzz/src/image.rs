@@ -29,11 +29,17 @@ fn patches(processor: &ImageProcessor, data: &[u8], decoded: &DecodedImage) -> R
 }
 
 /// With sizes that make small patches of small images.
-fn processors() -> [ImageProcessor; 2] {
-    [("qwen2_5_vl", 14), ("qwen3_vl", 16)].map(|(model_type, side)| {
+fn processors() -> Vec<ImageProcessor> {
+    let qwen = [("qwen2_5_vl", 14), ("qwen3_vl", 16)].map(|(model_type, side)| {
         let config = json!({"model_type": model_type, "vision_config": {"patch_size": side, "spatial_merge_size": 2}});
         let unit = 4 * side * side;
         let size = json!({"shortest_edge": 4 * unit, "longest_edge": 16 * unit});
-        ImageProcessor::of_model(&config, &json!({"size": size, "patch_size": side})).expect("settings that are served")
-    })
+        (config, json!({"size": size, "patch_size": side}))
+    });
+    let vision = json!({"image_size": 56, "patch_size": 7});
+    let config = json!({"model_type": "gemma3", "mm_tokens_per_image": 16, "vision_config": vision});
+    let gemma = (config, json!({"size": {"height": 56, "width": 56}}));
+    let all = qwen.into_iter().chain([gemma]);
+    all.map(|(config, settings)| ImageProcessor::of_model(&config, &settings).expect("settings that are served"))
+        .collect()
 }

@@ -9,7 +9,7 @@ use crate::{
     images::ImageProcessor,
     media::MediaReader,
     model::ModelFiles,
-    prompt::ImageMarks,
+    prompt::{ImageMarks, ImageTemplate},
 };
 
 /// What images need besides the engine.
@@ -28,6 +28,9 @@ pub(super) fn find(
     let Some(reading) = engine.images().filter(|_| !settings.text_only) else {
         if settings.processor.is_some() {
             anyhow::bail!("--mm-processor-kwargs is for models that see images here, and this one does not");
+        }
+        if !settings.text_only && processor(files, None)?.is_ok() {
+            progress.say("requests with images are refused: this engine reads none for this model on this device");
         }
         return Ok(None);
     };
@@ -78,10 +81,18 @@ fn preprocessor(files: &ModelFiles, flag: Option<&Map<String, Value>>) -> anyhow
 
 /// The ids around images, as config.json names them.
 fn marks(reading: ImageReading, config: &Map<String, Value>) -> Result<ImageMarks, String> {
-    let id = |key: &str| {
-        let id = config.get(key).and_then(Value::as_u64).and_then(|id| TokenId::try_from(id).ok());
-        id.ok_or_else(|| format!("config.json has no `{key}`"))
+    let id = |key: &str, default: Option<TokenId>| match config.get(key) {
+        None => default.ok_or_else(|| format!("config.json has no `{key}`")),
+        Some(id) => {
+            let number = id.as_u64().and_then(|id| TokenId::try_from(id).ok());
+            number.ok_or_else(|| format!("`{key}` of config.json is {id}, and not an id"))
+        }
     };
-    let (opens, closes) = (id("vision_start_token_id")?, id("vision_end_token_id")?);
-    Ok(ImageMarks { opens, placeholder: reading.placeholder, closes })
+    let placeholder = reading.placeholder;
+    if config.get("model_type").and_then(Value::as_str) == Some("gemma3") {
+        let (opens, closes) = (id("boi_token_index", Some(255_999))?, id("eoi_token_index", Some(256_000))?);
+        return Ok(ImageMarks { opens, placeholder, closes, template: ImageTemplate::Opening });
+    }
+    let (opens, closes) = (id("vision_start_token_id", None)?, id("vision_end_token_id", None)?);
+    Ok(ImageMarks { opens, placeholder, closes, template: ImageTemplate::Marks })
 }

@@ -25,7 +25,7 @@ def write(directory, case):
     return str(directory)
 
 
-@pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"])
+@pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma3"])
 def served(request, tmp_path_factory):
     """A case, and a server of its model."""
     case = json.loads((GOLDEN / f"{request.param}.json").read_text())
@@ -67,7 +67,7 @@ def compare(answer, expected):
     assert max(abs(mine - theirs) for mine, theirs in zip(found, expected["log_probs"], strict=True)) <= TOLERANCE
 
 
-NAMES = list(json.loads((GOLDEN / "qwen3_vl.json").read_text())["conversations"])
+NAMES = list(json.loads((GOLDEN / "gemma3.json").read_text())["conversations"])
 # What would make another conversation is not sampled, as in the recording.
 BIASES = {str(id): -100 for id in (0, 1, 2, *MARKS)}
 
@@ -75,6 +75,8 @@ BIASES = {str(id): -100 for id in (0, 1, 2, *MARKS)}
 @pytest.mark.parametrize("name", NAMES)
 def test_a_conversation_is_what_transformers_makes_of_it(served, name):
     case, server = served
+    if name not in case["conversations"]:
+        pytest.skip("newlines are like other characters in this family")
     conversation = case["conversations"][name]
     before, after = shown(conversation["before"]), shown(conversation["after"])
     first = server.post("/v1/chat/completions", messages=before, logit_bias=BIASES, **ASKED)

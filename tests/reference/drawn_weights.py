@@ -13,9 +13,9 @@ import struct
 import sys
 
 
-# Families whose norms multiply by one more than their weights.
+# Families whose norms multiply by one more than their weights, but for those of towers.
 ONE_MORE = (
-    "gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text",
+    "gemma", "gemma2", "gemma3", "gemma3_text", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text",
 )
 # Numbers that a checkpoint has and no training changes.
 CONSTANT = {"act_fn.beta": 0.5, "act_fn.eps": -1e-6}
@@ -28,7 +28,7 @@ def drawn(seed, name, shape, family):
     numbers = random.Random(f"{seed} {name}").random
     count = math.prod(shape)
     low, high = bounds(name, shape)
-    if "norm" in name and family in ONE_MORE:
+    if "norm" in name and "vision_tower" not in name and family in ONE_MORE:
         low, high = low - 1.0, high - 1.0
     return array.array("f", (low + (high - low) * numbers() for _ in range(count)))
 

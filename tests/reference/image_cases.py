@@ -11,6 +11,7 @@ VOCABULARY = 96
 # Rows and columns of what is joined, and what pixels are made with.
 IMAGES = {
     "wide": (2, 3, 1), "tall": (5, 1, 2), "one": (1, 1, 3), "square": (3, 3, 4), "large": (6, 5, 5), "same": (2, 3, 6),
+    "second": (3, 3, 7), "third": (3, 3, 8),
 }
 # There is text between two images, since transformers takes placeholders side by side for those of one.
 PROMPTS = {
@@ -21,6 +22,18 @@ PROMPTS = {
     "two_images": [3, 11, "square", 12, 50, 51, 11, "wide", 12, 7],
     "of_one_size": [4, 11, "wide", 12, 11, "same", 12, 8, 11, "one", 12],
     "later_turn": [*range(5, 45), 11, "large", 12, 70, 71, 72, *range(30, 50)],
+}
+
+# Those of Gemma 3, whose images have one size. The last one is longer than the windows.
+GEMMA3_PROMPTS = {
+    "text": [1, 7, 20, 33, 5, 61, 44, 2, 80],
+    "one_image": [3, 11, "square", 12, 40, 41],
+    "image_first": ["square", 9],
+    "image_alone": ["third"],
+    "two_images": [3, 11, "square", 12, 50, 51, 11, "second", 12, 7],
+    "the_same_twice": [4, 11, "third", 12, 11, "third", 12, 8],
+    "later_turn": [*range(5, 45), 11, "second", 12, 70, 71, 72, *range(30, 50)],
+    "over_a_stride": [*range(1, 70), *range(1, 55), 11, "second", 12, 70, 11, "third", 12, *range(30, 50)],
 }
 
 TEXT = {
@@ -110,7 +123,38 @@ def qwen3(name, style="given", without=(), vision=(), text=(), **changes):
     return Case(*described, list(without))
 
 
+GEMMA3_VISION = {
+    "hidden_size": 24, "image_size": 24, "intermediate_size": 28, "model_type": "siglip_vision_model",
+    "num_attention_heads": 2, "num_hidden_layers": 3, "patch_size": 4, "vision_use_head": False,
+}
+GEMMA3_TEXT = {
+    "head_dim": 16, "hidden_size": 32, "intermediate_size": 48, "max_position_embeddings": 512,
+    "model_type": "gemma3_text", "num_attention_heads": 4, "num_hidden_layers": 4, "num_key_value_heads": 2,
+    "query_pre_attn_scalar": 16, "rms_norm_eps": 1e-6, "sliding_window": 16, "sliding_window_pattern": 2,
+    "vocab_size": VOCABULARY,
+}
+GEMMA3 = {
+    "boi_token_index": 11, "eoi_token_index": 12, "image_token_index": PLACEHOLDER, "mm_tokens_per_image": 9,
+    "text_config": GEMMA3_TEXT, "vision_config": GEMMA3_VISION,
+}
+
+
+def gemma3(name, style="given", without=(), vision=(), text=(), **changes):
+    parts = {"text_config": {**GEMMA3_TEXT, **dict(text)}, "vision_config": {**GEMMA3_VISION, **dict(vision)}}
+    settings = {**GEMMA3, **parts, **changes}
+    return Case(f"gemma3_{name}", "Gemma3ForConditionalGeneration", "gemma3", settings, style, list(without))
+
+
 CASES = [
+    gemma3("plain", without=[
+        {"text_config": {**GEMMA3_TEXT, "sliding_window": 512}},
+        {"text_config": {**GEMMA3_TEXT, "sliding_window_pattern": 3}},
+    ]),
+    gemma3("full", style="full", text={"rms_norm_eps": 1e-2}, vision={"layer_norm_eps": 1e-2}),
+    # A window that is shorter than an image.
+    gemma3("short_window", text={"sliding_window": 6}, without=[{"text_config": GEMMA3_TEXT}]),
+    gemma3("untied", tie_word_embeddings=False, text={"tie_word_embeddings": False},
+           vision={"num_attention_heads": 3, "patch_size": 2}),
     qwen2_5("plain", without=[
         {"vision_config": {**QWEN2_5_VISION, "fullatt_block_indexes": [0, 1, 2]}},
         {"vision_config": {**QWEN2_5_VISION, "window_size": 24}},

@@ -20,6 +20,12 @@ CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862
 HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 QWEN2_5 = {"patch_size": 14, "temporal_patch_size": 2, "merge_size": 2, **CLIP, "image_processor_type": "Qwen2VLImageProcessor"}
 QWEN3 = {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2, **HALF, "image_processor_type": "Qwen2VLImageProcessorFast"}
+GEMMA3 = {
+    **HALF, "image_processor_type": "Gemma3ImageProcessor", "image_seq_length": 256, "do_pan_and_scan": None,
+    "do_convert_rgb": None, "do_normalize": True, "do_rescale": True, "do_resize": True, "resample": 2,
+    "pan_and_scan_max_num_crops": None, "pan_and_scan_min_crop_size": None, "pan_and_scan_min_ratio_to_activate": None,
+    "processor_class": "Gemma3Processor", "rescale_factor": 0.00392156862745098,
+}  # fmt: skip
 FAMILIES = {
     "qwen2_5_vl": {
         "config": {"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14, "spatial_merge_size": 2}},
@@ -36,6 +42,14 @@ FAMILIES = {
     "qwen3_vl_small": {
         "config": {"model_type": "qwen3_vl_moe"},
         "preprocessor": {"size": {"longest_edge": 32 * 32 * 20, "shortest_edge": 32 * 32 * 4}, **QWEN3},
+    },
+    "gemma3": {
+        "config": {"model_type": "gemma3", "mm_tokens_per_image": 256, "vision_config": {"image_size": 896, "patch_size": 14}},
+        "preprocessor": {"size": {"height": 896, "width": 896}, **GEMMA3},
+    },
+    "gemma3_small": {
+        "config": {"model_type": "gemma3", "mm_tokens_per_image": 16, "vision_config": {"image_size": 96, "patch_size": 8}},
+        "preprocessor": {"size": {"height": 96, "width": 96}, **GEMMA3, "image_seq_length": 16},
     },
 }
 

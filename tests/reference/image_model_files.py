@@ -9,12 +9,24 @@ import pathlib
 TOKENIZER = pathlib.Path(__file__).parent.parent / "fixtures" / "tiny-model"
 # What the tokenizer of the tiny model gets for images.
 MARKS = {326: "<|vision_start|>", 327: "<|image_pad|>", 328: "<|vision_end|>", 329: "<|video_pad|>"}
+# The same of Gemma 3, in whose tokenizer runs of newlines are tokens too.
+GEMMA3_MARKS = {326: "<start_of_image>", 327: "<image_soft_token>", 328: "<end_of_image>"}
+NEWLINES = {329: "\n\n", 330: "\n\n\n", 331: "\n\n\n\n"}
+
+
+def is_gemma(processor):
+    return processor["image_processor_type"] == "Gemma3ImageProcessor"
 
 
 def write_files(directory, template, processor):
     tokenizer = json.loads((TOKENIZER / "tokenizer.json").read_text())
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    tokenizer["added_tokens"] += [{"id": id, "content": content, **plain} for id, content in MARKS.items()]
+    marks = GEMMA3_MARKS if is_gemma(processor) else MARKS
+    tokenizer["added_tokens"] += [{"id": id, "content": content, **plain} for id, content in marks.items()]
+    if is_gemma(processor):
+        plain["special"] = False
+        tokenizer["added_tokens"] += [{"id": id, "content": content, **plain} for id, content in NEWLINES.items()]
+        template = template.replace("".join(list(MARKS.values())[:3]), GEMMA3_MARKS[326])
     (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
     settings = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
     (directory / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))

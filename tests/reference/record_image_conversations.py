@@ -1,7 +1,7 @@
 """Writes tests/golden/image_conversations: what transformers' processor and model make of conversations with images.
 
     pip install numpy==2.4.6 pillow==13.0.0 torch==2.15.0 torchvision==0.29.2 transformers==5.23.0
-    python record_image_conversations.py
+    python record_image_conversations.py [TYPE...]
 
 Everything that tests/clients/test_images.py sends and compares is in the files: models with drawn weights, images as PNG and
 JPEG files, conversations of two turns in which the model's greedy answer stands between. Ids, places of placeholders and
@@ -13,6 +13,7 @@ import io
 import json
 import pathlib
 import random
+import sys
 import tempfile
 
 import numpy as np
@@ -20,8 +21,8 @@ import torch
 import transformers
 from PIL import Image
 
-from image_cases import QWEN2_5_VISION, QWEN3_TEXT, QWEN3_VISION, qwen2_5, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe
-from image_model_files import MARKS, write_files
+from image_cases import QWEN2_5_VISION, QWEN3_TEXT, QWEN3_VISION, gemma3, qwen2_5, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe
+from image_model_files import GEMMA3_MARKS, MARKS, is_gemma, write_files
 from record_image_models import published
 from recording import GOLDEN, SEEDS, config_of, load, tensors_of
 
@@ -51,6 +52,10 @@ QWEN3_PROCESSOR = {
     "size": {"shortest_edge": 4 * 32 * 32, "longest_edge": 24 * 32 * 32}, "image_mean": [0.5, 0.5, 0.5],
     "image_std": [0.5, 0.5, 0.5],
 }
+GEMMA3_PROCESSOR = {
+    "image_processor_type": "Gemma3ImageProcessor", "size": {"height": 56, "width": 56}, "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5], "image_seq_length": 16, "do_pan_and_scan": None, "resample": 2,
+}
 
 
 def cases():
@@ -61,6 +66,9 @@ def cases():
     yield qwen3_5("conversation", **OUTER, text={"vocab_size": VOCABULARY}, vision={"patch_size": 16}), QWEN3_PROCESSOR
     for mixture in (qwen3_moe, qwen3_5_moe):
         yield mixture("conversation", **OUTER, text={"vocab_size": VOCABULARY}, vision={"patch_size": 16}), QWEN3_PROCESSOR
+    outer = {"boi_token_index": 326, "eoi_token_index": 328, "image_token_index": 327, "mm_tokens_per_image": 16}
+    vision = {"image_size": 56, "patch_size": 7}
+    yield gemma3("conversation", **outer, text={"vocab_size": VOCABULARY}, vision=vision), GEMMA3_PROCESSOR
 
 
 def files():
@@ -114,6 +122,14 @@ CONVERSATIONS = {
     ),
 }
 
+# Where newlines beside an image are one token with its own.
+GEMMA3_CONVERSATIONS = {
+    "newlines beside images": (
+        [user(text("See\n\n"), image("icon"), text("\n"), image("page"), image("scan"), text("\n\nWell?"))],
+        [user(image("plot"), text("\n"))],
+    ),
+}
+
 
 def with_pictures(messages, pictures):
     """Messages whose parts have the pictures that they name."""
@@ -129,6 +145,14 @@ def with_pictures(messages, pictures):
     ]
 
 
+def gemma3_processor(tokenizer, images, settings):
+    for name, id in (("boi_token", 326), ("image_token", 327), ("eoi_token", 328)):
+        setattr(tokenizer, name, GEMMA3_MARKS[id])
+        setattr(tokenizer, f"{name}_id", id)
+    count = settings["image_seq_length"]
+    return transformers.Gemma3Processor(images, tokenizer, chat_template=tokenizer.chat_template, image_seq_length=count)
+
+
 class Reader:
     """transformers' processor of a model."""
 
@@ -139,6 +163,9 @@ class Reader:
             (directory / "config.json").write_text(json.dumps(config))
             tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
             images = transformers.AutoImageProcessor.from_pretrained(directory)
+        if is_gemma(settings):
+            self.processor = gemma3_processor(tokenizer, images, settings)
+            return
         is_older = config["model_type"] == "qwen2_5_vl"
         kind = transformers.Qwen2_5_VLProcessor if is_older else transformers.Qwen3VLProcessor
         videos = transformers.Qwen2VLVideoProcessor() if is_older else transformers.Qwen3VLVideoProcessor()
@@ -161,9 +188,10 @@ class Reader:
 
 def log_probs(model, ids, given):
     kinds = torch.tensor([[int(id == 327) for id in ids]], dtype=torch.int)
+    kinds_name = "token_type_ids" if model.config.model_type == "gemma3" else "mm_token_type_ids"
     model.model.rope_deltas = None
     with torch.no_grad():
-        given = {**given, "mm_token_type_ids": kinds} if given else {}
+        given = {**given, kinds_name: kinds} if given else {}
         return model(torch.tensor([ids]), use_cache=False, **given).logits[0].double().log_softmax(-1).numpy()
 
 
@@ -215,7 +243,8 @@ def record(case, settings, encoded, directory):
     reader = Reader(config, settings)
     for seed in range(1, SEEDS):
         model = load(config, tensors, seed)
-        made = {name: conversation(model, reader, pictures, *turns) for name, turns in CONVERSATIONS.items()}
+        of_family = {**CONVERSATIONS, **(GEMMA3_CONVERSATIONS if is_gemma(settings) else {})}
+        made = {name: conversation(model, reader, pictures, *turns) for name, turns in of_family.items()}
         if min(lead for _, lead in made.values()) < 1e-2:
             continue
         head = {"transformers": transformers.__version__, "seed": seed, "config": config, "tensors": tensors, "preprocessor": settings}
@@ -247,6 +276,8 @@ def main():
     shown = {name: base64.b64encode(file).decode() for name, file in encoded.items()}
     (directory / "files.json").write_text(json.dumps({"chat_template": TEMPLATE, "files": shown}, indent=1) + "\n")
     for case, settings in cases():
+        if sys.argv[1:] and case.model_type not in sys.argv[1:]:
+            continue
         print(f"{case.model_type}: seed {record(case, settings, encoded, directory)}", flush=True)
 
 

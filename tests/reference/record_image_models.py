@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import transformers
 
-from image_cases import CASES, IMAGES, PLACEHOLDER, PROMPTS
+from image_cases import CASES, GEMMA3_PROMPTS, IMAGES, PLACEHOLDER, PROMPTS
 from recording import GOLDEN, SEEDS, config_of, load, tensors_of
 
 GREEDY = 8
@@ -23,10 +23,18 @@ GREEDY = 8
 def pixels(name, config):
     """Numbers from 0 to 255, [3 side rows, 3 side columns, 3], which no file has to hold."""
     rows, columns, seed = IMAGES[name]
-    side = config["vision_config"]["patch_size"] * config["vision_config"]["spatial_merge_size"]
+    vision = config["vision_config"]
+    if is_gemma(config):
+        side = vision["image_size"] // rows
+    else:
+        side = vision["patch_size"] * vision["spatial_merge_size"]
     count = 3 * rows * columns * side * side
     places = np.arange(count)
     return ((places * 37 + places // 5 * 11 + seed * 71) % 256).astype(np.uint8).reshape(rows * side, columns * side, 3)
+
+
+def is_gemma(config):
+    return config["model_type"] == "gemma3"
 
 
 def patches(name, config):
@@ -56,7 +64,11 @@ def expanded(prompt):
 
 def log_probs(model, config, ids, images):
     given = {}
-    if images:
+    if images and is_gemma(config):
+        made = [(pixels(image["name"], config).astype(np.float32) - np.float32(127.5)) / np.float32(127.5) for image in images]
+        kinds = torch.tensor([[int(id == PLACEHOLDER) for id in ids]])
+        given = {"pixel_values": torch.tensor(np.stack(made).transpose(0, 3, 1, 2)), "token_type_ids": kinds}
+    elif images:
         made = [patches(image["name"], config) for image in images]
         kinds = torch.zeros(1, len(ids), dtype=torch.int)
         for image in images:
@@ -67,7 +79,8 @@ def log_probs(model, config, ids, images):
             "image_grid_thw": torch.tensor([grid for _, grid in made]),
             "mm_token_type_ids": kinds,
         }
-    model.model.rope_deltas = None
+    if not is_gemma(config):
+        model.model.rope_deltas = None
     with torch.no_grad():
         return model(torch.tensor([ids]), use_cache=False, **given).logits[0].double().log_softmax(-1).numpy()
 
@@ -128,7 +141,7 @@ def record(case, directory):
     for seed in range(1, SEEDS):
         model = load(config, tensors, seed)
         found, lead = {}, 9.0
-        for name, prompt in PROMPTS.items():
+        for name, prompt in (GEMMA3_PROMPTS if is_gemma(config) else PROMPTS).items():
             found[name], least = expected(model, config, prompt)
             lead = min(lead, least)
         try:

@@ -17,7 +17,7 @@ import tempfile
 
 import numpy
 from PIL import Image
-from transformers import Qwen2VLImageProcessor
+from transformers import Gemma3ImageProcessor, Qwen2VLImageProcessor
 
 from image_files import FAMILIES, as_vllm_decodes, files, random_file
 
@@ -41,22 +41,40 @@ def drawn(width, height, seed):
     return ((noise + slope) % 256).astype(numpy.uint8).reshape(height, width, 3)
 
 
-def prepared(processor, image):
+def processor_of(family):
+    kind = Gemma3ImageProcessor if family["config"]["model_type"] == "gemma3" else Qwen2VLImageProcessor
+    return kind(**family["preprocessor"])
+
+
+def cut(pixels, config):
+    """The pixels of a whole image, [3, side, side], as patches: those that are pooled together stand side by side."""
+    side = config["vision_config"]["patch_size"]
+    patches = pixels.shape[1] // side
+    merge = patches // int(config["mm_tokens_per_image"] ** 0.5)
+    blocks = patches // merge
+    cut = pixels.reshape(3, blocks, merge, side, blocks, merge, side).transpose(1, 4, 2, 5, 0, 3, 6)
+    return [patches, patches], numpy.ascontiguousarray(cut)
+
+
+def prepared(processor, image, config):
     """The grid, and the hash of the numbers of all patches in float32, the lowest byte first."""
     features = processor(images=[image], return_tensors="pt")
-    _, rows, columns = features["image_grid_thw"][0].tolist()
     numbers = features["pixel_values"].numpy().astype("<f4", copy=False)
-    return [rows, columns], hashlib.sha256(numbers.tobytes()).hexdigest()
+    if config["model_type"] == "gemma3":
+        grid, numbers = cut(numbers[0], config)
+    else:
+        grid = features["image_grid_thw"][0].tolist()[1:]
+    return grid, hashlib.sha256(numbers.tobytes()).hexdigest()
 
 
 def write_processors():
     for name, family in FAMILIES.items():
-        processor = Qwen2VLImageProcessor(**family["preprocessor"])
+        processor = processor_of(family)
         images = []
         # Published limits make large images of all, which take long to compare.
         sizes = SIZES if name.endswith("_small") else SIZES[::3]
         for seed, (width, height) in enumerate(sizes):
-            grid, patches = prepared(processor, Image.fromarray(drawn(width, height, seed)))
+            grid, patches = prepared(processor, Image.fromarray(drawn(width, height, seed)), family["config"])
             images.append({"width": width, "height": height, "seed": seed, "grid": grid, "patches": patches})
         lines = ",\n".join(json.dumps(image) for image in images)
         head = json.dumps({"config": family["config"], "preprocessor": family["preprocessor"]})
@@ -81,7 +99,7 @@ def compare(program, count):
     """Exits with 1 if the program makes something else of a random image than Pillow and transformers."""
     wrong = 0
     for name, family in FAMILIES.items():
-        processor = Qwen2VLImageProcessor(**family["preprocessor"])
+        processor = processor_of(family)
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             for file in "config", "preprocessor":
@@ -93,7 +111,7 @@ def compare(program, count):
                 path = folder / f"{number:05}.{kind}"
                 path.write_bytes(encoded)
                 image = as_vllm_decodes(encoded)
-                (rows, columns), patches = prepared(processor, image)
+                (rows, columns), patches = prepared(processor, image, family["config"])
                 pixels = hashlib.sha256(image.tobytes()).hexdigest()
                 expected[path.name] = [pixels, f"{rows}x{columns}", patches]
             output = subprocess.run([program, folder], check=True, capture_output=True, text=True).stdout

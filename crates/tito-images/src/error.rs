@@ -38,6 +38,16 @@ pub enum ImageError {
     /// One side is too long for the other; in transformers' words.
     #[error("absolute aspect ratio must be smaller than 200, got {0:?}")]
     AspectRatio(f64),
+    /// The image is so long and narrow that it cannot be made a square in bounded memory.
+    #[error("image dimensions {width}x{height}: the image is too high to be resized to {side}x{side}")]
+    TooLong {
+        /// Pixels from left to right.
+        width: u32,
+        /// Pixels from top to bottom.
+        height: u32,
+        /// The side of the square.
+        side: u32,
+    },
     /// The file may be good, but what it asks for is not done.
     #[error("{kind} file not supported: {what}")]
     Unsupported {
@@ -72,6 +82,16 @@ pub enum UnsupportedProcessor {
     Setting {
         /// Its name.
         setting: String,
+        /// What it is, as JSON.
+        value: String,
+        /// What can be done instead.
+        wanted: &'static str,
+    },
+    /// A setting of the model asks for what is not done.
+    #[error("config.json: {setting} is {value}, but {wanted}")]
+    Model {
+        /// Its name.
+        setting: &'static str,
         /// What it is, as JSON.
         value: String,
         /// What can be done instead.

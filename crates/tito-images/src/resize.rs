@@ -1,4 +1,5 @@
-//! Resizing as torchvision does it on x86 processors with AVX2: bicubic (a = -0.5), antialiased, from bytes to bytes.
+//! Resizing as torchvision does it on x86 processors with AVX2: bicubic (a = -0.5) or bilinear, antialiased, from bytes to
+//! bytes.
 //!
 //! Each direction by itself, first across, then down, with the result of the first rounded to bytes. The weights are those of
 //! Pillow in f64, rounded to 16 bits with as many digits as the greatest of them leaves room for
@@ -11,29 +12,46 @@ use fast_image_resize::{
     pixels::U8x3,
 };
 
+/// How pixels are weighed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Filter {
+    /// Cubic, with a = -0.5.
+    Bicubic,
+    /// A triangle.
+    Bilinear,
+}
+
 /// The `pixels` of an image of `from` = (width, height), three bytes each, as one of the size `to`. No side is zero.
-pub(crate) fn resize(pixels: &[u8], from: (u32, u32), to: (u32, u32)) -> Vec<u8> {
+pub(crate) fn resize(pixels: &[u8], from: (u32, u32), to: (u32, u32), filter: Filter) -> Vec<u8> {
     let mut resizer = Resizer::new();
     let between = (to.0, from.1);
-    let across = if between == from { None } else { Some(one_direction(&mut resizer, pixels, from, between)) };
+    let across = (between != from).then(|| one_direction(&mut resizer, pixels, (from, between), filter));
     let pixels = across.as_deref().unwrap_or(pixels);
-    if to == between { pixels.to_vec() } else { one_direction(&mut resizer, pixels, between, to) }
+    if to == between { pixels.to_vec() } else { one_direction(&mut resizer, pixels, (between, to), filter) }
 }
 
 /// The kind of pixel is a type here: where it is a value, kernels for all kinds are compiled, which takes a minute.
-fn one_direction(resizer: &mut Resizer, pixels: &[u8], from: (u32, u32), to: (u32, u32)) -> Vec<u8> {
+fn one_direction(
+    resizer: &mut Resizer,
+    pixels: &[u8],
+    (from, to): ((u32, u32), (u32, u32)),
+    filter: Filter,
+) -> Vec<u8> {
     let source = TypedImageRef::<U8x3>::from_buffer(from.0, from.1, pixels).expect("three bytes a pixel");
     let mut output = vec![0; to.0 as usize * to.1 as usize * 3];
     let mut image = TypedImage::<U8x3>::from_buffer(to.0, to.1, &mut output).expect("three bytes a pixel");
-    let filter = ResizeAlg::Convolution(FilterType::CatmullRom);
-    let options = ResizeOptions::new().resize_alg(filter).use_alpha(false);
+    let filter = match filter {
+        Filter::Bicubic => FilterType::CatmullRom,
+        Filter::Bilinear => FilterType::Bilinear,
+    };
+    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter)).use_alpha(false);
     resizer.resize_typed(&source, &mut image, &options).expect("all of both images is used");
     output
 }
 
 #[cfg(test)]
 mod tests {
-    use super::resize;
+    use super::{Filter, resize};
 
     fn noise(bytes: usize) -> Vec<u8> {
         (0..bytes).map(|index| (index * index % 251).to_le_bytes()[0]).collect()
@@ -42,13 +60,17 @@ mod tests {
     #[test]
     fn the_same_size_changes_nothing() {
         let pixels = noise(3 * 56 * 28);
-        assert_eq!(resize(&pixels, (56, 28), (56, 28)), pixels);
+        for filter in [Filter::Bicubic, Filter::Bilinear] {
+            assert_eq!(resize(&pixels, (56, 28), (56, 28), filter), pixels);
+        }
     }
 
     #[test]
     fn one_direction_alone_is_left_as_it_is() {
         let row = [10, 20, 30].repeat(40);
-        assert_eq!(resize(&row, (40, 1), (80, 1)), [10, 20, 30].repeat(80));
-        assert_eq!(resize(&row, (1, 40), (1, 20)), [10, 20, 30].repeat(20));
+        for filter in [Filter::Bicubic, Filter::Bilinear] {
+            assert_eq!(resize(&row, (40, 1), (80, 1), filter), [10, 20, 30].repeat(80));
+            assert_eq!(resize(&row, (1, 40), (1, 20), filter), [10, 20, 30].repeat(20));
+        }
     }
 }

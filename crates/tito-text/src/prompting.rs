@@ -13,8 +13,8 @@ pub use crate::{
     json::{Object, Path, Segment, Value},
     model::{EosTokens, ModelError, ModelFiles, TokenizerConfig},
     prompt::{
-        ChatPrompt, Checks, Drift, Edits, Harmony, HarmonySettings, ImageMarks, KnownPrefix, OnUnprovable, PromptError,
-        PromptRenderer, Provenance, RenderedPrompt, Templates, UnprovableSplice,
+        ChatPrompt, Checks, Drift, Edits, Harmony, HarmonySettings, ImageMarks, ImageTemplate, KnownPrefix,
+        OnUnprovable, PromptError, PromptRenderer, Provenance, RenderedPrompt, Templates, UnprovableSplice,
         template::{ChatTemplate, TemplateError},
     },
     tokenizer::{Tokenizer, TokenizerError},

@@ -9,16 +9,53 @@ use tito::{
     engine::scripted::ScriptedEngine,
     images::ImageProcessor,
     media::{HostPolicy, MediaPolicy, MediaReader},
-    prompt::ImageMarks,
+    prompt::{ImageMarks, ImageTemplate},
     tokenizer::{AddedToken, Tokenizer},
 };
 
 use super::TestApp;
 
 /// The ids that the tiny tokenizer gets for images.
-pub(crate) const MARKS: ImageMarks = ImageMarks { opens: 326, placeholder: 327, closes: 328 };
+pub(crate) const MARKS: ImageMarks =
+    ImageMarks { opens: 326, placeholder: 327, closes: 328, template: ImageTemplate::Marks };
 /// What they are called.
 pub(crate) const NAMES: [&str; 3] = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"];
+/// What they are called in Gemma 3.
+pub(crate) const NAMES_OF_GEMMA: [&str; 3] = ["<start_of_image>", "<image_soft_token>", "<end_of_image>"];
+/// The first of the ids that runs of newlines get there, from two to four.
+pub(crate) const NEWLINES: TokenId = 329;
+
+/// How a model shows images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Family {
+    /// The template writes all marks, and sizes decide how many placeholders an image has.
+    Qwen,
+    /// The template writes the first mark alone, runs of newlines are single tokens, and every image has four placeholders.
+    Gemma,
+}
+
+impl Family {
+    pub(crate) fn marks(self) -> ImageMarks {
+        match self {
+            Self::Qwen => MARKS,
+            Self::Gemma => ImageMarks { template: ImageTemplate::Opening, ..MARKS },
+        }
+    }
+
+    fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::Qwen => NAMES,
+            Self::Gemma => NAMES_OF_GEMMA,
+        }
+    }
+
+    pub(super) fn template(self) -> String {
+        match self {
+            Self::Qwen => TEMPLATE.to_owned(),
+            Self::Gemma => TEMPLATE.replace(&NAMES.concat(), NAMES_OF_GEMMA[0]),
+        }
+    }
+}
 
 /// As the templates of Qwen2.5-VL and Qwen3-VL write messages, their parts and the results of tools.
 pub(crate) const TEMPLATE: &str = "{%- for message in messages %}\
@@ -44,6 +81,11 @@ impl TestApp {
         self.with(|recipe| recipe.images = Some(policy))
     }
 
+    /// The model sees images as this family does.
+    pub(crate) fn sees_images_as(self, family: Family) -> Self {
+        self.sees_images().with(|recipe| recipe.image_family = family)
+    }
+
     /// The images of the last request, by position and identity.
     pub(crate) fn prompt_images(&self) -> Vec<(Range<usize>, String)> {
         let images = self.served().engine.latest_images();
@@ -52,11 +94,13 @@ impl TestApp {
 }
 
 /// The tokenizer with the marks.
-pub(crate) fn with_marks(tokenizer: Tokenizer) -> Tokenizer {
+pub(crate) fn with_marks(tokenizer: Tokenizer, family: Family) -> Tokenizer {
     let ids = [MARKS.opens, MARKS.placeholder, MARKS.closes];
-    let added = ids.iter().zip(NAMES).map(|(&id, name)| AddedToken::verbatim(id, name, true));
-    let tokenizer = tokenizer.with_added_tokens(&added.collect::<Vec<_>>()).unwrap();
-    for (id, name) in ids.into_iter().zip(NAMES) {
+    let marks = ids.iter().zip(family.names()).map(|(&id, name)| AddedToken::verbatim(id, name, true));
+    let runs = (NEWLINES..).zip(2..5).filter(|_| family == Family::Gemma);
+    let runs = runs.map(|(id, length)| AddedToken::verbatim(id, "\n".repeat(length), false));
+    let tokenizer = tokenizer.with_added_tokens(&marks.chain(runs).collect::<Vec<_>>()).unwrap();
+    for (id, name) in ids.into_iter().zip(family.names()) {
         assert_eq!(tokenizer.id_of(name), Some(id));
     }
     tokenizer
@@ -79,10 +123,18 @@ pub(crate) fn policy() -> MediaPolicy {
     }
 }
 
-/// Reads images as Qwen2.5-VL does, with at most 64 placeholders each.
-pub(crate) fn media(policy: MediaPolicy) -> MediaReader {
-    let config = json!({"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14, "spatial_merge_size": 2}});
-    let size = json!({"shortest_edge": 4 * 28 * 28, "longest_edge": 64 * 28 * 28});
+/// Reads images as Qwen2.5-VL does, with at most 64 placeholders each, or as Gemma 3.
+pub(crate) fn media(policy: MediaPolicy, family: Family) -> MediaReader {
+    let (config, size) = match family {
+        Family::Qwen => (
+            json!({"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14, "spatial_merge_size": 2}}),
+            json!({"shortest_edge": 4 * 28 * 28, "longest_edge": 64 * 28 * 28}),
+        ),
+        Family::Gemma => (
+            json!({"model_type": "gemma3", "mm_tokens_per_image": 4, "vision_config": {"image_size": 28, "patch_size": 7}}),
+            json!({"height": 28, "width": 28}),
+        ),
+    };
     let processor = ImageProcessor::of_model(&config, &json!({"size": size})).unwrap();
     MediaReader::new(processor, policy).unwrap()
 }

@@ -72,10 +72,11 @@ pub(super) struct Recipe {
     pub(super) capture: Option<Capture>,
     pub(super) tinker: Option<TinkerBounds>,
     pub(super) images: Option<MediaPolicy>,
+    pub(super) image_family: images::Family,
 }
 
-/// By the directory of the model, and whether marks of images were added.
-type Tokenizers = HashMap<(&'static str, bool), Arc<Tokenizer>>;
+/// By the directory of the model, and whose marks of images were added.
+type Tokenizers = HashMap<(&'static str, Option<images::Family>), Arc<Tokenizer>>;
 
 impl Recipe {
     /// The tiny model on the hashed engine, as `tito serve` would serve it with no further flags.
@@ -113,7 +114,13 @@ impl Recipe {
             capture: None,
             tinker: None,
             images: None,
+            image_family: images::Family::Qwen,
         }
+    }
+
+    /// How the model shows images, if it sees any.
+    fn family(&self) -> Option<images::Family> {
+        self.images.is_some().then_some(self.image_family)
     }
 
     /// The tokenizer of the model, which is read once in a process: a test may make hundreds of servers.
@@ -121,9 +128,12 @@ impl Recipe {
         static READ: LazyLock<Mutex<Tokenizers>> = LazyLock::new(Mutex::default);
         let read = || {
             let tokenizer = ModelFiles::open(Path::new(self.model)).unwrap().tokenizer().unwrap();
-            Arc::new(if self.images.is_some() { images::with_marks(tokenizer) } else { tokenizer })
+            Arc::new(match self.family() {
+                Some(family) => images::with_marks(tokenizer, family),
+                None => tokenizer,
+            })
         };
-        Arc::clone(READ.lock().unwrap().entry((self.model, self.images.is_some())).or_insert_with(read))
+        Arc::clone(READ.lock().unwrap().entry((self.model, self.family())).or_insert_with(read))
     }
 
     pub(super) fn serve(&self) -> Served {
@@ -150,22 +160,26 @@ impl Recipe {
             engine = engine.with_gate(gate.clone());
         }
         let engine = Arc::new(engine);
-        let sees = self.images.is_some().then_some(images::TEMPLATE);
-        let source =
-            self.chat_template.as_deref().or(sees).or(files.tokenizer_config.chat_templates.select(false)).unwrap();
+        let sees = self.family().map(images::Family::template);
+        let source = self
+            .chat_template
+            .as_deref()
+            .or(sees.as_deref())
+            .or(files.tokenizer_config.chat_templates.select(false))
+            .unwrap();
         let template = ChatTemplate::new(source, files.tokenizer_config.special_tokens.clone()).unwrap();
         let templates = Templates { default: Some(template), tool_use: None };
         let eos = files.eos(&tokenizer).unwrap();
         let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, self.on_unprovable);
         let harmony = self.harmony.clone().map(|settings| Harmony::new(&tokenizer, settings).unwrap());
-        let renderer = renderer.with_harmony(harmony).with_images(self.images.is_some().then_some(images::MARKS));
+        let renderer = renderer.with_harmony(harmony).with_images(self.family().map(images::Family::marks));
         let models = ServedModels::new("tests/fixtures/tiny-model", self.names.clone());
         let info = || TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, "tiny", None);
         let generator = Generator::new(Arc::clone(&engine) as Arc<dyn Engine>, Arc::clone(&tokenizer));
         let turns = Turns {
             generator: generator.with_patience(self.patience).timing(self.request_metrics.is_some()),
             capture: self.capture.clone(),
-            media: self.images.clone().map(images::media),
+            media: self.images.clone().map(|policy| images::media(policy, self.image_family)),
             continuity: Continuity::new(self.continuity, tokenizer.vocab_size())
                 .shared(self.store.as_ref().map(|(_, namespace)| *namespace)),
             store: self.store.as_ref().map(|(store, _)| Arc::clone(store)),

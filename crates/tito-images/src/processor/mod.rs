@@ -1,7 +1,8 @@
-//! The arithmetic of a checkpoint's processor: from pixels to patches, as transformers' `Qwen2VLImageProcessor` (its
-//! torchvision backend, which vLLM uses too).
+//! The arithmetic of a checkpoint's processor: from pixels to patches, as transformers' `Qwen2VLImageProcessor` and
+//! `Gemma3ImageProcessor` (their torchvision backend, which vLLM uses too).
 
 mod settings;
+mod sizes;
 mod smart_resize;
 
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use crate::{
     error::{ImageError, UnsupportedProcessor},
     identity::ImageIdentity,
     prepared::{Grid, Normalisation, PatchShape, PreparedImage},
-    resize::resize,
+    resize::{Filter, resize},
 };
 use settings::ProcessorSettings;
-use smart_resize::Sizes;
+use sizes::Sizes;
 
 /// An image of so many pixels can be read whatever the settings are.
 const LEAST_PIXELS: u64 = 1 << 20;
@@ -25,6 +26,7 @@ const LEAST_PIXELS: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageProcessor {
     sizes: Sizes,
+    filter: Filter,
     shape: PatchShape,
     normalisation: Normalisation,
 }
@@ -34,21 +36,21 @@ impl ImageProcessor {
     /// content of config.json.
     ///
     /// Known are the models of the types `qwen2_5_vl`, `qwen3_vl`, `qwen3_vl_moe`, `qwen3_5` and `qwen3_5_moe`,
-    /// which share a processor. Settings that are missing are those of transformers.
+    /// which share a processor, and `gemma3`. Settings that are missing are those of transformers.
     ///
     /// # Errors
     ///
     /// If the model is of another type, or if a setting asks for what is not done here. The error names it.
     pub fn of_model(config: &Value, preprocessor: &Value) -> Result<Self, UnsupportedProcessor> {
-        let ProcessorSettings { sizes, shape, normalisation } = settings::read(config, preprocessor)?;
-        Ok(Self { sizes, shape, normalisation })
+        let ProcessorSettings { sizes, filter, shape, normalisation } = settings::read(config, preprocessor)?;
+        Ok(Self { sizes, filter, shape, normalisation })
     }
 
     /// The patches of an image of `width` times `height` pixels (as a person sees it, after it was turned).
     ///
     /// # Errors
     ///
-    /// If a side is zero, or more than 200 times the other.
+    /// If a side is zero, or too long for the other one: more than 200 times as long for Qwen's processor.
     pub fn grid(&self, width: u32, height: u32) -> Result<Grid, ImageError> {
         let (width, height) = self.size(width, height)?;
         let side = self.shape.side;
@@ -58,7 +60,10 @@ impl ImageProcessor {
     /// The most patches that there is to be room for. Only an image of an extreme shape can have more of them, as its shorter
     /// side is one block in any case.
     pub fn most_patches(&self) -> usize {
-        let pixels = self.sizes.most.max(self.sizes.fewest.saturating_mul(2)).max(LEAST_PIXELS);
+        let pixels = match self.sizes {
+            Sizes::Smart(_) => self.sizes.most_pixels().max(LEAST_PIXELS),
+            Sizes::Square(_) => self.sizes.most_pixels(),
+        };
         usize::try_from(pixels / (self.shape.side * self.shape.side) as u64).unwrap_or(usize::MAX)
     }
 
@@ -75,19 +80,22 @@ impl ImageProcessor {
     pub fn prepare(&self, identity: ImageIdentity, decoded: &DecodedImage) -> Result<PreparedImage, ImageError> {
         let from = (decoded.width(), decoded.height());
         let to = self.size(from.0, from.1)?;
-        let pixels = resize(decoded.pixels(), from, to);
+        let pixels = resize(decoded.pixels(), from, to, self.filter);
         let grid = self.grid(from.0, from.1)?;
         Ok(PreparedImage::new(identity, grid, self.shape, self.normalisation, Arc::from(pixels)))
     }
 
     /// Everything but the encoded bytes that decides the patches of an image.
     fn settings(&self) -> Vec<u8> {
-        let Sizes { factor, fewest, most } = self.sizes;
         let PatchShape { side, merge, frames } = self.shape;
-        let sizes = [u64::from(factor), fewest, most, side as u64, merge as u64, frames as u64];
+        let patches = [side, merge, frames].map(|size| size as u64);
+        let sizes = self.sizes.settings().into_iter().chain(patches);
         let numbers = self.normalisation.mean.iter().chain(&self.normalisation.std);
-        let mut settings = b"smart_resize, bicubic, on white;".to_vec();
-        settings.extend(sizes.iter().flat_map(|size| size.to_le_bytes()));
+        let mut settings = match self.sizes {
+            Sizes::Smart(_) => b"smart_resize, bicubic, on white;".to_vec(),
+            Sizes::Square(_) => b"square, bilinear, on white;".to_vec(),
+        };
+        settings.extend(sizes.flat_map(u64::to_le_bytes));
         settings.extend(numbers.flat_map(|number| number.to_le_bytes()));
         settings
     }
@@ -98,7 +106,7 @@ impl ImageProcessor {
             return Err(ImageError::NoPixels { width, height });
         }
         let (wide, high) = self.sizes.of(width, height)?;
-        let too_many = || ImageError::TooManyPixels { width, height, limit: self.sizes.most };
+        let too_many = || ImageError::TooManyPixels { width, height, limit: self.sizes.most_pixels() };
         let side = |side: u64| u32::try_from(side).map_err(|_| too_many());
         Ok((side(wide)?, side(high)?))
     }

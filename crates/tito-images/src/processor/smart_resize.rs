@@ -4,7 +4,7 @@ use crate::error::ImageError;
 
 /// Which sizes an image may get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sizes {
+pub(super) struct SmartResize {
     /// Both sides are multiples of it, in pixels.
     pub(super) factor: u32,
     /// The fewest pixels, before sides are rounded up.
@@ -16,7 +16,7 @@ pub(super) struct Sizes {
 /// The greatest ratio of the longer side to the shorter.
 const MAX_ASPECT_RATIO: f64 = 200.0;
 
-impl Sizes {
+impl SmartResize {
     /// The size (width, height) for an image of `width` times `height` pixels, neither of them zero.
     #[expect(
         clippy::cast_possible_truncation,
@@ -52,10 +52,10 @@ impl Sizes {
 
 #[cfg(test)]
 mod tests {
-    use super::Sizes;
+    use super::SmartResize;
     use crate::error::ImageError;
 
-    const SIZES: Sizes = Sizes { factor: 28, fewest: 3136, most: 12_845_056 };
+    const SIZES: SmartResize = SmartResize { factor: 28, fewest: 3136, most: 12_845_056 };
 
     #[test]
     fn sides_are_rounded_to_the_nearest_multiple_and_halves_to_the_even_one() {
@@ -67,7 +67,7 @@ mod tests {
     fn few_pixels_become_more_and_many_become_fewer() {
         assert_eq!(SIZES.of(1, 1), Ok((56, 56)));
         assert_eq!(SIZES.of(10_000, 10_000), Ok((3556, 3556)));
-        assert_eq!(Sizes { most: 28 * 28 * 4, ..SIZES }.of(20_000, 100), Ok((784, 28)));
+        assert_eq!(SmartResize { most: 28 * 28 * 4, ..SIZES }.of(20_000, 100), Ok((784, 28)));
     }
 
     #[test]

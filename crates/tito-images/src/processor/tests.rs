@@ -56,6 +56,79 @@ fn qwen3_vl_reads_what_transformers_makes_for_it() {
 }
 
 #[test]
+fn gemma3_reads_what_transformers_makes_for_it() {
+    patches_are_those_of_transformers("gemma3");
+    patches_are_those_of_transformers("gemma3_small");
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "callers write it down there")]
+fn gemma3(config: Value, settings: Value) -> Result<ImageProcessor, String> {
+    let mut all = json!({"model_type": "gemma3", "vision_config": {"image_size": 896, "patch_size": 14}});
+    all.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
+    ImageProcessor::of_model(&all, &settings).map_err(|error| error.to_string())
+}
+
+fn published() -> Value {
+    json!({"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 896, "width": 896}, "resample": 2})
+}
+
+/// The published settings with another one.
+fn with(setting: &str, value: Value) -> Value {
+    let mut settings = published();
+    settings[setting] = value;
+    settings
+}
+
+#[test]
+fn every_image_of_gemma3_becomes_a_square_of_256_placeholders() {
+    let processor = gemma3(json!({}), published()).unwrap();
+    let identity = processor.identity(b"");
+    for (width, height) in [(1, 1), (7, 900), (1000, 20)] {
+        let image = processor.prepare(identity, &drawn(width, height, 1)).unwrap();
+        assert_eq!((image.placeholders(), image.grid().patches()), (256, 4096));
+    }
+    assert_eq!(processor.most_patches(), 4096);
+    assert_eq!(processor.grid(3, 0), Err(ImageError::NoPixels { width: 3, height: 0 }));
+    // What lies between two directions would be as long.
+    let error = processor.grid(1, 178_000_000).unwrap_err().to_string();
+    assert_eq!(error, "image dimensions 1x178000000: the image is too high to be resized to 896x896");
+    assert!(processor.grid(178_000_000, 1).is_ok());
+}
+
+#[test]
+fn settings_of_gemma3_that_would_change_what_it_sees_are_refused_by_name() {
+    for (setting, value, words) in [
+        ("do_pan_and_scan", json!(true), "pan and scan is not done"),
+        ("resample", json!(3), "bilinear"),
+        ("size", json!({"height": 896, "width": 448}), "the same"),
+        ("size", json!({"height": 896}), "the same"),
+        ("size", json!({"height": 896, "width": 896, "longest_edge": 3}), "the same"),
+        ("size", json!({"height": 0, "width": 0}), "the same"),
+        ("size", json!({"height": 448, "width": 448}), "but vision_config of config.json has 896"),
+        ("image_processor_type", json!("SiglipImageProcessor"), "only Gemma3ImageProcessor"),
+        ("image_seq_length", json!(64), "mm_tokens_per_image"),
+        ("do_center_crop", json!(true), "nothing is known"),
+    ] {
+        let error = gemma3(json!({}), with(setting, value)).unwrap_err();
+        assert!(error.contains(words), "{setting}: {error}");
+    }
+    for (setting, value) in [
+        ("mm_tokens_per_image", json!(255)),
+        ("mm_tokens_per_image", json!(0)),
+        ("mm_tokens_per_image", json!(81)),
+        ("vision_config", json!({"image_size": 896, "patch_size": 15})),
+        ("vision_config", json!({"image_size": 896, "patch_size": 0})),
+        ("vision_config", json!({"image_size": 896, "patch_size": 14, "num_channels": 1})),
+    ] {
+        assert!(gemma3(json!({ setting: value }), published()).is_err(), "{setting}");
+    }
+    // Off, or of no account while it is off.
+    for (setting, value) in [("do_pan_and_scan", json!(false)), ("pan_and_scan_max_num_crops", json!(4))] {
+        assert_eq!(gemma3(json!({}), with(setting, value)), gemma3(json!({}), published()));
+    }
+}
+
+#[test]
 fn an_image_of_no_pixels_or_too_long_a_side_has_no_grid() {
     let processor = qwen3(json!({})).unwrap();
     assert_eq!(processor.grid(0, 5), Err(ImageError::NoPixels { width: 0, height: 5 }));

@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 use super::{
     ChatPrompt, PromptError,
     developer_role::fold_developer_role,
+    images::WrittenImage,
     marks::{any_text_in, ends_alike, with_all},
     messages::{ArgumentsForm, template_messages, template_tool},
     template::{ChatTemplate, Patience, TemplateError, Variable, strip_spaces, strip_spaces_at_end},
@@ -31,19 +32,26 @@ pub(super) struct Conversation<'a> {
     continue_final_message: bool,
     now: OffsetDateTime,
     patience: Patience,
+    /// What is to be made of images as the template writes them.
+    written: Option<&'a WrittenImage>,
 }
 
 impl<'a> Conversation<'a> {
     /// Prepares `prompt` for `template` and renders it once; a template that cannot take tool arguments as objects
     /// gets them as text, and one that takes nothing else gets an empty object for those that cannot be one.
-    pub(super) fn render(template: &'a ChatTemplate, prompt: &ChatPrompt) -> Result<(Self, String), PromptError> {
-        let mut last = Self::rendered(template, prompt, ArgumentsForm::Mapping);
+    pub(super) fn render(
+        template: &'a ChatTemplate,
+        prompt: &ChatPrompt,
+        written: Option<&'a WrittenImage>,
+    ) -> Result<(Self, String), PromptError> {
+        let rendered = |form| Self::rendered(template, prompt, written, form);
+        let mut last = rendered(ArgumentsForm::Mapping);
         let others = [ArgumentsForm::Text, ArgumentsForm::MappingOnly];
         for form in others.into_iter().filter(|_| prompt.has_tool_calls()) {
             if !matches!(last, Err(PromptError::Template(TemplateError::Render(_)))) {
                 break;
             }
-            last = Self::rendered(template, prompt, form);
+            last = rendered(form);
         }
         last
     }
@@ -51,9 +59,10 @@ impl<'a> Conversation<'a> {
     fn rendered(
         template: &'a ChatTemplate,
         prompt: &ChatPrompt,
+        written: Option<&'a WrittenImage>,
         arguments: ArgumentsForm,
     ) -> Result<(Self, String), PromptError> {
-        let conversation = Self::new(template, prompt, arguments)?;
+        let conversation = Self { written, ..Self::new(template, prompt, arguments)? };
         let text = conversation.text()?;
         Ok((conversation, text))
     }
@@ -70,6 +79,7 @@ impl<'a> Conversation<'a> {
             continue_final_message: prompt.continue_final_message,
             now: prompt.now,
             patience: prompt.patience.clone(),
+            written: None,
         })
     }
 
@@ -151,6 +161,7 @@ impl<'a> Conversation<'a> {
             continue_final_message: self.continue_final_message,
             now: self.now,
             patience: self.patience.clone(),
+            written: self.written,
         })
     }
 
@@ -231,7 +242,11 @@ impl<'a> Conversation<'a> {
     fn fill(&self, shown: Vec<Variable>, variables: &IndexMap<String, Variable>) -> Result<String, PromptError> {
         let variables = variables.iter().map(|(name, value)| (name.as_str(), value.clone()));
         let variables = variables.chain([("messages", Variable::list(shown))]);
-        self.template.render(variables, self.now, &self.patience).map_err(PromptError::Template)
+        let text = self.template.render(variables, self.now, &self.patience).map_err(PromptError::Template)?;
+        Ok(match self.written {
+            Some(written) => written.whole_in(text),
+            None => text,
+        })
     }
 }
 

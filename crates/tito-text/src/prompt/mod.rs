@@ -36,8 +36,8 @@ pub use eos_count::replace_prefix_tokens;
 pub use error::{PromptError, UnprovableSplice};
 use harmony::House;
 pub use harmony::{Harmony, HarmonySettings};
-pub use images::ImageMarks;
 use images::{Collapsed, ImageWriting, Images, expanded_position};
+pub use images::{ImageMarks, ImageTemplate};
 pub use messages::{message_text, without_billing_header};
 pub use rendered::{Drift, Edits, Provenance, RenderedPrompt};
 pub use request::{ChatPrompt, Checks, KnownPrefix, OnUnprovable};
@@ -216,7 +216,8 @@ impl PromptRenderer {
         let tool_use = self.templates.tool_use.as_ref().filter(|_| prompt.tools.is_some());
         let own = tool_use.or(self.templates.default.as_ref());
         let template = prompt.template.as_deref().or(own).ok_or(PromptError::NoTemplate)?;
-        let (conversation, text) = Conversation::render(template, prompt)?;
+        let written = self.images.as_ref().and_then(ImageWriting::written);
+        let (conversation, text) = Conversation::render(template, prompt, written)?;
         let Some(known) = known else {
             let token_ids = self.tokenizer.encode_part(&text, prompt.add_special_tokens, extent)?;
             let rendered = RenderedPrompt::new(token_ids, Provenance::Rendered);

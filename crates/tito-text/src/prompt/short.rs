@@ -116,7 +116,7 @@ mod tests {
         let tokenizer = Tokenizer::from_file(path).unwrap();
         let stops: [TokenId; 1] = [2];
         let seams = Seams::new(tokenizer.added_tokens(), &stops);
-        let (conversation, render) = Conversation::render(template, &prompt).unwrap();
+        let (conversation, render) = Conversation::render(template, &prompt, None).unwrap();
         let splice = Splice {
             conversation: &conversation,
             tokenizer: &tokenizer,

@@ -13,6 +13,8 @@ use crate::engine::PromptImage;
 #[derive(Debug)]
 pub(crate) struct SequenceImages {
     images: Vec<PlacedImage>,
+    /// Whether tokens of an image attend to all of it.
+    both_ways: bool,
 }
 
 /// An image at its place.
@@ -37,8 +39,15 @@ pub(crate) struct ImagePart<'a> {
 }
 
 impl SequenceImages {
-    /// The images of a prompt, which were checked; `None` if there are none.
+    /// The images of a prompt, which were checked; `None` if there are none. Each may be computed in parts.
+    #[cfg(test)]
     pub(crate) fn of(images: &[PromptImage]) -> Option<Arc<Self>> {
+        Self::attending(images, false)
+    }
+
+    /// The images of a prompt, which were checked; `None` if there are none. Where tokens of an image attend to all of it,
+    /// `both_ways`, all of an image is computed in one step.
+    pub(crate) fn attending(images: &[PromptImage], both_ways: bool) -> Option<Arc<Self>> {
         // How many tokens more there are before an image than positions.
         let mut surplus = 0;
         let placed = images.iter().map(|PromptImage { offset, image }| {
@@ -48,7 +57,32 @@ impl SequenceImages {
             PlacedImage { tokens: *offset..offset + rows * columns, position, image: image.clone() }
         });
         let images: Vec<PlacedImage> = placed.collect();
-        (!images.is_empty()).then(|| Arc::new(Self { images }))
+        (!images.is_empty()).then(|| Arc::new(Self { images, both_ways }))
+    }
+
+    /// The tokens of the image that would be cut before the token at this index, and must not be.
+    pub(crate) fn cut_at(&self, index: usize) -> Option<Range<usize>> {
+        if !self.both_ways {
+            return None;
+        }
+        let before = self.images.partition_point(|placed| placed.tokens.start < index);
+        let placed = &self.images[before.checked_sub(1)?];
+        (index < placed.tokens.end).then(|| placed.tokens.clone())
+    }
+
+    /// The images at these tokens, of which each token attends to all.
+    ///
+    /// # Panics
+    ///
+    /// If one of them is not there as a whole.
+    pub(crate) fn both_ways_within(&self, tokens: Range<usize>) -> Vec<Range<usize>> {
+        if !self.both_ways {
+            return Vec::new();
+        }
+        let cut = [tokens.start, tokens.end].into_iter().find_map(|index| self.cut_at(index));
+        assert_eq!(cut, None, "images are computed as a whole, and the step has {tokens:?}");
+        let images = self.images.iter().map(|placed| placed.tokens.clone());
+        images.filter(|image| tokens.start <= image.start && image.end <= tokens.end).collect()
     }
 
     /// The place in time, the row and the column of the token at this index, as `get_rope_index` of transformers has them: the
@@ -124,6 +158,28 @@ mod tests {
             [11, 11, 11],
         ];
         assert_eq!(places, expected);
+    }
+
+    #[test]
+    fn images_that_are_seen_both_ways_are_not_cut() {
+        let prompt = [at(2, 2, 3), at(8, 2, 1), at(12, 1, 1)];
+        let images = SequenceImages::attending(&prompt, true).unwrap();
+        let cut: Vec<usize> = (0..16).filter(|index| images.cut_at(*index).is_some()).collect();
+        assert_eq!(cut, [3, 4, 5, 6, 7, 9]);
+        assert_eq!(images.cut_at(5), Some(2..8));
+        assert_eq!(images.both_ways_within(0..100), [2..8, 8..10, 12..13]);
+        assert_eq!(images.both_ways_within(8..14), [8..10, 12..13]);
+        assert!(images.both_ways_within(10..12).is_empty());
+        // Others may be cut anywhere.
+        let images = SequenceImages::attending(&prompt, false).unwrap();
+        assert!((0..16).all(|index| images.cut_at(index).is_none()));
+        assert!(images.both_ways_within(3..9).is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "images are computed as a whole")]
+    fn a_step_with_a_part_of_such_an_image_is_a_bug() {
+        SequenceImages::attending(&[at(2, 2, 3)], true).unwrap().both_ways_within(0..5);
     }
 
     #[test]

@@ -136,10 +136,22 @@ pub struct NativeEngine {
     keeps_routes: bool,
     /// The matrices that adapters can change, and the bounds of adapters, where they are served.
     adapters: Option<(Arc<AdapterSites>, AdapterLimits)>,
-    /// How images are read, the shape of their patches and the most of them, where the model reads images.
-    images: Option<(ImageReading, PatchShape, usize)>,
+    /// What images may be, where the model reads some.
+    images: Option<ImageBounds>,
     /// What is cached, until somebody takes it to read it.
     cache_events: Mutex<Option<CacheEvents>>,
+}
+
+/// What images may be.
+#[derive(Debug, Clone, Copy)]
+struct ImageBounds {
+    reading: ImageReading,
+    /// The shape of their patches.
+    patch: PatchShape,
+    /// The most of them.
+    most_patches: usize,
+    /// The most placeholders of an image.
+    most_at_once: usize,
 }
 
 impl NativeEngine {
@@ -225,8 +237,12 @@ impl NativeEngine {
         let routes = model.shape().routes();
         let images = model.shape().images.as_ref();
         let most_patches = settings.most_image_patches(model.shape());
-        let images =
-            images.map(|images| (ImageReading { placeholder: images.placeholder }, images.tower.patch, most_patches));
+        let images = images.map(|images| ImageBounds {
+            reading: ImageReading { placeholder: images.placeholder },
+            patch: images.tower.patch,
+            most_patches,
+            most_at_once: if images.both_ways { settings.max_num_batched_tokens } else { usize::MAX },
+        });
         let adapters = settings.adapters.map(|limits| (Arc::clone(model.adapter_sites()), limits));
         let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
         let scheduler =
@@ -283,7 +299,9 @@ impl NativeEngine {
 
     /// Refuses images whose patches are not those that the tower reads, or are too many for it.
     fn check_images(&self, SequenceRequest { images, .. }: &SequenceRequest) -> Result<(), EngineError> {
-        let Some((_, read, most)) = self.images else { return Ok(()) };
+        let Some(ImageBounds { patch: read, most_patches: most, most_at_once, .. }) = self.images else {
+            return Ok(());
+        };
         for (number, image) in images.iter().map(|image| &image.image).enumerate() {
             let (shape, patches) = (image.shape(), image.grid().patches());
             if shape != read {
@@ -294,6 +312,13 @@ impl NativeEngine {
             if patches > most {
                 return Err(EngineError::Unsupported(format!(
                     "image {number} of the prompt has {patches} patches, and the model reads at most {most}"
+                )));
+            }
+            let placeholders = image.placeholders();
+            if placeholders > most_at_once {
+                return Err(EngineError::Unsupported(format!(
+                    "image {number} of the prompt has {placeholders} tokens, which are computed at once, and a step has \
+                     {most_at_once}; start the server with a larger --max-num-batched-tokens"
                 )));
             }
         }
@@ -410,7 +435,7 @@ impl Engine for NativeEngine {
     }
 
     fn images(&self) -> Option<ImageReading> {
-        self.images.map(|(reading, ..)| reading)
+        self.images.map(|images| images.reading)
     }
 
     fn control(&self) -> Option<&dyn EngineControl> {

@@ -70,7 +70,7 @@ fn pool(settings: &NativeSettings) -> Result<Pool, LoadError> {
 
 fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
     let shape = ModelShape::read(&settings.config)?;
-    let shape = if settings.image_patches.is_some() { shape } else { shape.of_text_alone() };
+    let shape = if reads_images(settings, &shape) { shape } else { shape.of_text_alone() };
     shape.check_length(settings.max_model_len)?;
     if let Some(reason) = settings.rounds_activations() {
         return Err(LoadError::Unsupported(reason.to_owned()));
@@ -89,6 +89,12 @@ fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
         ));
     }
     Ok(shape)
+}
+
+/// Whether the model is loaded with what reads images: on a GPU, no token attends to later ones of its image.
+fn reads_images(settings: &NativeSettings, shape: &ModelShape) -> bool {
+    let both_ways = shape.images.as_ref().is_some_and(|images| images.both_ways);
+    settings.image_patches.is_some() && !(both_ways && matches!(settings.device, Device::Cuda { .. }))
 }
 
 /// This machine's processor, in words and as it computes.

@@ -6,6 +6,8 @@
 //! the marks that the template puts around them; and a text that spells a placeholder is refused, so that all others are the
 //! template's.
 
+mod written;
+
 use std::ops::Range;
 
 use super::{ChatPrompt, KnownPrefix, PromptError, UnprovableSplice, marks::any_text_in};
@@ -16,6 +18,8 @@ use crate::{
     tokenizer::Tokenizer,
 };
 
+pub(super) use written::WrittenImage;
+
 /// How the ids of a model's prompts show an image: `opens`, `placeholder` once or more, `closes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageMarks {
@@ -25,14 +29,28 @@ pub struct ImageMarks {
     pub placeholder: TokenId,
     /// The id after them.
     pub closes: TokenId,
+    /// What templates write for an image.
+    pub template: ImageTemplate,
+}
+
+/// What the chat templates of a model write for an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageTemplate {
+    /// All three marks.
+    Marks,
+    /// The mark before the placeholders alone, as those of Gemma 3. transformers' processor makes all three marks of it, with
+    /// two newlines before and after them, and then encodes the text.
+    Opening,
 }
 
 /// The marks of a model, as ids and as text.
 #[derive(Debug)]
 pub(super) struct ImageWriting {
     marks: ImageMarks,
-    /// The placeholder as a template writes it.
-    text: String,
+    /// The texts that stand for an image, or for a part of one.
+    texts: Vec<String>,
+    /// What is to be made of what templates write, where they do not write all marks.
+    written: Option<WrittenImage>,
 }
 
 /// The images of one conversation, in the order of its messages.
@@ -51,10 +69,24 @@ pub(super) struct Collapsed {
 }
 
 impl ImageWriting {
-    /// The marks of a model whose tokenizer spells them; `None` where it does not know the placeholder.
+    /// The marks of a model whose tokenizer spells them; `None` where it does not know those that templates write.
     pub(super) fn new(marks: ImageMarks, tokenizer: &Tokenizer) -> Option<Self> {
-        let text = tokenizer.token(marks.placeholder).filter(|text| !text.is_empty())?;
-        Some(Self { marks, text })
+        let text = |id| tokenizer.token(id).filter(|text| !text.is_empty());
+        let placeholder = text(marks.placeholder)?;
+        let (texts, written) = match marks.template {
+            ImageTemplate::Marks => (vec![placeholder], None),
+            ImageTemplate::Opening => {
+                let opens = text(marks.opens)?;
+                let written = WrittenImage::new(&opens, &placeholder, &text(marks.closes)?);
+                (vec![opens, placeholder], Some(written))
+            }
+        };
+        Some(Self { marks, texts, written })
+    }
+
+    /// What is to be made of what templates write for an image; `None` where it stays.
+    pub(super) fn written(&self) -> Option<&WrittenImage> {
+        self.written.as_ref()
     }
 
     pub(super) fn marks(&self) -> ImageMarks {
@@ -65,7 +97,7 @@ impl ImageWriting {
 impl ImageMarks {
     /// The runs of placeholders between the two marks, in order.
     fn runs(self, token_ids: &[TokenId]) -> impl Iterator<Item = Range<usize>> {
-        let ImageMarks { opens, placeholder, closes } = self;
+        let ImageMarks { opens, placeholder, closes, .. } = self;
         let mut next = 0;
         std::iter::from_fn(move || {
             loop {
@@ -230,31 +262,38 @@ pub(super) fn expanded_position(position: usize, places: &[usize], ranges: &[Ran
 impl ImageWriting {
     /// Refuses a conversation of which a text that a template may show spells a placeholder.
     fn refuse_spelled(&self, prompt: &ChatPrompt) -> Result<(), PromptError> {
-        let refused = |field: Path| {
-            let message =
-                format!("has the text {:?}, which stands for an image; send the image as a content part", self.text);
-            Err(PromptError::Content { field, message })
-        };
-        for (index, message) in prompt.messages.iter().enumerate() {
-            if self.spelled_in_message(message) {
-                return refused(place_of(index));
+        for text in &self.texts {
+            if let Some(field) = Spelling(text).place(prompt) {
+                let message =
+                    format!("has the text {text:?}, which stands for an image; send the image as a content part");
+                return Err(PromptError::Content { field, message });
             }
-        }
-        let tools = prompt.tools.iter().flatten();
-        if tools.into_iter().any(|tool| self.spelled_in_tool(tool)) {
-            return refused("tools".into());
-        }
-        if prompt.documents.iter().flatten().any(|document| self.spelled_in_value(document)) {
-            return refused("documents".into());
-        }
-        if self.spelled_in(&prompt.template_kwargs) {
-            return refused("chat_template_kwargs".into());
         }
         Ok(())
     }
+}
+
+/// A text that stands for an image.
+struct Spelling<'a>(&'a str);
+
+impl Spelling<'_> {
+    /// Where a conversation spells it, if it does.
+    fn place(&self, prompt: &ChatPrompt) -> Option<Path> {
+        if let Some(index) = prompt.messages.iter().position(|message| self.spelled_in_message(message)) {
+            return Some(place_of(index));
+        }
+        let tools = prompt.tools.iter().flatten();
+        if tools.into_iter().any(|tool| self.spelled_in_tool(tool)) {
+            return Some("tools".into());
+        }
+        if prompt.documents.iter().flatten().any(|document| self.spelled_in_value(document)) {
+            return Some("documents".into());
+        }
+        self.spelled_in(&prompt.template_kwargs).then(|| "chat_template_kwargs".into())
+    }
 
     fn is_in(&self, text: &str) -> bool {
-        text.contains(&self.text)
+        text.contains(self.0)
     }
 
     fn spelled_in(&self, object: &Object) -> bool {

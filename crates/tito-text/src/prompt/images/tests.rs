@@ -2,10 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-const MARKS: ImageMarks = ImageMarks { opens: 7, placeholder: 8, closes: 9 };
+const MARKS: ImageMarks = ImageMarks { opens: 7, placeholder: 8, closes: 9, template: ImageTemplate::Marks };
 
 fn writing() -> ImageWriting {
-    ImageWriting { marks: MARKS, text: "<pad>".to_owned() }
+    ImageWriting { marks: MARKS, texts: vec!["<pad>".to_owned()], written: None }
 }
 
 fn images<'w>(writing: &'w ImageWriting, placeholders: &[usize]) -> Images<'w> {

@@ -13,8 +13,8 @@ pub(crate) use kernels::{
 use std::{convert::Infallible, ops::Range};
 
 use kernels::{
-    Attention, Blocked, CacheWrites, Coded, KvLayout, KvStore, Operand, Packed, add, add_scaled, attend, attend_within,
-    gate, gated_norm, head_norm, multiply_columns, norm, open, rotate, round, scale, shape_logits,
+    Attention, Blocked, BothWays, CacheWrites, Coded, KvLayout, KvStore, Operand, Packed, add, add_scaled, attend,
+    attend_within, gate, gated_norm, head_norm, multiply_columns, norm, open, rotate, round, scale, shape_logits,
 };
 
 use matrix::Matrix;
@@ -34,6 +34,8 @@ const _: () = assert!(BLOCK_TOKENS == kernels::BLOCK_TOKENS, "the cache's blocks
 /// What the layers of a step share: its sequences, where their new keys and values go, the angles of its rows, and which sequences are finite so far.
 pub(crate) struct StepShared {
     spans: Vec<Span>,
+    /// For each sequence the images of which each token attends to all.
+    both_ways: BothWays,
     writes: CacheWrites,
     angles: Vec<Angles>,
     finite: Vec<bool>,
@@ -301,7 +303,8 @@ impl Backend for CpuBackend {
 
     fn begin_step(&mut self, batch: &Batch, angles: Vec<Angles>) -> StepShared {
         let finite = vec![true; batch.spans.len()];
-        StepShared { spans: batch.spans.clone(), writes: CacheWrites::of(&batch.spans), angles, finite }
+        let both_ways = BothWays::of(batch);
+        StepShared { spans: batch.spans.clone(), both_ways, writes: CacheWrites::of(&batch.spans), angles, finite }
     }
 
     fn rotate(&mut self, states: &mut States, rotation: Rotation, shared: &StepShared) {
@@ -321,7 +324,8 @@ impl Backend for CpuBackend {
         shared: &StepShared,
         out: &mut Operand,
     ) {
-        let attention = Attention { states, store: cache, shape, sinks: sinks.map(|sinks| &sinks[..]) };
+        let sinks = sinks.map(|sinks| &sinks[..]);
+        let attention = Attention { states, store: cache, shape, sinks, both_ways: &shared.both_ways };
         attend(&mut self.processor, &attention, &shared.spans, out);
     }
 

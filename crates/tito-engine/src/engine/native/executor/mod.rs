@@ -160,7 +160,7 @@ impl<B: Backend> Executor<B> {
                 None => cache_salt,
             },
             adapter: adapter.clone(),
-            images: SequenceImages::of(&images),
+            images: SequenceImages::attending(&images, self.model.sees_images_both_ways()),
             scores_from: scoring.as_ref().map(Scoring::first),
         });
         self.active.insert(

@@ -156,7 +156,7 @@ impl AdapterSites {
             }
             (None, _) => return Err(format!("the adapter changes {name}, which the model does not have")),
         };
-        if let Some(Destination::Tower(_)) = tensor.place() {
+        if parts.iter().any(|part| matches!(part.place, Destination::Tower(_))) {
             return Err(format!(
                 "the adapter changes {name}; adapters are served of what reads text, not of what reads images"
             ));

@@ -22,8 +22,13 @@ pub(super) enum InTower {
     /// Positions that are learnt.
     Positions,
     Layer(usize, InTowerLayer),
+    LastNorm,
+    LastNormBias,
     /// What makes embeddings: of the last layer, and of those of the deepstack after it.
     Merger(usize, InMerger),
+    /// The same where states are pooled.
+    PooledNorm,
+    Projection,
 }
 
 /// Where a tensor of a tower's layer goes. A number says from which row or number on.
@@ -31,8 +36,8 @@ pub(super) enum InTower {
 pub(super) enum InTowerLayer {
     AttentionNorm,
     AttentionNormBias,
-    Qkv,
-    QkvBias,
+    Qkv(usize),
+    QkvBias(usize),
     Output,
     OutputBias,
     MlpNorm,
@@ -153,7 +158,7 @@ impl Destination {
     pub(super) fn first(self) -> usize {
         match self {
             Self::Layer(_, place) => place.first(),
-            Self::Tower(InTower::Layer(_, InTowerLayer::Up(first) | InTowerLayer::UpBias(first))) => first,
+            Self::Tower(InTower::Layer(_, place)) => place.first(),
             _ => 0,
         }
     }
@@ -172,20 +177,38 @@ impl Destination {
 impl InTower {
     fn whole(self) -> Self {
         match self {
-            Self::Layer(layer, InTowerLayer::Up(_)) => Self::Layer(layer, InTowerLayer::Up(0)),
-            Self::Layer(layer, InTowerLayer::UpBias(_)) => Self::Layer(layer, InTowerLayer::UpBias(0)),
+            Self::Layer(layer, place) => Self::Layer(layer, place.whole()),
             whole => whole,
         }
     }
 
     fn is_vector(self) -> bool {
         match self {
-            Self::Patch | Self::Positions => false,
-            Self::PatchBias => true,
+            Self::Patch | Self::Positions | Self::Projection => false,
+            Self::PatchBias | Self::LastNorm | Self::LastNormBias | Self::PooledNorm => true,
             Self::Layer(_, place) => {
-                !matches!(place, InTowerLayer::Qkv | InTowerLayer::Output | InTowerLayer::Up(_) | InTowerLayer::Down)
+                !matches!(place, InTowerLayer::Qkv(_) | InTowerLayer::Output | InTowerLayer::Up(_) | InTowerLayer::Down)
             }
             Self::Merger(_, place) => !matches!(place, InMerger::Up | InMerger::Down),
+        }
+    }
+}
+
+impl InTowerLayer {
+    fn whole(self) -> Self {
+        match self {
+            Self::Qkv(_) => Self::Qkv(0),
+            Self::QkvBias(_) => Self::QkvBias(0),
+            Self::Up(_) => Self::Up(0),
+            Self::UpBias(_) => Self::UpBias(0),
+            whole => whole,
+        }
+    }
+
+    fn first(self) -> usize {
+        match self {
+            Self::Qkv(first) | Self::QkvBias(first) | Self::Up(first) | Self::UpBias(first) => first,
+            _ => 0,
         }
     }
 }

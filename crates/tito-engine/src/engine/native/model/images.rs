@@ -58,7 +58,7 @@ pub(super) fn parts_of<B: Backend>(
 pub(super) fn angles_of(known: &mut [KnownAngles], shape: &ModelShape, batch: &Batch) -> Vec<Angles> {
     let known = known.iter_mut().zip(&shape.ropes);
     match &shape.images {
-        Some(images) if !batch.images.is_empty() => {
+        Some(images) if !batch.images.is_empty() && !images.axes.is_empty() => {
             let places = places(batch);
             known.map(|(angles, rope)| angles.of_places(rope, &images.axes, &places)).collect()
         }

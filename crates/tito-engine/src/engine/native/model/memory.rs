@@ -76,6 +76,11 @@ impl<B: Backend> Model<B> {
         (tensor.numbers() * self.dtype(tensor).size()) as u64
     }
 
+    /// Whether tokens of an image attend to all of it, also to later ones.
+    pub(crate) fn sees_images_both_ways(&self) -> bool {
+        self.shape.images.as_ref().is_some_and(|images| images.both_ways)
+    }
+
     /// The arithmetic.
     pub(crate) fn shape(&self) -> &ModelShape {
         &self.shape

@@ -54,6 +54,32 @@ impl Found {
     fn tokens(&self) -> usize {
         self.blocks.len() * BLOCK_TOKENS + self.copy.map_or(0, |(_, tokens)| tokens)
     }
+
+    /// Leaves out what ends within an image that is to be computed as a whole.
+    fn end_before_image(&mut self, sequence: &Sequence) {
+        let Some(image) = sequence.cut_at(self.tokens()) else { return };
+        let (blocks, tokens) = (image.start / BLOCK_TOKENS, image.start % BLOCK_TOKENS);
+        let next = self.blocks.get(blocks).copied().or(self.copy.map(|(block, _)| block));
+        self.blocks.truncate(blocks);
+        self.copy = next.filter(|_| tokens > 0).map(|block| (block, tokens));
+    }
+}
+
+/// What a step has for a sequence that is admitted.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    /// Tokens that it gets at the most, unless it begins with a longer image.
+    piece: usize,
+    /// Tokens that the step has left.
+    all: usize,
+}
+
+impl Room {
+    /// How many tokens it gets where so much was found.
+    fn next(self, sequence: &Sequence, found: &Found) -> usize {
+        let computed = found.tokens();
+        sequence.piece_after(computed, (sequence.token_ids.len() - computed).min(self.piece), self.all)
+    }
 }
 
 /// What each request was given of a step.
@@ -122,20 +148,28 @@ impl Scheduler {
                 passed.pass_all(claimant.request);
                 continue;
             }
-            let found = self.find(sequence, &pending);
+            let mut found = self.find(sequence, &pending);
             if self.is_pending(sequence, &found, &pending) {
                 passed.pass(claimant.request, number);
                 continue;
             }
-            let started = self.running.len() < self.bounds.max_num_seqs
-                && self.start(number, (&found, &seat), plan, (*budget).min(most));
+            let room = Room { piece: (*budget).min(most), all: *budget };
+            // Nothing is copied in a step that computes nothing.
+            if room.next(sequence, &found) == 0 {
+                found.copy = None;
+            }
+            let started =
+                self.running.len() < self.bounds.max_num_seqs && self.start(number, (&found, &seat), plan, room);
             if started {
                 let Some(sequence) = self.running.get(number) else { break };
-                let tokens = sequence.remaining().min(*budget).min(most);
+                let tokens = room.next(sequence, &found);
                 *budget -= tokens;
                 shares.give(claimant.request, tokens);
                 pending.note(sequence);
-                plan.work.push(work(sequence, tokens));
+                // It waits for a step that has room for the image that it begins with.
+                if tokens > 0 {
+                    plan.work.push(work(sequence, tokens));
+                }
                 seated.push(number);
                 continue;
             }
@@ -210,12 +244,14 @@ impl Scheduler {
         let start = found.blocks.len() * BLOCK_TOKENS;
         let wanted = &sequence.token_ids[start..reusable.min(start + BLOCK_TOKENS)];
         if wanted.is_empty() {
+            found.end_before_image(sequence);
             return found;
         }
         found.copy = match sequence.hashes.get(found.blocks.len() + 1).and_then(|hash| self.cache.blocks.find(hash)) {
             Some(block) => Some((block, wanted.len())),
             None => self.find_running(sequence, found.blocks.len(), wanted),
         };
+        found.end_before_image(sequence);
         found
     }
 
@@ -235,10 +271,9 @@ impl Scheduler {
 
     /// Lets one that waits run, with what was found, the blocks that its first tokens need, a slot, and its adapter in one; `false`, with
     /// nothing changed but that no sequence that pauses keeps blocks, if there are too few.
-    fn start(&mut self, id: SequenceId, (found, seat): (&Found, &Seat), plan: &mut Plan, budget: usize) -> bool {
-        let Some(length) = self.waiting.get_mut(id).map(|sequence| sequence.token_ids.len()) else { return false };
+    fn start(&mut self, id: SequenceId, (found, seat): (&Found, &Seat), plan: &mut Plan, room: Room) -> bool {
+        let Some(tokens) = self.waiting.get(id).map(|sequence| room.next(sequence, found)) else { return false };
         let computed = found.tokens();
-        let tokens = (length - computed).min(budget);
         let needed = (computed + tokens).div_ceil(BLOCK_TOKENS) - found.blocks.len();
         loop {
             let kept = found.blocks.iter().filter(|block| self.cache.blocks.is_kept(**block)).count();

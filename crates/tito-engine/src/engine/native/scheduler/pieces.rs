@@ -62,7 +62,11 @@ impl Scheduler {
             (true, 1) => usize::from(self.step.is_multiple_of(2)),
             (true, _) => budget / 2,
         };
-        let (first, rest) = decoding.split_at(decoding.len().min(share));
+        // So that a long image is not put off for ever.
+        if self.step.is_multiple_of(2) {
+            self.give_next_image(&mut plan, &mut budget);
+        }
+        let (first, rest) = decoding.split_at(decoding.len().min(share).min(budget));
         for id in first {
             self.give(*id, 1, &mut plan, &mut budget);
         }
@@ -129,6 +133,15 @@ impl Scheduler {
         self.unless_alone(self.contested.requests, (self.bounds.max_num_batched_tokens / PIECE).max(LEAST_PIECE))
     }
 
+    /// Gives the first prompt in line the image that it has come to, if that is seen both ways.
+    fn give_next_image(&mut self, plan: &mut Plan, budget: &mut usize) {
+        let Some((id, _)) = self.prompts_in_line().first().copied() else { return };
+        let next = self.running.get(id).map_or(1, Sequence::least_piece);
+        if next > 1 {
+            self.give(id, next, plan, budget);
+        }
+    }
+
     /// Goes on with prompts.
     fn prompts(&mut self, plan: &mut Plan, budget: &mut usize) {
         let prompts = self.prompts_in_line();
@@ -136,7 +149,7 @@ impl Scheduler {
         let most = *budget / SHORT;
         let kept = if self.waiting.waiting() > 0 { *budget / KEPT } else { 0 };
         for (id, remaining) in &prompts {
-            if *remaining <= most && *remaining <= short {
+            if *remaining <= most && *remaining <= short && !plan.has(*id) {
                 short -= remaining;
                 self.give(*id, *remaining, plan, budget);
             }
@@ -144,6 +157,7 @@ impl Scheduler {
         let mut left = budget.saturating_sub(kept);
         for (id, remaining) in prompts {
             let tokens = remaining.min(left).min(self.longest_piece());
+            let tokens = self.running.get(id).map_or(0, |sequence| sequence.piece(tokens, *budget));
             if tokens > 0 && !plan.has(id) {
                 let before = *budget;
                 self.give(id, tokens, plan, budget);
@@ -178,6 +192,7 @@ impl Scheduler {
                 running.blocks.push(block);
             }
             let tokens = wanted.min(running.blocks.len() * BLOCK_TOKENS - running.computed);
+            let tokens = running.piece(tokens, tokens);
             if tokens > before {
                 *budget -= tokens - before;
                 *piece = work(running, tokens);

@@ -145,6 +145,32 @@ impl Sequence {
         if self.is_scoring() { self.scored.min(last) } else { last }
     }
 
+    /// How many tokens may be computed next of the `wanted` ones, where a step has room for `most`: an image that is seen both
+    /// ways is not cut. May be 0, where the next image is longer than that.
+    pub(super) fn piece(&self, wanted: usize, most: usize) -> usize {
+        self.piece_after(self.computed, wanted, most)
+    }
+
+    /// The same after so many tokens.
+    pub(super) fn piece_after(&self, computed: usize, wanted: usize, most: usize) -> usize {
+        match self.cut_at(computed + wanted) {
+            None => wanted,
+            Some(image) if image.start > computed => image.start - computed,
+            Some(image) => Some(image.end - computed).filter(|rest| *rest <= most).unwrap_or(0),
+        }
+    }
+
+    /// The tokens of the image that would be cut before the token at this index, and must not be.
+    pub(super) fn cut_at(&self, index: usize) -> Option<Range<usize>> {
+        self.images.as_ref().and_then(|images| images.cut_at(index))
+    }
+
+    /// How many tokens of the sequence are computed next at the least: the image that it has come to, where that is seen both
+    /// ways.
+    pub(super) fn least_piece(&self) -> usize {
+        self.cut_at(self.computed + 1).map_or(1, |image| image.end - self.computed)
+    }
+
     /// Whether more than the newest token is to be computed.
     pub(super) fn is_prefilling(&self) -> bool {
         self.remaining() > 1

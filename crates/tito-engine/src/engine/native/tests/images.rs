@@ -17,6 +17,8 @@ use crate::engine::{
 
 /// Attention in all layers, with mixtures too.
 const MODELS: [&str; 3] = ["qwen2_5_vl_plain", "qwen3_vl_moe_plain", "qwen3_vl_plain"];
+/// Images that are seen both ways.
+const BOTH_WAYS: [&str; 2] = ["gemma3_plain", "gemma3_short_window"];
 /// Layers with recurrent states.
 const HYBRIDS: [&str; 2] = ["qwen3_5_moe_plain", "qwen3_5_plain"];
 
@@ -52,7 +54,8 @@ fn requests(golden: &Golden) -> Vec<SequenceRequest> {
 
 #[tokio::test]
 async fn images_in_company_from_the_cache_in_pieces_and_after_preemption_change_no_bit() {
-    for (name, places) in MODELS.map(|name| (name, [8, 0])).into_iter().chain(HYBRIDS.map(|name| (name, [12, 6]))) {
+    let attending = MODELS.into_iter().chain(BOTH_WAYS).map(|name| (name, [8, 0]));
+    for (name, places) in attending.chain(HYBRIDS.map(|name| (name, [12, 6]))) {
         let golden = golden(name);
         let requests = requests(&golden);
         let base = settings_of(&golden);
@@ -95,6 +98,34 @@ async fn what_is_cached_of_a_prompt_is_found_up_to_another_image() {
 }
 
 #[tokio::test]
+async fn what_is_cached_of_a_prompt_ends_before_an_image_that_is_seen_both_ways() {
+    for name in BOTH_WAYS {
+        let golden = golden(name);
+        let engine = hybrid(&golden, &settings_of(&golden));
+        let image = prompts(&golden).into_iter().find_map(|prompt| prompt.images.first().cloned()).unwrap().image;
+        let joined = image.joined();
+        // 9 tokens over the border of two blocks, of which the first one alone is kept.
+        let offset = 28;
+        let mut ids: Vec<TokenId> = (0..42).collect();
+        ids[offset..offset + 9].fill(90);
+        let of = |seed: u8| [PromptImage { offset, image: made(seed, joined.rows, joined.columns, image.shape()) }];
+        let (first, second) = (of(98), of(99));
+        let mut found = Vec::new();
+        for (images, cached) in [(&first[..], 0), (&first, 28), (&second, 0), (&second, 28), (&[], 0)] {
+            let asked = || SequenceRequest { images: images.into(), ..request(&ids, params(6)) };
+            let output = prompt_output(&engine, asked()).await;
+            assert_eq!(output.cached_tokens, cached, "{name}");
+            let cached = bits(&collected(engine.generate(asked())).await);
+            assert!(engine.reset_prefix_cache(false).await.unwrap());
+            let anew = bits(&collected(engine.generate(asked())).await);
+            assert!(cached == anew, "{name}");
+            found.push(anew);
+        }
+        assert!(found[0] != found[2] && found[0] != found[4]);
+    }
+}
+
+#[tokio::test]
 async fn no_sequence_goes_on_from_the_state_after_another_image() {
     for name in HYBRIDS {
         let golden = golden(name);
@@ -129,7 +160,7 @@ async fn no_sequence_goes_on_from_the_state_after_another_image() {
 
 #[tokio::test]
 async fn prompt_log_probs_of_a_sequence_with_images_are_those_of_the_generation_itself() {
-    for name in MODELS.into_iter().chain(HYBRIDS) {
+    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(HYBRIDS) {
         let golden = golden(name);
         let engine = hybrid(&golden, &settings_of(&golden));
         for prompt in prompts(&golden) {
@@ -147,7 +178,7 @@ async fn prompt_log_probs_of_a_sequence_with_images_are_those_of_the_generation_
 
 #[tokio::test]
 async fn drafts_after_images_change_no_bit() {
-    for name in MODELS {
+    for name in MODELS.into_iter().chain(BOTH_WAYS) {
         let golden = golden(name);
         // Few tokens to choose from make what is sampled repeat itself, and drafts of it.
         let sampling = SamplingParams { ignore_eos: true, allowed_token_ids: Some(vec![3, 5, 90]), ..params(60) };
@@ -173,7 +204,7 @@ async fn drafts_after_images_change_no_bit() {
 
 #[tokio::test]
 async fn a_tower_is_updated_alone_and_so_is_the_text() {
-    for name in MODELS.into_iter().chain(HYBRIDS) {
+    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(HYBRIDS) {
         let golden = golden(name);
         let engine = hybrid(&golden, &settings_of(&golden));
         let prompt = prompts(&golden).remove(3);
@@ -182,8 +213,8 @@ async fn a_tower_is_updated_alone_and_so_is_the_text() {
         let before = bits(&collected(engine.generate(asked())).await);
         let all: Vec<TensorInfo> = engine.tensors().to_vec();
         let norms = |tower: bool| -> Vec<WeightTensor> {
-            let of =
-                |tensor: &&TensorInfo| tensor.name.contains("visual.") == tower && tensor.name.ends_with("norm.weight");
+            let of_tower = |name: &str| name.contains("visual.") || name.starts_with("vision_tower.");
+            let of = |tensor: &&TensorInfo| of_tower(&tensor.name) == tower && tensor.name.ends_with("norm.weight");
             let ends = |tensor: &&TensorInfo| tensor.name.ends_with("ln_q.weight");
             let chosen = all.iter().filter(|tensor| of(tensor) || (tower && ends(tensor)));
             let half = |tensor: &TensorInfo| WeightTensor {
@@ -223,6 +254,12 @@ async fn images_that_the_model_cannot_read_are_refused() {
     assert!(found.starts_with("image 0 of the prompt was prepared as PatchShape { side: 1,"), "{found}");
     let found = error(&engine, asked(made(1, 1, 2, shape), &[1, 90, 91, 2])).await;
     assert!(found.contains("token 2 is 91 rather than its placeholder 90"), "{found}");
+    let golden = golden("gemma3_plain");
+    let few = hybrid(&golden, &NativeSettings { max_num_batched_tokens: 8, ..settings_of(&golden) });
+    let square = prompts(&golden).into_iter().find(|prompt| prompt.name == "image_first").unwrap();
+    let images = square.images.into();
+    let found = error(&few, SequenceRequest { images, ..request(&square.token_ids, params(1)) }).await;
+    assert!(found.contains("9 tokens, which are computed at once, and a step has 8; start the server with"), "{found}");
     let found = error(&super::engine(&settings("llama")), asked(made(1, 1, 2, shape), &[1, 90, 90, 2])).await;
     assert_eq!(found, "the native engine reads no images here");
 }

@@ -43,7 +43,7 @@ mod units;
 mod vector;
 mod walk;
 
-pub(crate) use attention::{Attention, attend};
+pub(crate) use attention::{Attention, BothWays, attend};
 pub(crate) use blocked::Blocked;
 pub(crate) use coded::Coded;
 pub(crate) use elementwise::{add, add_scaled, head_norm, norm, rotate, round, scale};

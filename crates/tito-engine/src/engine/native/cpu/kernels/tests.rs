@@ -210,7 +210,8 @@ fn attention_case(set: KernelSet, layout: KvLayout, case: AttentionCase) {
     #[expect(clippy::cast_precision_loss, reason = "heads are small")]
     let scale = 1.0 / (head_dim as f32).sqrt();
     let shape = AttentionShape { heads, scale, reach: Reach::within(window), cap: None };
-    let attention = Attention { states: &queries, store: &store, shape, sinks: None };
+    let both_ways = &BothWays::default();
+    let attention = Attention { states: &queries, store: &store, shape, sinks: None, both_ways };
     let span =
         Span { first_row: 0, tokens, first_position: before, blocks, slot: 0, adapter: None, snapshots: Vec::new() };
     let mut out = Operand::new(precision);

@@ -2,7 +2,7 @@
 
 use super::super::{
     destinations::{Destination, InMerger, InTower, InTowerLayer},
-    shape::TowerShape,
+    shape::{Ending, TowerShape},
     tensor::{Tensor, TensorSlice},
 };
 use crate::engine::native::weights::as_rows;
@@ -12,15 +12,16 @@ pub(super) fn of_tower(tower: &TowerShape) -> Vec<Tensor> {
     let mut all = Expected { tower, tensors: Vec::new(), prefix: String::new() };
     all.beginning();
     for layer in 0..tower.layers.len() {
-        all.prefix = format!("{}blocks.{layer}.", tower.names.prefix);
+        all.prefix = format!("{}{}{layer}.", tower.names.prefix, tower.names.layers);
         all.layer(&|place| InTower::Layer(layer, place));
     }
-    for number in 0..=tower.deepstack.len() {
-        all.prefix = match number.checked_sub(1) {
-            None => format!("{}merger.", tower.names.prefix),
-            Some(number) => format!("{}deepstack_merger_list.{number}.", tower.names.prefix),
-        };
-        all.merger(number);
+    tower.names.prefix.clone_into(&mut all.prefix);
+    if tower.last_norm {
+        all.norm(tower.names.last_norm, tower.hidden, [InTower::LastNorm, InTower::LastNormBias]);
+    }
+    match tower.ending {
+        Ending::Joined => all.mergers(),
+        Ending::Pooled { .. } => all.pooling(),
     }
     all.tensors
 }
@@ -35,7 +36,11 @@ struct Expected<'a> {
 
 impl Expected<'_> {
     fn one(&mut self, name: &str, shape: &[usize], place: InTower) {
-        let slice = TensorSlice { place: Destination::Tower(place), rows: 0..as_rows(shape).0, transposed: false };
+        self.turned(name, shape, place, false);
+    }
+
+    fn turned(&mut self, name: &str, shape: &[usize], place: InTower, transposed: bool) {
+        let slice = TensorSlice { place: Destination::Tower(place), rows: 0..as_rows(shape).0, transposed };
         self.tensors.push(Tensor { name: format!("{}{name}", self.prefix), shape: shape.to_vec(), parts: vec![slice] });
     }
 
@@ -57,21 +62,31 @@ impl Expected<'_> {
     fn beginning(&mut self) {
         let TowerShape { hidden, patch, patch_bias, positions, names, .. } = self.tower;
         names.prefix.clone_into(&mut self.prefix);
-        self.one("patch_embed.proj.weight", &[*hidden, 3, patch.frames, patch.side, patch.side], InTower::Patch);
+        let mut kernel = vec![*hidden, 3, patch.frames, patch.side, patch.side];
+        if !names.patch_has_frames {
+            kernel.remove(2);
+        }
+        self.one(&format!("{}.weight", names.patch), &kernel, InTower::Patch);
         if *patch_bias {
-            self.one("patch_embed.proj.bias", &[*hidden], InTower::PatchBias);
+            self.one(&format!("{}.bias", names.patch), &[*hidden], InTower::PatchBias);
         }
         if let Some(positions) = positions {
-            self.one("pos_embed.weight", &[*positions, *hidden], InTower::Positions);
+            self.one(&format!("{}.weight", names.positions), &[*positions, *hidden], InTower::Positions);
         }
     }
 
     fn layer(&mut self, place: &dyn Fn(InTowerLayer) -> InTower) {
         let TowerShape { hidden, intermediate: inner, names, .. } = *self.tower;
-        self.norm("norm1", hidden, [InTowerLayer::AttentionNorm, InTowerLayer::AttentionNormBias].map(place));
-        self.norm("norm2", hidden, [InTowerLayer::MlpNorm, InTowerLayer::MlpNormBias].map(place));
-        self.with_bias("attn.qkv", [3 * hidden, hidden], [InTowerLayer::Qkv, InTowerLayer::QkvBias].map(place));
-        self.with_bias("attn.proj", [hidden, hidden], [InTowerLayer::Output, InTowerLayer::OutputBias].map(place));
+        let [before_attention, before_mlp] = names.norms;
+        self.norm(before_attention, hidden, [InTowerLayer::AttentionNorm, InTowerLayer::AttentionNormBias].map(place));
+        self.norm(before_mlp, hidden, [InTowerLayer::MlpNorm, InTowerLayer::MlpNormBias].map(place));
+        let rows = 3 * hidden / names.qkv.len();
+        for (number, name) in names.qkv.iter().enumerate() {
+            let first = number * rows;
+            self.with_bias(name, [rows, hidden], [InTowerLayer::Qkv(first), InTowerLayer::QkvBias(first)].map(place));
+        }
+        let output = [InTowerLayer::Output, InTowerLayer::OutputBias].map(place);
+        self.with_bias(names.attention_output, [hidden, hidden], output);
         for (number, name) in names.ups.iter().enumerate() {
             let first = number * inner;
             self.with_bias(name, [inner, hidden], [InTowerLayer::Up(first), InTowerLayer::UpBias(first)].map(place));
@@ -79,10 +94,28 @@ impl Expected<'_> {
         self.with_bias(names.down, [hidden, inner], [InTowerLayer::Down, InTowerLayer::DownBias].map(place));
     }
 
+    fn mergers(&mut self) {
+        for number in 0..=self.tower.deepstack.len() {
+            self.prefix = match number.checked_sub(1) {
+                None => format!("{}merger.", self.tower.names.prefix),
+                Some(number) => format!("{}deepstack_merger_list.{number}.", self.tower.names.prefix),
+            };
+            self.merger(number);
+        }
+    }
+
+    fn pooling(&mut self) {
+        let TowerShape { hidden, output, names, .. } = *self.tower;
+        self.prefix.clear();
+        self.one(&format!("{}.weight", names.merger[0]), &[hidden], InTower::PooledNorm);
+        self.turned(names.merger[1], &[hidden, output], InTower::Projection, true);
+    }
+
     fn merger(&mut self, number: usize) {
         let TowerShape { hidden, output, names, .. } = *self.tower;
         let place = |place| InTower::Merger(number, place);
-        let ([norm, up, down], joined) = (names.merger, self.tower.joined());
+        let [norm, up, down] = [0, 1, 2].map(|place| names.merger[place]);
+        let joined = self.tower.joined();
         // Those of the deepstack normalise what is joined already.
         let width = if number == 0 { hidden } else { joined };
         self.norm(norm, width, [InMerger::Norm, InMerger::NormBias].map(place));

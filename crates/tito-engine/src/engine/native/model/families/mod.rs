@@ -16,6 +16,7 @@ mod exaone;
 mod falcon;
 mod gemma;
 mod gemma4;
+mod gemma_images;
 mod glm;
 mod gpt_oss;
 mod granite;
@@ -66,7 +67,7 @@ const FAMILIES: &[(&str, Read)] = &[
     ("FalconH1ForCausalLM", falcon::falcon_h1),
     ("Gemma2ForCausalLM", gemma::gemma2),
     ("Gemma3ForCausalLM", gemma::gemma3),
-    ("Gemma3ForConditionalGeneration", parts::gemma3),
+    ("Gemma3ForConditionalGeneration", gemma_images::gemma3),
     ("Gemma4ForCausalLM", gemma4::gemma4),
     ("Gemma4ForConditionalGeneration", parts::gemma4),
     ("GemmaForCausalLM", gemma::gemma),

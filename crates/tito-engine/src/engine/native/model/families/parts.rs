@@ -17,7 +17,7 @@ use super::{
 pub(super) type Read = fn(&Settings<'_>) -> Result<ModelShape, ConfigError>;
 
 /// Where the text is, as transformers 4 had it, and checkpoints of that time: a model with a head, in a part of its own.
-const WITH_HEAD: Names = Names {
+pub(super) const WITH_HEAD: Names = Names {
     embedding: "language_model.model.embed_tokens",
     layers: "language_model.model.layers.",
     norm: "language_model.model.norm",

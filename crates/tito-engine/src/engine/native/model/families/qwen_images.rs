@@ -10,7 +10,7 @@ use super::{
     super::{
         names::{FUSED_EXPERTS, Names, StackedNames},
         settings::{ConfigError, Settings},
-        shape::{Axis, ImagesShape, ModelShape, TowerNames, TowerShape},
+        shape::{Axis, Ending, ImagesShape, ModelShape, TowerNames, TowerShape},
     },
     decoder::{MOST, MOST_HEADS, only},
     parts::{Read, WITHOUT_HEAD, of_text},
@@ -33,6 +33,23 @@ const PLACEHOLDER_3_5: TokenId = 248_056;
 const EPSILON: f32 = 1e-6;
 /// How the names of a tower's tensors begin, in checkpoints and in memory.
 const PARTS: &[&str] = &["visual.", "model.visual."];
+
+/// What the tensors of all towers are called, and as much of the rest as there is.
+const NAMES: TowerNames = TowerNames {
+    prefix: "",
+    parts: PARTS,
+    patch: "patch_embed.proj",
+    patch_has_frames: true,
+    positions: "pos_embed",
+    layers: "blocks.",
+    norms: ["norm1", "norm2"],
+    qkv: &["attn.qkv"],
+    attention_output: "attn.proj",
+    ups: &[],
+    down: "",
+    last_norm: "",
+    merger: &[],
+};
 
 /// Where the text of Qwen 2.5 VL is: as a model of text alone, and as transformers has it in memory.
 const BESIDE_TOWER: Names =
@@ -65,10 +82,10 @@ pub(super) fn qwen2_5(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
         window,
         names: TowerNames {
             prefix: "visual.",
-            parts: PARTS,
             ups: &["mlp.gate_proj", "mlp.up_proj"],
             down: "mlp.down_proj",
-            merger: ["ln_q", "mlp.0", "mlp.2"],
+            merger: &["ln_q", "mlp.0", "mlp.2"],
+            ..NAMES
         },
         ..common
     };
@@ -178,10 +195,10 @@ fn qwen3_tower(vision: &Settings<'_>) -> Result<TowerShape, ConfigError> {
         positions: Some(vision.size_or("num_position_embeddings", 2304, MOST)?),
         names: TowerNames {
             prefix: "model.visual.",
-            parts: PARTS,
             ups: &["mlp.linear_fc1"],
             down: "mlp.linear_fc2",
-            merger: ["norm", "linear_fc1", "linear_fc2"],
+            merger: &["norm", "linear_fc1", "linear_fc2"],
+            ..NAMES
         },
         ..common
     })
@@ -203,7 +220,6 @@ fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<Tow
         merge: vision.size_or("spatial_merge_size", merge, MOST_PIXELS)?,
         frames: vision.size_or("temporal_patch_size", frames, MOST_PIXELS)?,
     };
-    let names = TowerNames { prefix: "", parts: PARTS, ups: &[], down: "", merger: [""; 3] };
     Ok(TowerShape {
         hidden,
         heads,
@@ -214,12 +230,14 @@ fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<Tow
         patch,
         patch_bias: false,
         positions: None,
-        theta: theta(vision)?,
+        theta: Some(theta(vision)?),
         layers: vec![true; vision.size("depth", MOST_LAYERS)?],
         window: 1,
+        last_norm: false,
+        ending: Ending::Joined,
         output: vision.size("out_hidden_size", MOST)?,
         deepstack: Vec::new(),
-        names,
+        names: NAMES,
     })
 }
 
@@ -256,7 +274,7 @@ fn images(
         let reason = format!("is about {} pairs of numbers, and a head has {pairs}", axes.len());
         return Err(ConfigError::setting("mrope_section", reason));
     }
-    Ok(ImagesShape { placeholder, axes, tower })
+    Ok(ImagesShape { placeholder, axes, both_ways: false, tower })
 }
 
 /// How many pairs of numbers of a head are rotated.

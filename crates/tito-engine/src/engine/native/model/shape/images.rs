@@ -12,8 +12,11 @@ use crate::{
 pub(crate) struct ImagesShape {
     /// The id that stands for a part of an image.
     pub(crate) placeholder: TokenId,
-    /// For each pair of numbers of a head that is rotated, by which coordinate of a token it is.
+    /// For each pair of numbers of a head that is rotated, by which coordinate of a token it is; none where tokens of images
+    /// have positions as all others.
     pub(crate) axes: Vec<Axis>,
+    /// Whether tokens of an image attend to all of it, also to later ones. All of it is computed at once then.
+    pub(crate) both_ways: bool,
     /// What makes embeddings of an image.
     pub(crate) tower: TowerShape,
 }
@@ -50,18 +53,34 @@ pub(crate) struct TowerShape {
     pub(crate) patch_bias: bool,
     /// Positions that are learnt, in a square; `None` where there are none.
     pub(crate) positions: Option<usize>,
-    /// The base of the frequencies of rotary embeddings.
-    pub(crate) theta: f64,
+    /// The base of the frequencies of rotary embeddings; `None` where nothing is rotated.
+    pub(crate) theta: Option<f64>,
     /// Layers, each with whether its patches attend to all others rather than to those of their window.
     pub(crate) layers: Vec<bool>,
     /// The sides of windows, in joined patches.
     pub(crate) window: usize,
+    /// Whether there is a norm after the last layer.
+    pub(crate) last_norm: bool,
+    /// What makes embeddings of states.
+    pub(crate) ending: Ending,
     /// Numbers of an embedding.
     pub(crate) output: usize,
     /// The layers after which embeddings are made that are added after the first layers of the text, ascending.
     pub(crate) deepstack: Vec<usize>,
     /// What checkpoints call the tensors.
     pub(crate) names: TowerNames,
+}
+
+/// What makes an embedding of the states of as many patches as have one together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Ending {
+    /// They are normalised and joined, and go through two matrices.
+    Joined,
+    /// Their mean is normalised, and goes through a matrix, which checkpoints have inputs by outputs.
+    Pooled {
+        /// The norm, which has no bias.
+        norm: NormShape,
+    },
 }
 
 /// The names of a tower's tensors, without `.weight` and `.bias`.
@@ -71,12 +90,29 @@ pub(crate) struct TowerNames {
     pub(crate) prefix: &'static str,
     /// How they begin in checkpoints of any kind: what is passed over where only text is computed.
     pub(crate) parts: &'static [&'static str],
+    /// What makes states of patches.
+    pub(crate) patch: &'static str,
+    /// Whether its tensor has a dimension for the frames of a patch.
+    pub(crate) patch_has_frames: bool,
+    /// Positions that are learnt.
+    pub(crate) positions: &'static str,
+    /// How the tensors of layers begin, up to their numbers.
+    pub(crate) layers: &'static str,
+    /// The norms before attention and before the feed-forward part.
+    pub(crate) norms: [&'static str; 2],
+    /// Queries, keys and values: all in one, or each.
+    pub(crate) qkv: &'static [&'static str],
+    /// The way back from attention.
+    pub(crate) attention_output: &'static str,
     /// Gates and ups, or what there is in their place.
     pub(crate) ups: &'static [&'static str],
     /// The way back.
     pub(crate) down: &'static str,
-    /// The norm of what is joined, and the two matrices after it.
-    pub(crate) merger: [&'static str; 3],
+    /// The norm after the last layer.
+    pub(crate) last_norm: &'static str,
+    /// The norm of what is joined, and the two matrices after it; or the norm of what is pooled and the whole name of its
+    /// matrix.
+    pub(crate) merger: &'static [&'static str],
 }
 
 impl TowerShape {

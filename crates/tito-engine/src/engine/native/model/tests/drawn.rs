@@ -2,16 +2,25 @@
 
 use sha2::{Digest, Sha512};
 
-/// Families whose norms multiply by one more than their weights.
-const ONE_MORE: [&str; 8] =
-    ["gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"];
+/// Families whose norms multiply by one more than their weights, but for those of towers.
+const ONE_MORE: [&str; 9] = [
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "qwen3_next",
+    "qwen3_5",
+    "qwen3_5_text",
+    "qwen3_5_moe",
+    "qwen3_5_moe_text",
+];
 
 /// The numbers of a tensor.
 #[expect(clippy::cast_possible_truncation, reason = "the one rounding of a number")]
 pub(super) fn drawn(seed: u64, name: &str, shape: &[usize], family: &str) -> Vec<f32> {
     let mut random = Random::seeded(&format!("{seed} {name}"));
     let (mut low, mut high) = bounds(name, shape);
-    if name.contains("norm") && ONE_MORE.contains(&family) {
+    if name.contains("norm") && !name.contains("vision_tower") && ONE_MORE.contains(&family) {
         (low, high) = (low - 1.0, high - 1.0);
     }
     (0..shape.iter().product()).map(|_| (low + (high - low) * random.next()) as f32).collect()

@@ -284,7 +284,7 @@ fn compare_nested(golden: &Golden, architecture: &str, prefixes: [(&str, &str); 
     });
     let nested = json!({
         "architectures": [architecture], "vision_config": vision, "tie_word_embeddings": tied,
-        "text_config": golden.config(), "image_token_id": 90,
+        "text_config": golden.config(), "image_token_id": 90, "mm_tokens_per_image": 196,
     });
     let shape = ModelShape::read(nested.as_object().unwrap()).unwrap().of_text_alone();
     let renamed = |tensor: &WeightTensor| {

@@ -32,6 +32,9 @@ pub(in crate::engine::native) const MODELS: [&str; 17] = [
     "qwen3_vl_plain",
     "qwen3_vl_tied",
 ];
+/// Models that see images both ways, which only a processor computes.
+pub(in crate::engine::native) const BOTH_WAYS: [&str; 4] =
+    ["gemma3_full", "gemma3_plain", "gemma3_short_window", "gemma3_untied"];
 /// One of each family.
 pub(in crate::engine::native) const FAMILIES: [&str; 5] =
     ["qwen2_5_vl_plain", "qwen3_5_moe_plain", "qwen3_5_plain", "qwen3_vl_moe_plain", "qwen3_vl_plain"];
@@ -84,7 +87,7 @@ pub(in crate::engine::native) fn on<B: Backend>(backend: B, golden: &Golden) -> 
 impl ImagePrompt {
     /// The greatest difference of a log-prob; all greedy tokens are the same.
     pub(in crate::engine::native) fn compare<B: Backend>(&self, model: &mut Model<B>) -> f64 {
-        let images = SequenceImages::of(&self.images);
+        let images = SequenceImages::attending(&self.images, model.sees_images_both_ways());
         let mut rows = |ids: &[TokenId], first| rows_seeing(model, span(ids.len(), first), ids, images.as_ref());
         let whole = rows(&self.token_ids, 0);
         let scored = whole.iter().zip(&self.token_ids[1..]).zip(&self.next_log_probs);
@@ -100,12 +103,14 @@ impl ImagePrompt {
         worst
     }
 
-    /// The bits of all logits, in pieces of these lengths and the rest.
+    /// The bits of all logits, in pieces of about these lengths and the rest.
     pub(in crate::engine::native) fn bits<B: Backend>(&self, model: &mut Model<B>, lengths: &[usize]) -> Vec<Vec<u32>> {
-        let images = SequenceImages::of(&self.images);
+        let images = SequenceImages::attending(&self.images, model.sees_images_both_ways());
         let (mut first, mut all) = (0, Vec::new());
         for length in lengths.iter().copied().chain([self.token_ids.len()]) {
             let end = self.token_ids.len().min(first + length);
+            let cut = images.as_ref().and_then(|images| images.cut_at(end));
+            let end = cut.map_or(end, |image| image.end);
             if first < end {
                 let ids = &self.token_ids[first..end];
                 all.extend(rows_seeing(model, span(ids.len(), first), ids, images.as_ref()));
@@ -118,7 +123,7 @@ impl ImagePrompt {
 
 #[test]
 fn log_probs_of_prompts_with_images_are_those_of_transformers() {
-    for (name, set) in MODELS.into_iter().zip(KernelSet::tested().into_iter().cycle()) {
+    for (name, set) in MODELS.into_iter().chain(BOTH_WAYS).zip(KernelSet::tested().into_iter().cycle()) {
         let golden = golden(name);
         let mut model = load(&golden, set, 2, Precision::F32);
         for prompt in prompts(&golden) {
@@ -130,7 +135,8 @@ fn log_probs_of_prompts_with_images_are_those_of_transformers() {
 
 #[test]
 fn a_prompt_with_images_in_pieces_gives_the_same_bits() {
-    for (name, set) in FAMILIES.into_iter().zip(KernelSet::tested().into_iter().cycle()) {
+    let names = FAMILIES.into_iter().chain(["gemma3_short_window", "gemma3_plain"]);
+    for (name, set) in names.zip(KernelSet::tested().into_iter().cycle()) {
         for precision in [Precision::F32, Precision::Bf16] {
             let golden = golden(name);
             let mut whole = load(&golden, set, 1, precision);
@@ -148,7 +154,7 @@ fn a_prompt_with_images_in_pieces_gives_the_same_bits() {
 
 #[test]
 fn without_images_a_model_computes_the_bits_of_its_text_alone() {
-    for name in FAMILIES.into_iter().chain(["qwen3_vl_tied"]) {
+    for name in FAMILIES.into_iter().chain(["qwen3_vl_tied", "gemma3_plain"]) {
         let golden = golden(name);
         let set = KernelSet::available()[0];
         let shape = ModelShape::read(golden.config()).unwrap().of_text_alone();
@@ -164,7 +170,7 @@ fn without_images_a_model_computes_the_bits_of_its_text_alone() {
 
 #[test]
 fn numbers_of_towers_that_are_changed_are_those_of_whole_tensors() {
-    for name in FAMILIES {
+    for name in FAMILIES.into_iter().chain(["gemma3_plain"]) {
         for precision in [Precision::F32, Precision::Bf16] {
             compare_changes(&mut load(&golden(name), KernelSet::PORTABLE, 2, precision));
         }
@@ -173,14 +179,15 @@ fn numbers_of_towers_that_are_changed_are_those_of_whole_tensors() {
 
 #[test]
 fn embeddings_of_images_are_forgotten_when_weights_change() {
-    for name in FAMILIES {
+    for name in FAMILIES.into_iter().chain(["gemma3_plain"]) {
         let golden = golden(name);
         let mut model = load(&golden, KernelSet::PORTABLE, 1, Precision::F32);
         let prompt = prompts(&golden).into_iter().find(|prompt| prompt.name == "one_image").unwrap();
         let before = prompt.bits(&mut model, &[]);
         // A bias of what makes embeddings, alone.
         let mut held = held_tensors(&mut model);
-        held.retain(|tensor| tensor.name.contains("visual.merger") && tensor.name.ends_with("bias"));
+        let is_last = |name: &str| name.contains("visual.merger") || name.contains("post_layernorm");
+        held.retain(|tensor| is_last(&tensor.name) && tensor.name.ends_with("bias"));
         held.truncate(1);
         let (changes, other) = changed(&held[0], 1);
         let given =
@@ -205,6 +212,10 @@ fn names_that_transformers_has_in_memory_are_those_of_checkpoints() {
         ("qwen3_vl_moe_plain", [("model.visual.", "visual."), ("model.visual.", "visual.")]),
         ("qwen3_5_plain", [("model.visual.", "visual."), ("model.visual.", "visual.")]),
         ("qwen3_5_moe_plain", [("model.visual.", "visual."), ("model.visual.", "visual.")]),
+        ("gemma3_plain", [("language_model.model.", "model.language_model."), ("multi_modal", "model.multi_modal")]),
+        ("gemma3_plain", [("vision_tower.", "model.vision_tower."), ("multi_modal", "model.multi_modal")]),
+        ("gemma3_plain", [("vision_tower.vision_model.", "model.vision_tower."), ("", "")]),
+        ("gemma3_plain", [("vision_tower.vision_model.", "vision_tower."), ("", "")]),
     ] {
         let golden = golden(name);
         let mut model = load(&golden, KernelSet::PORTABLE, 1, Precision::F32);
@@ -231,7 +242,7 @@ fn names_that_transformers_has_in_memory_are_those_of_checkpoints() {
 #[test]
 fn bf16_stays_close_to_f32_with_images_too() {
     // A rounded score may choose another expert of a mixture.
-    for name in ["qwen2_5_vl_plain", "qwen3_5_plain", "qwen3_vl_plain"] {
+    for name in ["gemma3_plain", "qwen2_5_vl_plain", "qwen3_5_plain", "qwen3_vl_plain"] {
         let golden = golden(name);
         let [mut exact, mut rounded] =
             [Precision::F32, Precision::Bf16].map(|precision| load(&golden, KernelSet::available()[0], 2, precision));
@@ -255,6 +266,11 @@ fn adapters_of_a_tower_are_refused_by_name() {
         ("qwen2_5_vl_plain", "model.language_model.layers.0.self_attn.o_proj", "model.visual.blocks.0.attn.qkv"),
         ("qwen3_vl_plain", "model.language_model.layers.0.self_attn.o_proj", "model.visual.merger.linear_fc1"),
         ("qwen3_5_plain", "model.language_model.layers.1.self_attn.o_proj", "model.visual.merger.linear_fc1"),
+        (
+            "gemma3_plain",
+            "model.language_model.layers.1.self_attn.o_proj",
+            "model.vision_tower.vision_model.encoder.layers.0.self_attn.q_proj",
+        ),
     ] {
         let model = load(&golden(name), KernelSet::PORTABLE, 1, Precision::F32);
         let width = model.tensors.named(&format!("{text}.weight")).unwrap().shape.clone();

@@ -24,6 +24,8 @@ pub(super) struct TowerLayer<B: Backend> {
     heads: SegmentHeads,
     intermediate: usize,
     gate: Gate,
+    /// Whether queries and keys are rotated.
+    rotates: bool,
     /// Whether patches attend to all others.
     whole: bool,
     attention_norm: Norm<B>,
@@ -73,6 +75,7 @@ impl<B: Backend> TowerLayer<B> {
             heads: SegmentHeads { heads: tower.heads, head_dim: tower.head_dim(), scale },
             intermediate: tower.intermediate,
             gate: tower.gate,
+            rotates: tower.theta.is_some(),
             whole,
             attention_norm: Norm::zeros(backend, tower, hidden)?,
             qkv: backend.matrix(3 * hidden, hidden)?,
@@ -91,8 +94,8 @@ impl<B: Backend> TowerLayer<B> {
         match place {
             InTowerLayer::AttentionNorm => Some(Target::Numbers(&mut self.attention_norm.weight, 0)),
             InTowerLayer::AttentionNormBias => numbers(&mut self.attention_norm.bias, 0),
-            InTowerLayer::Qkv => Some(Target::Rows(&mut self.qkv, 0)),
-            InTowerLayer::QkvBias => Some(Target::Numbers(&mut self.qkv_bias, 0)),
+            InTowerLayer::Qkv(first) => Some(Target::Rows(&mut self.qkv, first)),
+            InTowerLayer::QkvBias(first) => Some(Target::Numbers(&mut self.qkv_bias, first)),
             InTowerLayer::Output => Some(Target::Rows(&mut self.output, 0)),
             InTowerLayer::OutputBias => Some(Target::Numbers(&mut self.output_bias, 0)),
             InTowerLayer::MlpNorm => Some(Target::Numbers(&mut self.mlp_norm.weight, 0)),
@@ -110,7 +113,10 @@ impl<B: Backend> TowerLayer<B> {
         self.attention_norm.apply(backend, hidden, out, input);
         backend.linear(input, &self.qkv, Some(&self.qkv_bias), wide);
         let SegmentHeads { heads, head_dim, .. } = self.heads;
-        backend.rotate(wide, Rotation { first: 0, heads: 2 * heads, head_dim, neighbours: false, angles: 0 }, shared);
+        if self.rotates {
+            let rotation = Rotation { first: 0, heads: 2 * heads, head_dim, neighbours: false, angles: 0 };
+            backend.rotate(wide, rotation, shared);
+        }
         let all = [patches.all()];
         let segments = if self.whole { &all[..] } else { &patches.windows };
         backend.attend_within(wide, self.heads, segments, gated);

@@ -7,13 +7,20 @@ mod embeddings;
 mod layer;
 mod merger;
 mod patches;
+mod pooling;
 
 use tito_images::PreparedImage;
 
-use self::{buffers::Buffers, layer::TowerLayer, merger::Merger, patches::Patches};
+use self::{
+    buffers::Buffers,
+    layer::{Norm, TowerLayer},
+    merger::Merger,
+    patches::Patches,
+    pooling::Pooling,
+};
 use super::{
     destinations::InTower,
-    shape::{ImagesShape, TowerShape},
+    shape::{Ending, ImagesShape, TowerShape},
     target::{Target, numbers},
 };
 use crate::engine::native::backend::{Backend, Batch, NoRoom};
@@ -27,22 +34,29 @@ pub(super) struct Tower<B: Backend> {
     patch_bias: Option<B::Vector>,
     positions: Option<B::Matrix>,
     layers: Vec<TowerLayer<B>>,
-    /// That of the last layer, and those of the deepstack.
+    last_norm: Option<Norm<B>>,
+    /// That of the last layer, and those of the deepstack; none where states are pooled.
     mergers: Vec<Merger<B>>,
+    pooling: Option<Pooling<B>>,
 }
 
 impl<B: Backend> Tower<B> {
     pub(super) fn zeros(backend: &B, ImagesShape { tower: shape, .. }: &ImagesShape) -> Result<Self, NoRoom> {
         let layer = |whole: &bool| TowerLayer::zeros(backend, shape, *whole);
+        let pooled = match shape.ending {
+            Ending::Joined => None,
+            Ending::Pooled { norm } => Some(norm),
+        };
+        let mergers = if pooled.is_some() { 0 } else { 1 + shape.deepstack.len() };
         Ok(Self {
             shape: shape.clone(),
             patch: backend.matrix(shape.hidden, shape.patch.numbers())?,
             patch_bias: shape.patch_bias.then(|| backend.vector(shape.hidden)).transpose()?,
             positions: shape.positions.map(|positions| backend.matrix(positions, shape.hidden)).transpose()?,
             layers: shape.layers.iter().map(layer).collect::<Result<_, _>>()?,
-            mergers: (0..=shape.deepstack.len())
-                .map(|number| Merger::zeros(backend, shape, number > 0))
-                .collect::<Result<_, _>>()?,
+            last_norm: shape.last_norm.then(|| Norm::zeros(backend, shape, shape.hidden)).transpose()?,
+            mergers: (0..mergers).map(|number| Merger::zeros(backend, shape, number > 0)).collect::<Result<_, _>>()?,
+            pooling: pooled.map(|norm| Pooling::zeros(backend, shape, norm)).transpose()?,
         })
     }
 
@@ -52,7 +66,11 @@ impl<B: Backend> Tower<B> {
             InTower::PatchBias => numbers(&mut self.patch_bias, 0),
             InTower::Positions => self.positions.as_mut().map(|table| Target::Rows(table, 0)),
             InTower::Layer(layer, place) => self.layers.get_mut(layer)?.target(place),
+            InTower::LastNorm => Some(Target::Numbers(&mut self.last_norm.as_mut()?.weight, 0)),
+            InTower::LastNormBias => numbers(&mut self.last_norm.as_mut()?.bias, 0),
             InTower::Merger(merger, place) => self.mergers.get_mut(merger)?.target(place),
+            InTower::PooledNorm => Some(Target::Numbers(&mut self.pooling.as_mut()?.weight, 0)),
+            InTower::Projection => Some(Target::Rows(&mut self.pooling.as_mut()?.projection, 0)),
         }
     }
 
@@ -63,7 +81,7 @@ impl<B: Backend> Tower<B> {
         self.begin(backend, image, &patches, &mut buffers);
         // A step of rows that are of no sequence, for their angles.
         let rows = Batch { token_ids: vec![0; patches.all().len()], ..Batch::default() };
-        let shared = backend.begin_step(&rows, vec![patches.angles(&self.shape)]);
+        let shared = backend.begin_step(&rows, patches.angles(&self.shape).into_iter().collect());
         let mut deepstack = Vec::new();
         for (number, layer) in self.layers.iter().enumerate() {
             layer.compute(backend, &patches, &mut buffers, &shared);
@@ -71,7 +89,14 @@ impl<B: Backend> Tower<B> {
                 deepstack.push(patches.in_order(&self.mergers[1 + place].merge(backend, &mut buffers)));
             }
         }
-        let rows = patches.in_order(&self.mergers[0].merge(backend, &mut buffers));
+        if let Some(norm) = &self.last_norm {
+            norm.apply_in_place(backend, &mut buffers.hidden);
+        }
+        let made = match &self.pooling {
+            Some(pooling) => pooling.pool(backend, patches.all().len(), &mut buffers),
+            None => self.mergers[0].merge(backend, &mut buffers),
+        };
+        let rows = patches.in_order(&made);
         ImageRows { width: self.shape.output, rows, deepstack }
     }
 

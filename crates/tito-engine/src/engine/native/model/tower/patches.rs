@@ -86,9 +86,10 @@ impl Patches {
         })
     }
 
-    /// The angles of all patches: a head's pairs turn by rows in their first half, and by columns in the second one.
-    pub(super) fn angles(&self, shape: &TowerShape) -> Angles {
-        let rope = RopeConfig::unscaled(&frequencies(shape.theta, shape.head_dim() / 2));
+    /// The angles of all patches: a head's pairs turn by rows in their first half, and by columns in the second one. `None`
+    /// where nothing is rotated.
+    pub(super) fn angles(&self, shape: &TowerShape) -> Option<Angles> {
+        let rope = RopeConfig::unscaled(&frequencies(shape.theta?, shape.head_dim() / 2));
         // Those of a row or a column are the same in all of its patches.
         let known = rope.angles(0..self.grid.rows.max(self.grid.columns));
         let pairs = shape.head_dim() / 4;
@@ -98,19 +99,24 @@ impl Patches {
             angles.cosines.extend_from_slice(&known.cosines[own.clone()]);
             angles.sines.extend_from_slice(&known.sines[own]);
         }
-        angles
+        Some(angles)
     }
 
-    /// For each patch the four places of a square of `count` positions that its own is between.
+    /// For each patch the four places of a square of `count` positions that its own is between, or the one that it is at
+    /// where the image is as large as the square.
     pub(super) fn taps(&self, count: usize) -> Vec<Tap> {
         let side = count.isqrt();
+        let id = |y, x| u32::try_from(y * side + x).expect("a table of positions has fewer than 2^32 rows");
+        if self.grid == (Grid { rows: side, columns: side }) {
+            let places = self.places().enumerate();
+            return places.map(|(row, (y, x))| Tap { row, id: id(y, x), weight: 1.0 }).collect();
+        }
         let mut taps = Vec::with_capacity(4 * self.grid.patches());
         for (row, (y, x)) in self.places().enumerate() {
             let (down, across) = (axis(y, self.grid.rows, side), axis(x, self.grid.columns, side));
             for (top, height) in down {
                 for (left, width) in across {
-                    let id = u32::try_from(top * side + left).expect("a table of positions has fewer than 2^32 rows");
-                    taps.push(Tap { row, id, weight: height * width });
+                    taps.push(Tap { row, id: id(top, left), weight: height * width });
                 }
             }
         }

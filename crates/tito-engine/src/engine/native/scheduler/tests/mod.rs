@@ -2,6 +2,7 @@
 
 mod adapters;
 mod fairness;
+mod images;
 mod memory;
 mod simulation;
 mod states;

@@ -3,6 +3,8 @@
 //! Each query goes over its keys from the first to the last in strides of [`STRIDE`], at fixed positions of the
 //! sequence, keeping a running maximum: how a prompt was cut, and what was cached, cannot show in the result.
 
+mod both_ways;
+
 use std::{cell::RefCell, ops::Range};
 
 use super::{
@@ -15,6 +17,8 @@ use super::{
     packed::{NumberParts, Numbers},
 };
 use crate::engine::native::backend::{AttentionShape, Span};
+
+pub(crate) use both_ways::BothWays;
 
 /// How many keys there are between two looks at the running maximum.
 const STRIDE: usize = 4 * BLOCK_TOKENS;
@@ -32,6 +36,8 @@ pub(crate) struct Attention<'a> {
     pub(crate) shape: AttentionShape,
     /// For each head of queries a score that takes weight from the keys and adds no value.
     pub(crate) sinks: Option<&'a [f32]>,
+    /// The images of which each token attends to all.
+    pub(crate) both_ways: &'a BothWays,
 }
 
 impl Attention<'_> {
@@ -200,8 +206,13 @@ impl<'a> Tile<'a> {
         self.attention.first_key(self.position(row))
     }
 
+    /// The key after the last one that a row attends to. Later rows have none before it.
+    fn end(&self, row: usize) -> usize {
+        self.attention.both_ways.end(self.share.span, self.position(row))
+    }
+
     fn run(mut self, out: &NumberParts<'_>, stride: usize) {
-        let end = self.position(self.rows - 1) + 1;
+        let end = self.end(self.rows - 1);
         let mut start = self.first_key(0) / STRIDE * STRIDE;
         while start < end {
             let first = start / BLOCK_TOKENS;
@@ -255,7 +266,7 @@ impl<'a> Tile<'a> {
     fn weigh(&mut self, start: usize, keys: usize) {
         let width = self.attention.store.layout.value_width();
         for row in 0..self.rows {
-            let end = (self.position(row) + 1).saturating_sub(start).min(keys);
+            let end = self.end(row).saturating_sub(start).min(keys);
             let first = self.first_key(row).saturating_sub(start).min(end);
             let Buffers { scores, weights, sums, running, .. } = &mut *self.buffers;
             let scores = &mut scores[row * STRIDE..][..keys];

@@ -20,6 +20,8 @@ struct Case {
     cap: Option<f32>,
     sinks: bool,
     precision: Precision,
+    /// Of which each token attends to all.
+    images: &'static [Range<usize>],
 }
 
 /// Numbers between -1 and 1, in bf16 so that no precision rounds them.
@@ -69,7 +71,9 @@ impl Case {
             }
             let shape = AttentionShape { heads, scale: 0.3, reach, cap };
             let sinks = self.sinks.then_some(&sinks[..]);
-            let attention = Attention { states: &states, store: &store, shape, sinks };
+            let whole = self.images.iter().filter(|image| first <= image.start && image.end <= *cut);
+            let both_ways = &BothWays::of_span(whole.cloned().collect());
+            let attention = Attention { states: &states, store: &store, shape, sinks, both_ways };
             let span = Span {
                 first_row: 0,
                 tokens: cut - first,
@@ -95,7 +99,8 @@ impl Case {
 
     fn exact(self, token: usize) -> Vec<f64> {
         let Self { heads, kv_heads, head_dim, reach, cap, .. } = self;
-        let rows: Vec<Vec<f32>> = (0..=token).map(|token| self.row(token)).collect();
+        let end = self.images.iter().find(|image| image.contains(&token)).map_or(token + 1, |image| image.end);
+        let rows: Vec<Vec<f32>> = (0..end).map(|token| self.row(token)).collect();
         let mut out = Vec::new();
         for head in 0..heads {
             let kv_head = head / (heads / kv_heads);
@@ -136,7 +141,7 @@ fn awkward_shapes_agree_with_f64_and_pieces_with_the_whole() {
     for (index, (heads, kv_heads, head_dim)) in shapes.into_iter().enumerate() {
         let precision = if index % 2 == 0 { Precision::Bf16 } else { Precision::F32 };
         let (reach, cap) = (reaches[index % reaches.len()], (index % 3 == 1).then_some(1.5));
-        let case = Case { heads, kv_heads, head_dim, reach, cap, sinks: index % 3 == 2, precision };
+        let case = Case { heads, kv_heads, head_dim, reach, cap, sinks: index % 3 == 2, precision, images: &[] };
         // The fastest, and what every machine has.
         for set in [KernelSet::available()[0], KernelSet::PORTABLE] {
             let whole = case.attended(set, 1, &[TOKENS]);
@@ -150,6 +155,39 @@ fn awkward_shapes_agree_with_f64_and_pieces_with_the_whole() {
             let pieces = case.attended(set, 2, &[1, 2, 32, 33, 97, 128, 149, TOKENS]);
             let bits = |rows: &[Vec<f32>]| rows.iter().flatten().map(|number| number.to_bits()).collect::<Vec<_>>();
             assert!(bits(&pieces) == bits(&whole), "{case:?}, {set}");
+        }
+    }
+}
+
+#[test]
+fn tokens_of_an_image_attend_to_all_of_it_and_others_do_not() {
+    // Within a block, over a border of blocks and of strides, one beside another, and at the end.
+    const IMAGES: [Range<usize>; 5] = [2..11, 28..36, 36..45, 120..137, 147..150];
+    for (index, reach) in [Reach::All, Reach::Window(6), Reach::Window(40)].into_iter().enumerate() {
+        for precision in [Precision::Bf16, Precision::F32] {
+            let (heads, kv_heads, head_dim) = [(4, 2, 16), (1, 1, 10), (6, 1, 24)][index];
+            let case =
+                Case { heads, kv_heads, head_dim, reach, cap: None, sinks: index == 1, precision, images: &IMAGES };
+            let causal = Case { images: &[], ..case };
+            for set in KernelSet::tested() {
+                let whole = case.attended(set, 1, &[TOKENS]);
+                let tolerance = if precision == Precision::Bf16 { 0.02 } else { 2e-5 };
+                for (token, found) in whole.iter().enumerate() {
+                    for (found, exact) in found.iter().zip(case.exact(token)) {
+                        let error = (f64::from(*found) - exact).abs();
+                        assert!(error < tolerance, "{case:?}, {set}, token {token}: {found} is not {exact}");
+                    }
+                }
+                let bits = |rows: &[Vec<f32>]| rows.iter().flatten().map(|number| number.to_bits()).collect::<Vec<_>>();
+                let pieces = case.attended(set, 2, &[1, 2, 12, 28, 36, 46, 119, 120, 138, TOKENS]);
+                assert!(bits(&pieces) == bits(&whole), "{case:?}, {set}");
+                // To the bit as without images, but for their own tokens.
+                let plain = causal.attended(set, 2, &[TOKENS]);
+                for (token, (found, plain)) in whole.iter().zip(&plain).enumerate() {
+                    let sees_later = IMAGES.iter().any(|image| image.contains(&token) && token + 1 < image.end);
+                    assert_eq!(found == plain, !sees_later, "{case:?}, {set}, token {token}");
+                }
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Attention, KvLayout, KvStore, Operand, Packed, Precision, Processor, States, add, add_scaled, attend,
+        Attention, BothWays, KvLayout, KvStore, Operand, Packed, Precision, Processor, States, add, add_scaled, attend,
         attend_within, gate, head_norm, kv::BLOCK_TOKENS, multiply, norm, rotate, shape_logits,
     },
     example::{Example, Tolerance},
@@ -172,7 +172,8 @@ fn attention(layout: KvLayout, heads: usize, before: usize, tokens: usize, windo
         // Scores far apart: over many keys of like weight, what is right and what is wrong would differ by little.
         let shape = AttentionShape { heads, scale: 1.0, reach: Reach::within(window), cap: window.map(|_| 20.0) };
         let sinks = numbers(heads, 17);
-        let attention = Attention { states: &queries, store: &store, shape, sinks: window.map(|_| &sinks[..]) };
+        let (sinks, both_ways) = (window.map(|_| &sinks[..]), &BothWays::default());
+        let attention = Attention { states: &queries, store: &store, shape, sinks, both_ways };
         let span = Span {
             first_row: 0,
             tokens,

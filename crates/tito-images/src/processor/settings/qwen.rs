@@ -1,0 +1,72 @@
+//! The settings of transformers' `Qwen2VLImageProcessor`.
+
+use serde_json::Value;
+
+use super::{
+    super::{sizes::Sizes, smart_resize::SmartResize},
+    reading::{Family, Fixed, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower, refused},
+};
+use crate::{
+    error::UnsupportedProcessor,
+    prepared::{Normalisation, PatchShape},
+    resize::Filter,
+};
+
+pub(super) const MODEL_TYPES: [&str; 5] = ["qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"];
+
+const FAMILY: Family = Family {
+    processors: &["Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast", "Qwen2_5_VLImageProcessor"],
+    fixed: &[("resample", Fixed::Number(3.0), "only 3 (bicubic) can be done")],
+    read: &[
+        "image_mean",
+        "image_processor_type",
+        "image_std",
+        "max_pixels",
+        "merge_size",
+        "min_pixels",
+        "patch_size",
+        "size",
+        "temporal_patch_size",
+    ],
+    without_effect: &["image_seq_length"],
+    wanted: "only Qwen2VLImageProcessor can be done",
+};
+
+/// CLIP's.
+const NORMALISATION: Normalisation =
+    Normalisation { mean: [0.481_454_66, 0.457_827_5, 0.408_210_73], std: [0.268_629_54, 0.261_302_6, 0.275_777_1] };
+
+pub(super) fn read(config: &Value, settings: &Settings<'_>) -> Result<ProcessorSettings, UnsupportedProcessor> {
+    settings.refuse_unknown(&FAMILY)?;
+    let side = settings.side("patch_size", 14)?;
+    let merge = settings.side("merge_size", 2)?;
+    let frames = settings.side("temporal_patch_size", 2)?;
+    let (fewest, most) = settings.limits()?;
+    let sizes = Sizes::Smart(SmartResize { factor: side * merge, fewest, most });
+    let (side, merge, frames) = (side as usize, merge as usize, frames as usize);
+    let of_tower = [("patch_size", side), ("spatial_merge_size", merge), ("temporal_patch_size", frames)];
+    compare_with_tower(config, &of_tower)?;
+    let shape = PatchShape { side, merge, frames };
+    let normalisation = settings.normalisation(NORMALISATION)?;
+    Ok(ProcessorSettings { sizes, filter: Filter::Bicubic, shape, normalisation })
+}
+
+impl Settings<'_> {
+    /// The fewest and the most pixels: `size`, which `min_pixels` and `max_pixels` take precedence over.
+    fn limits(&self) -> Result<(u64, u64), UnsupportedProcessor> {
+        let default = serde_json::json!({"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280});
+        let size = self.get("size").unwrap_or(&default);
+        let fewest = self.limit(size, "shortest_edge", "min_pixels", MOST_ENLARGED)?;
+        Ok((fewest, self.limit(size, "longest_edge", "max_pixels", u64::MAX)?))
+    }
+
+    fn limit(&self, size: &Value, in_size: &str, by_itself: &str, most: u64) -> Result<u64, UnsupportedProcessor> {
+        let wanted = "a number of pixels is needed for shortest_edge and for longest_edge";
+        let value = self.get(by_itself).or_else(|| size.get(in_size));
+        let limit = value.and_then(Value::as_u64).filter(|limit| (1..=most).contains(limit));
+        limit.ok_or_else(|| match self.get(by_itself) {
+            Some(value) => refused(by_itself, value, wanted),
+            None => refused("size", size, wanted),
+        })
+    }
+}
