@@ -74,6 +74,19 @@ impl Blocked {
         self.parts.is_empty()
     }
 
+    /// The bytes of its parts.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.bytes.len() as u64).sum()
+    }
+
+    /// The bytes that a matrix of these rows has, if it takes them.
+    pub(crate) fn bytes_of(rows: &dyn Rows) -> Option<u64> {
+        let (format, _) = rows.blocks().filter(|_| Self::zeros(rows.rows(), rows.columns()).takes(0, rows))?;
+        let blocks = rows.rows().div_ceil(LANES);
+        blocks.checked_mul(Layout::new(format).block_bytes(rows.columns())).map(|bytes| bytes as u64)
+    }
+
     /// Whether `rows` would stay in their blocks from `first` on: where their blocks are of a known format, and they share
     /// no block of the matrix with others.
     pub(crate) fn takes(&self, first: usize, rows: &dyn Rows) -> bool {

@@ -320,6 +320,19 @@ fn packed_blocks_are_about_as_large_as_the_file() {
 }
 
 #[test]
+fn the_bytes_of_a_matrix_are_known_before_it_is_there() {
+    for dtype in KEPT {
+        for outputs in [1, 16, 50] {
+            let made = Made::new(dtype, [outputs, 512], 1);
+            let mut matrix = Blocked::zeros(outputs, 512);
+            matrix.write_rows(&mut Pool::new(1).unwrap(), 0, &made).unwrap();
+            assert_eq!(Blocked::bytes_of(&made), Some(matrix.bytes()), "{dtype:?}");
+            assert!(matrix.bytes() >= made.bytes.len() as u64, "{dtype:?}");
+        }
+    }
+}
+
+#[test]
 fn numbers_that_are_no_blocks_are_not_kept() {
     for dtype in [GgmlDType::F32, GgmlDType::F16, GgmlDType::BF16, GgmlDType::Q8_1, GgmlDType::Q8K] {
         assert_eq!(BlockFormat::of(dtype), None);
