@@ -3,6 +3,9 @@
 //! A number that is not 0 is a multiple of the least half float, so that none is too small for any way to round. A product of
 //! a code and a scale is exact, so that it may be fused with the sum.
 //!
+//! Without optimisation, what is inlined keeps room on the stack for all that it computes, so that the largest functions are
+//! not inlined then.
+//!
 //! Arrays are written out instead of mapped: what is compiled apart, as a closure in `map` may be, lacks the instructions, and
 //! then calls a function for each of them.
 
@@ -170,7 +173,7 @@ impl TimesFew<'_> {
     ///
     /// # Safety
     /// As of [`Self::rows_with`]; there are `ROWS` rows.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     unsafe fn tile<V: Widening, const B: usize, const MINIMUM: bool, const ROWS: usize, const BLOCKS: usize>(
         &self,
         block: usize,
@@ -263,7 +266,7 @@ const AHEAD: usize = 4 << 10;
 ///
 /// # Safety
 /// The instructions of `V` are there, `blocks` are valid for so many pieces of the layout, and the codes are such.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 unsafe fn widen<V: Widening, S: Sink<V>, const B: usize, const MINIMUM: bool, const BLOCKS: usize>(
     layout: &Layout,
     mut blocks: [*const u8; BLOCKS],
