@@ -16,7 +16,7 @@ use crate::{
         native::{self, Dtype, NativeEngine, NativeSettings, WeightsSource},
     },
     files,
-    gguf::{GgufError, GgufFile, GgufTensors},
+    gguf::{GgufError, GgufFile},
     model::ModelSource,
 };
 
@@ -144,9 +144,7 @@ fn as_wanted(
 /// What the weights take once they are loaded; `None` for weights in codes that are not here yet.
 pub(super) fn weight_bytes(settings: &NativeSettings) -> anyhow::Result<Option<u64>> {
     match &settings.source {
-        WeightsSource::Gguf { path, keep_blocks: true } => {
-            Ok(Some(GgufTensors::open(&GgufFile::open(path)?)?.bytes_in_blocks(each(settings.dtype))))
-        }
+        WeightsSource::Gguf { path, keep_blocks: true } => Ok(Some(native::kept_gguf_bytes(path, settings.dtype)?)),
         WeightsSource::Coded(directory) if weights::are_in(directory) => coded_bytes(directory).map(Some),
         WeightsSource::Coded(_) => Ok(None),
         WeightsSource::Directory(_) | WeightsSource::Gguf { .. } => {

@@ -89,6 +89,18 @@ fn mxfp4(bytes: &[u8]) -> Vec<f32> {
     numbers
 }
 
+/// The codes of whole blocks of MXFP4, one a byte, and the power of each block.
+pub(super) fn mxfp4_codes(bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let (blocks, _) = bytes.as_chunks::<{ MXFP4_BLOCK.1 }>();
+    let [mut codes, mut powers] = [MXFP4_BLOCK.0, 1].map(|each| Vec::with_capacity(blocks.len() * each));
+    for [power, packed @ ..] in blocks {
+        powers.push(*power);
+        codes.extend(packed.iter().map(|byte| byte & 15));
+        codes.extend(packed.iter().map(|byte| byte >> 4));
+    }
+    (codes, powers)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,7 @@ use super::{
     GgufError, GgufFile,
     hugging_face::{Groups, Layout, NamedTensor, Source, TablePart},
     stored::Stored,
-    tensor_type::TensorType,
+    tensor_type::{TensorType, mxfp4_codes},
 };
 use crate::files;
 
@@ -68,19 +68,6 @@ impl GgufTensors {
             (_, []) => (1, 1),
         };
         Some(GgufTensor { tensors: self, entry, rows, columns })
-    }
-
-    /// The bytes of all numbers where rows stay in their blocks and every other number takes `each`: those of tensors that
-    /// are put together of several, or are tables of all experts.
-    pub fn bytes_in_blocks(&self, each: u64) -> u64 {
-        let bytes = |tensor: GgufTensor<'_>| match tensor.blocks() {
-            Some(_) if tensor.shape().len() < 3 => {
-                let stored = tensor.entry.stored[0];
-                stored.bytes(stored.numbers) as u64
-            }
-            _ => (tensor.rows * tensor.columns) as u64 * each,
-        };
-        self.tensors.keys().filter_map(|name| self.get(name)).map(bytes).sum()
     }
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), GgufError> {
@@ -146,6 +133,67 @@ impl<'a> GgufTensor<'a> {
             filled += len;
         }
         Ok(bytes)
+    }
+
+    /// Rows and columns of the matrix that its numbers are in the file, if that is one in MXFP4 and nothing else is done with
+    /// them: outputs by inputs, also where the directory has a table for each expert, inputs by outputs.
+    pub fn codes(&self) -> Option<(usize, usize)> {
+        let Entry { named, stored } = self.entry;
+        if named.change.is_some() || stored.iter().any(|stored| stored.dtype != TensorType::Mxfp4) {
+            return None;
+        }
+        match &named.layout {
+            Layout::Groups(Groups { count, parts, turned: true, .. }) if *count == self.rows => {
+                let [TablePart { columns, turned: false }, others @ ..] = &parts[..] else { return None };
+                let all = stored.iter().map(|stored| stored.numbers).sum::<usize>();
+                let is_alike = others.iter().all(|part| part == &parts[0])
+                    && stored.iter().all(|other| other.numbers == stored[0].numbers);
+                is_alike.then_some((all / columns, *columns))
+            }
+            Layout::Whole | Layout::Rows(_) | Layout::Slice(_) if named.shape.len() == 2 && stored.len() == 1 => {
+                Some((self.rows, self.columns))
+            }
+            _ => None,
+        }
+    }
+
+    /// The codes of some rows of that matrix, one for each number, and for each 32 of them the byte that says by which power
+    /// of two they are multiplied.
+    ///
+    /// # Panics
+    /// If there is no such matrix, or it has no such rows.
+    pub fn read_codes(&self, rows: Range<usize>) -> Result<(Vec<u8>, Vec<u8>), GgufError> {
+        let (all, columns) = self.codes().expect("a matrix in MXFP4");
+        assert!(rows.end <= all, "{all} rows");
+        let blocks = match &self.entry.named.layout {
+            Layout::Groups(groups) => self.read_group_rows(groups, columns, all / groups.count, rows)?,
+            _ => self.read_blocks(rows)?,
+        };
+        Ok(mxfp4_codes(&blocks))
+    }
+
+    /// The blocks of some rows of tables that are put together row by row, each of so many rows.
+    fn read_group_rows(
+        &self,
+        Groups { parts, alternate, .. }: &Groups,
+        columns: usize,
+        table: usize,
+        rows: Range<usize>,
+    ) -> Result<Vec<u8>, GgufError> {
+        let row = self.entry.stored[0].bytes(columns);
+        let mut blocks = files::zeros(rows.len() * row).map_err(|_| GgufError::NoRoom)?;
+        let of_part = table / parts.len();
+        for (place, to) in rows.zip(blocks.chunks_exact_mut(row)) {
+            let (group, place) = (place / table, place % table);
+            let (part, place) = if *alternate {
+                (place % parts.len(), place / parts.len())
+            } else {
+                (place / of_part, place % of_part)
+            };
+            let stored = self.entry.stored[part];
+            self.tensors.read_at(to, stored.offset + ((group * of_part + place) * row) as u64)?;
+        }
+        Ok(blocks)
     }
 
     /// Appends some rows to `out`, dequantised.
@@ -318,15 +366,6 @@ mod tests {
         for (head, from) in in_file.into_iter().enumerate() {
             assert_eq!(columns[64 + head * 8..][..8], whole[64 + from * 8..][..8]);
         }
-    }
-
-    #[test]
-    fn what_does_not_stay_in_blocks_counts_as_it_is_held() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/gguf_mxfp4/model.gguf");
-        let tensors = GgufTensors::open(&GgufFile::open(path).unwrap()).unwrap();
-        // Experts are 3 matrices of 2 times 64 by 32, and their biases of gates and ups are put together.
-        let widened = 3 * 2 * 64 * 32 + 2 * 64;
-        assert_eq!(tensors.bytes_in_blocks(4) - tensors.bytes_in_blocks(2), 2 * widened);
     }
 
     #[test]

@@ -50,7 +50,7 @@ use tito_images::PatchShape;
 
 pub use self::drafts::{Drafting, NgramLookup, Speculation, SuffixDecoding};
 pub use self::load_error::LoadError;
-pub use self::plan::{Plan, plan};
+pub use self::plan::{Plan, kept_gguf_bytes, plan};
 pub use self::processor::try_kernels;
 pub use self::settings::{Device, Dtype, KernelName, KernelSet, Mismatch, NativeSettings, WeightsSource};
 pub use self::step_gate::StepGate;

@@ -1,12 +1,12 @@
 //! What is decided before any weight is read: whether the settings fit the model, what computes, and how much of the past
 //! there is room for.
 
-use std::{num::NonZero, thread};
+use std::{num::NonZero, path::Path, thread};
 
 use super::{
     Device, Dtype, LoadError, NativeSettings, WeightsSource,
     backend::BLOCK_TOKENS,
-    cpu::{CpuBackend, Pool, Precision},
+    cpu::{CpuBackend, Matrix, Pool, Precision},
     cuda::Gpu,
     drafts::{Drafting, Speculation},
     model::ModelShape,
@@ -118,11 +118,30 @@ fn open(settings: &NativeSettings) -> Result<Box<dyn Weights>, LoadError> {
     match &settings.source {
         WeightsSource::Directory(path) => Ok(weights::open_directory(path, &settings.config)?),
         WeightsSource::Coded(path) => Ok(weights::open_coded(path, &settings.config)?),
-        WeightsSource::Gguf { path, .. } => {
-            let file = GgufFile::open(path).map_err(WeightsError::from)?;
-            Ok(Box::new(Rounded(GgufWeights::open(&file)?)))
-        }
+        WeightsSource::Gguf { path, keep_blocks } => Ok(Box::new(open_gguf(path, *keep_blocks)?)),
     }
+}
+
+fn open_gguf(path: &Path, keep_blocks: bool) -> Result<Rounded<GgufWeights>, LoadError> {
+    let file = GgufFile::open(path).map_err(WeightsError::from)?;
+    let weights = GgufWeights::open(&file)?;
+    Ok(Rounded(if keep_blocks { weights.giving_codes() } else { weights }))
+}
+
+/// What the weights of a GGUF file take in memory where blocks and codes are kept on the CPU, and all else is widened.
+///
+/// # Errors
+/// If the file cannot be read, or has other tensors than its model.
+pub fn kept_gguf_bytes(path: &Path, dtype: Dtype) -> Result<u64, LoadError> {
+    let (weights, each) = (open_gguf(path, true)?, if dtype == Dtype::Bf16 { 2 } else { 4 });
+    // Tables of several matrices are widened, unless they are codes.
+    let bytes = |(name, shape): (&str, &[usize])| -> Result<u64, LoadError> {
+        let rows = weights.rows(name)?;
+        let is_widened = shape.len() > 2 && rows.coded().is_none();
+        let widened = || shape.iter().map(|len| *len as u64).product::<u64>() * each;
+        Ok(if is_widened { widened() } else { Matrix::kept_bytes(&*rows, each) })
+    };
+    weights.tensors().into_iter().map(bytes).sum()
 }
 
 /// What drafts, if anything does. Refuses what is required where drafts would change bits, or cannot be taken back.
@@ -139,5 +158,26 @@ pub(super) fn speculation(settings: &NativeSettings, shape: &ModelShape) -> Resu
         (Drafting::Off, _) | (Drafting::WherePossible(_), Some(_)) => Ok(None),
         (Drafting::Required(_), Some(reason)) => Err(LoadError::Unsupported(reason.to_owned())),
         (Drafting::WherePossible(speculation) | Drafting::Required(speculation), None) => Ok(Some(speculation)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_a_gguf_file_count_as_they_are_held() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/gguf_mxfp4/model.gguf");
+        let weights = open_gguf(&path, true).unwrap();
+        let [mut coded, mut others] = [0, 0];
+        for (name, shape) in weights.tensors() {
+            let numbers = shape.iter().map(|len| *len as u64).product::<u64>();
+            *(if weights.rows(name).unwrap().coded().is_some() { &mut coded } else { &mut others }) += numbers;
+        }
+        // Experts are 3 matrices of 2 times 64 by 32. Half a byte for each number, and two bytes for each 32.
+        assert_eq!(coded, 3 * 2 * 64 * 32);
+        for (dtype, each) in [(Dtype::Bf16, 2), (Dtype::F32, 4)] {
+            assert_eq!(kept_gguf_bytes(&path, dtype).unwrap(), coded * 9 / 16 + others * each);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Weight matrices, in numbers, codes or blocks.
 
 use super::kernels::{Blocked, Coded, Operand, Packed, Processor, States, multiply};
+use crate::engine::native::weights::Rows;
 
 /// A weight matrix.
 #[derive(Debug)]
@@ -28,6 +29,12 @@ impl Matrix {
             Self::Coded(coded) => coded.inputs(),
             Self::Blocked(blocked) => blocked.inputs(),
         }
+    }
+
+    /// The bytes that matrices of these rows take where codes and blocks are kept, and all other numbers `each`.
+    pub(crate) fn kept_bytes(rows: &dyn Rows, each: u64) -> u64 {
+        let kept = Blocked::bytes_of(rows).or_else(|| Coded::bytes_of(rows));
+        kept.unwrap_or_else(|| (rows.rows() * rows.columns()) as u64 * each)
     }
 
     pub(super) fn multiply(&self, processor: &mut Processor, input: &Operand, out: &mut States, accumulate: bool) {

@@ -17,7 +17,7 @@ use kernels::{
     attend_within, gate, gated_norm, head_norm, multiply_columns, norm, open, rotate, round, scale, shape_logits,
 };
 
-use matrix::Matrix;
+pub(crate) use matrix::Matrix;
 
 use super::{
     backend::{

@@ -7,12 +7,14 @@ use super::*;
 use crate::{
     engine::native::{
         model::{Model, ModelShape, Room},
-        weights::{GgufWeights, Rounded, Weights},
+        weights::{GgufWeights, Rounded, SomeRows, Weights},
     },
     gguf::{GgufFile, fixture::HuggingFace},
 };
 
 const TOKENS: TokenId = 40;
+/// What all of the models know.
+const VOCABULARY: TokenId = 8;
 
 fn backend(threads: usize, precision: Precision) -> CpuBackend {
     CpuBackend::new(Processor { set: KernelSet::available()[0], pool: Pool::new(threads).unwrap() }, precision)
@@ -28,7 +30,9 @@ fn opened(class: &str, dtype: GgmlDType, other: GgmlDType) -> (tempfile::TempDir
 
 fn load(file: &GgufFile, backend: CpuBackend) -> Model<CpuBackend> {
     let shape = ModelShape::read(&file.model_config().unwrap()).unwrap();
-    let mut model = Model::load(backend, shape, &Rounded(GgufWeights::open(file).unwrap()), &mut |_, _| ()).unwrap();
+    let weights = GgufWeights::open(file).unwrap();
+    let weights = Rounded(if backend.keeps_quantized { weights.giving_codes() } else { weights });
+    let mut model = Model::load(backend, shape, &weights, &mut |_, _| ()).unwrap();
     model.allocate_cache(Room { blocks: 2, slots: 0 }).unwrap();
     model
 }
@@ -37,7 +41,7 @@ fn load(file: &GgufFile, backend: CpuBackend) -> Model<CpuBackend> {
 fn logits(model: &mut Model<CpuBackend>, tokens: Range<TokenId>) -> Vec<f32> {
     let (first, count) = (tokens.start as usize, tokens.len());
     let batch = Batch {
-        token_ids: tokens.map(|index| (index * 7 + 3) % TOKENS).collect(),
+        token_ids: tokens.map(|index| (index * 7 + 3) % VOCABULARY).collect(),
         spans: vec![Span {
             first_row: 0,
             tokens: count,
@@ -85,6 +89,38 @@ fn a_model_in_blocks_gives_the_bits_of_the_same_model_widened() {
                 of(if kept { backend.keeping_quantized() } else { backend })
             });
             assert_eq!(kept, widened, "{class} {dtype:?}");
+        }
+    }
+}
+
+/// A model with experts in MXFP4.
+fn mxfp4() -> GgufFile {
+    GgufFile::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/gguf_mxfp4/model.gguf")).unwrap()
+}
+
+#[test]
+fn experts_in_mxfp4_stay_in_their_codes_and_give_the_bits_of_widened_ones() {
+    let file = mxfp4();
+    for precision in [Precision::Bf16, Precision::F32] {
+        let found = logits(&mut load(&file, backend(1, precision).keeping_quantized()), 0..TOKENS);
+        let expected = logits(&mut load(&file, backend(1, precision)), 0..TOKENS);
+        assert!(found.iter().zip(&expected).all(|(found, expected)| found.to_bits() == expected.to_bits()));
+    }
+    let weights = Rounded(GgufWeights::open(&file).unwrap().giving_codes());
+    for (name, shape) in weights.tensors() {
+        let rows = weights.rows(name).unwrap();
+        let is_experts = name.ends_with("_proj") && name.contains("experts");
+        assert_eq!(rows.coded().is_some(), is_experts, "{name}");
+        if is_experts {
+            let (outputs, inputs) = (shape[2], shape[1]);
+            let first = SomeRows::new(rows.coded().unwrap(), 0..outputs);
+            let mut backend = backend(1, Precision::Bf16).keeping_quantized();
+            let mut matrix = backend.matrix(outputs, inputs).unwrap();
+            backend.write_rows(&mut matrix, 0, &first).unwrap();
+            let Matrix::Coded(coded) = &matrix else { panic!("{name} is kept") };
+            assert_eq!(Matrix::kept_bytes(&first, 2), coded.bytes());
+            // Outputs are a whole number of blocks, and codes and scales less than five bits for a number.
+            assert!(8 * coded.bytes() < 5 * (outputs * inputs) as u64);
         }
     }
 }

@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use self::small_floats::{E2M1, E4M3, power};
+use self::small_floats::{E2M1, E4M3, e8m0};
 
 pub(crate) use self::{
     blocks::{BlockFormat, BlockRows, SplitBlock},

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::{BlockFormat, BlockRows, Rows, Weights, WeightsError};
+use super::{BlockFormat, BlockRows, Code, CodedRows, Rows, Weights, WeightsError};
 
 /// The numbers of other weights, rounded to the nearest bf16, the even one of two.
 ///
@@ -48,6 +48,11 @@ impl Rows for RoundedRows<'_> {
 
     fn blocks(&self) -> Option<(BlockFormat, &dyn BlockRows)> {
         self.0.blocks()
+    }
+
+    fn coded(&self) -> Option<&dyn CodedRows> {
+        // Powers of two times four bits are numbers of bf16 already.
+        self.0.coded().filter(|coded| coded.code() == Code::E2m1 || coded.is_rounded())
     }
 }
 

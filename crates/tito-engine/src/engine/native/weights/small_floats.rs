@@ -21,6 +21,16 @@ pub(super) fn power(biased: u32) -> f32 {
     f32::from_bits(biased << 23)
 }
 
+/// A power of two in E8M0, the type of scales in the OCP Microscaling Formats (MX) specification: the exponent with a bias
+/// of 127. The last one is NaN.
+pub(super) fn e8m0(byte: u8) -> f32 {
+    match byte {
+        0 => f32::MIN_POSITIVE / 2.0,
+        255 => f32::NAN,
+        _ => power(u32::from(byte)),
+    }
+}
+
 /// The numbers that half a byte can be in E2M1, as the OCP Microscaling Formats (MX) specification defines it.
 pub(super) const E2M1: [f32; 16] =
     [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
@@ -37,5 +47,12 @@ mod tests {
         assert_eq!(E4M3[0xb8].to_bits(), (-1_f32).to_bits());
         assert_eq!(E4M3[0x80].to_bits(), (-0_f32).to_bits());
         assert!(E4M3[0x7f].is_nan() && E4M3[0xff].is_nan());
+    }
+
+    #[test]
+    fn powers_are_those_of_their_definition() {
+        let powers = [e8m0(0), e8m0(127), e8m0(254)].map(|power| f64::from(power).log2().to_bits());
+        assert_eq!(powers, [-127_f64, 0.0, 127.0].map(f64::to_bits));
+        assert!(e8m0(255).is_nan());
     }
 }

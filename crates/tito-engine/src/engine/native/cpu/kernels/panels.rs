@@ -8,6 +8,7 @@ use std::{cell::RefCell, ops::Range};
 use super::{
     KernelSet, LANES, Operand, Packed, Pool, Precision, Processor, States,
     gemm::{Product, Shares},
+    packed::Numbers,
     pages::Stored,
     parts::Parts,
 };
@@ -29,6 +30,29 @@ pub(super) trait Widen: Sync {
 
     /// Widens a block into a part of a panel, which has [`LANES`] numbers for each input, padded as a packed matrix is.
     fn widen(&self, set: KernelSet, block: usize, panel: &mut Stored, part: Range<usize>);
+
+    /// Multiplies the first of these blocks with rows while they are widened, without a panel; says how many of them. It
+    /// must give the bits of a product with a panel.
+    ///
+    /// # Safety
+    /// From `c` on, which nobody else uses meanwhile, there is room for the products of these rows with all of the blocks.
+    unsafe fn multiply_few(&self, _set: KernelSet, _blocks: Range<usize>, _rows: &OfRows<'_>, _c: *mut f32) -> usize {
+        0
+    }
+}
+
+/// Some rows of activations, and how their products are written.
+pub(super) struct OfRows<'a> {
+    /// The numbers of all rows, and where the first of these begins.
+    pub(super) a: &'a Numbers,
+    pub(super) first: usize,
+    /// Numbers from a row to the next.
+    pub(super) stride: usize,
+    pub(super) count: usize,
+    /// The same for their products.
+    pub(super) c_stride: usize,
+    /// Whether products are added to what is there.
+    pub(super) accumulate: bool,
 }
 
 /// `out[r] (+)= matrix * input[r]` for every row of `input`.
@@ -58,8 +82,25 @@ pub(super) fn multiply(
     let out = Parts::new(&mut out.numbers);
     pool.for_each(shares.count(), &|index| {
         let (rows, blocks) = shares.get(index);
-        for first in blocks.clone().step_by(at_once) {
+        let of_rows = OfRows {
+            a: &input.numbers,
+            first: rows.start * input.stride,
+            stride: input.stride,
+            count: rows.len(),
+            c_stride: stride,
+            accumulate,
+        };
+        let mut first = blocks.start;
+        while first < blocks.end {
+            let c = out.address(rows.start * stride + first * LANES);
+            // SAFETY: `out` has the rows and whole blocks from `c` on, and shares of it do not overlap.
+            let done = unsafe { matrix.multiply_few(set, first..blocks.end, &of_rows, c) };
+            if done > 0 {
+                first += done;
+                continue;
+            }
             let blocks = first..blocks.end.min(first + at_once);
+            first = blocks.end;
             with_panel(precision, blocks.len() * block_len, |panel| {
                 for (place, block) in blocks.clone().enumerate() {
                     matrix.widen(set, block, panel, place * block_len..(place + 1) * block_len);
@@ -76,9 +117,7 @@ pub(super) fn multiply(
                     c_stride: stride,
                     accumulate,
                 };
-                let c = out.address(rows.start * stride + blocks.start * LANES);
-                // SAFETY: `out` has the rows and whole blocks from `c` on, and shares of it do not overlap; the depth is
-                // padded to what its precision reads at once, and rows in f32 to whole pairs.
+                // SAFETY: as above; the depth is padded to what its precision reads at once, and rows in f32 to whole pairs.
                 unsafe { product.compute(set, c) };
             });
         }

@@ -41,7 +41,7 @@ pub(super) fn high(pair: u32) -> f32 {
 
 /// Plain Rust.
 #[derive(Clone, Copy)]
-pub(super) struct Plain([f32; LANES]);
+pub(super) struct Plain(pub(super) [f32; LANES]);
 
 impl Vector for Plain {
     type Pairs = (Self, Self);
@@ -113,15 +113,15 @@ pub(super) mod x86 {
 
     /// Two vectors of 256 bits.
     #[derive(Clone, Copy)]
-    pub(in super::super) struct Avx2(__m256, __m256);
+    pub(in super::super) struct Avx2(pub(in super::super) __m256, pub(in super::super) __m256);
 
     /// A vector of 512 bits.
     #[derive(Clone, Copy)]
-    pub(in super::super) struct Avx512(__m512);
+    pub(in super::super) struct Avx512(pub(in super::super) __m512);
 
     /// A vector of 512 bits, with dot products of bf16 pairs.
     #[derive(Clone, Copy)]
-    pub(in super::super) struct Avx512Bf16(__m512);
+    pub(in super::super) struct Avx512Bf16(pub(in super::super) __m512);
 
     impl Vector for Avx2 {
         type Pairs = (Self, Self);

@@ -4,19 +4,26 @@
 
 use std::ops::Range;
 
-use super::{BlockFormat, BlockRows, Rows, Weights, WeightsError, as_rows};
+use super::{BlockFormat, BlockRows, Code, CodedRows, Codes, Rows, Weights, WeightsError, as_rows, e8m0};
 use crate::gguf::{GgufFile, GgufTensor, GgufTensors};
 
 /// The tensors of a file.
 #[derive(Debug)]
 pub(crate) struct GgufWeights {
     tensors: GgufTensors,
+    /// Whether MXFP4 is given as codes, which a power that f32 does not hold is an error for.
+    gives_codes: bool,
 }
 
 impl GgufWeights {
     /// Opens the tensors of `file`; a missing or an unknown one is an error.
     pub(crate) fn open(file: &GgufFile) -> Result<Self, WeightsError> {
-        Ok(Self { tensors: GgufTensors::open(file)? })
+        Ok(Self { tensors: GgufTensors::open(file)?, gives_codes: false })
+    }
+
+    /// The same with codes of MXFP4, for whoever keeps them.
+    pub(crate) fn giving_codes(self) -> Self {
+        Self { gives_codes: true, ..self }
     }
 }
 
@@ -27,7 +34,76 @@ impl Weights for GgufWeights {
 
     fn rows(&self, name: &str) -> Result<Box<dyn Rows + '_>, WeightsError> {
         let tensor = self.tensors.get(name).ok_or_else(|| WeightsError::Missing(vec![name.to_owned()]))?;
-        Ok(Box::new(tensor))
+        match tensor.codes().filter(|_| self.gives_codes) {
+            Some(shape) => Ok(Box::new(InCodes { name: name.to_owned(), tensor, shape })),
+            None => Ok(Box::new(tensor)),
+        }
+    }
+}
+
+/// A tensor in MXFP4.
+struct InCodes<'a> {
+    name: String,
+    tensor: GgufTensor<'a>,
+    /// Rows and columns of its codes.
+    shape: (usize, usize),
+}
+
+/// How many numbers share a power.
+const GROUP: usize = 32;
+
+impl Rows for InCodes<'_> {
+    fn rows(&self) -> usize {
+        Rows::rows(&self.tensor)
+    }
+
+    fn columns(&self) -> usize {
+        Rows::columns(&self.tensor)
+    }
+
+    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
+        Rows::read(&self.tensor, rows, out)
+    }
+
+    fn read_turned(&self, row: usize, out: &mut Vec<f32>) -> Result<bool, WeightsError> {
+        Rows::read_turned(&self.tensor, row, out)
+    }
+
+    fn coded(&self) -> Option<&dyn CodedRows> {
+        Some(self)
+    }
+}
+
+impl CodedRows for InCodes<'_> {
+    fn code(&self) -> Code {
+        Code::E2m1
+    }
+
+    fn rows(&self) -> usize {
+        self.shape.0
+    }
+
+    fn columns(&self) -> usize {
+        self.shape.1
+    }
+
+    fn group(&self) -> usize {
+        GROUP
+    }
+
+    /// bf16 holds every product.
+    fn is_rounded(&self) -> bool {
+        false
+    }
+
+    fn read(&self, rows: Range<usize>) -> Result<Codes, WeightsError> {
+        let (codes, powers) = self.tensor.read_codes(rows)?;
+        if powers.contains(&u8::MAX) {
+            let reason =
+                "a power of two of its MXFP4 is too large to be kept; `--gguf-weights widened` takes it".to_owned();
+            return Err(WeightsError::Packed { name: self.name.clone(), reason });
+        }
+        Ok(Codes { codes, scales: powers.into_iter().map(e8m0).collect() })
     }
 }
 

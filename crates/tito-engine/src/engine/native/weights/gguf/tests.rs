@@ -5,7 +5,11 @@ use half::bf16;
 
 use super::*;
 use crate::{
-    engine::native::{backend::Reach, model::ModelShape, weights::SafetensorsFiles},
+    engine::native::{
+        backend::Reach,
+        model::ModelShape,
+        weights::{SafetensorsFiles, SomeRows},
+    },
     gguf::{
         GgufError, convert,
         fixture::{Gguf, HuggingFace},
@@ -90,6 +94,55 @@ fn experts_in_mxfp4_have_the_numbers_of_the_checkpoint_that_the_file_was_made_of
     }
     let shape = ModelShape::read(config).unwrap();
     assert_eq!(shape_of(&file).layers, shape.layers);
+}
+
+#[test]
+fn codes_of_mxfp4_stand_for_the_numbers_of_their_tensor() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/gguf_mxfp4");
+    let file = GgufFile::open(directory.join("model.gguf")).unwrap();
+    let weights = GgufWeights::open(&file).unwrap().giving_codes();
+    let mut found = 0;
+    for (tensor, shape) in weights.tensors() {
+        let rows = weights.rows(tensor).unwrap();
+        let Some(coded) = rows.coded() else { continue };
+        let [experts, inputs, outputs] = *shape else { panic!("{tensor} has tables of experts") };
+        let (mut numbers, mut plain) = (Vec::new(), Vec::new());
+        // In pieces that end within an expert.
+        for first in (0..coded.rows()).step_by(7) {
+            let piece = SomeRows::new(coded, first..coded.rows().min(first + 7));
+            Rows::read(&piece, 0..Rows::rows(&piece), &mut numbers).unwrap();
+        }
+        rows.read(0..experts, &mut plain).unwrap();
+        for (place, number) in plain.into_iter().enumerate() {
+            let (expert, input, output) = (place / (inputs * outputs), place / outputs % inputs, place % outputs);
+            let coded = numbers[(expert * outputs + output) * inputs + input];
+            assert_eq!(number.to_bits(), coded.to_bits(), "{tensor}");
+        }
+        found += 1;
+    }
+    assert_eq!(found, 2);
+}
+
+#[test]
+fn a_power_of_mxfp4_that_f32_does_not_hold_is_refused_where_codes_are_kept() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/gguf_mxfp4");
+    let path = directory.join("model.gguf");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let name = "model.layers.0.mlp.experts.down_proj";
+    let tensors = GgufTensors::open(&GgufFile::open(path).unwrap()).unwrap();
+    let (codes, powers) = tensors.get(name).unwrap().read_codes(0..1).unwrap();
+    let packed = (0..16).map(|place| codes[place] | codes[place + 16] << 4);
+    let block: Vec<u8> = std::iter::once(powers[0]).chain(packed).collect();
+    let at = bytes.windows(block.len()).position(|window| window == block).unwrap();
+    bytes[at] = u8::MAX;
+    let copied = tempfile::tempdir().unwrap();
+    std::fs::write(copied.path().join("model.gguf"), bytes).unwrap();
+    let file = GgufFile::open(copied.path().join("model.gguf")).unwrap();
+    let weights = GgufWeights::open(&file).unwrap();
+    assert!(weights.rows(name).unwrap().read(0..1, &mut Vec::new()).is_ok());
+    let weights = weights.giving_codes();
+    let error = weights.rows(name).unwrap().coded().unwrap().read(0..1).err().unwrap().to_string();
+    assert!(error.contains(name) && error.contains("--gguf-weights widened"), "{error}");
 }
 
 #[test]

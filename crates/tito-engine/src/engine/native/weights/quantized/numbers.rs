@@ -1,20 +1,10 @@
-//! Powers of two that scales are, and whole tensors of scales, zero-points and indices.
+//! Whole tensors of scales, zero-points and indices.
 
 use half::{bf16, f16};
 use safetensors::Dtype;
 
 use super::module::Module;
-use crate::engine::native::weights::{E4M3, WeightsError, power};
-
-/// A power of two in E8M0, the type of scales in the OCP Microscaling Formats (MX) specification: the exponent with a bias
-/// of 127. The last one is NaN.
-pub(super) fn e8m0(byte: u8) -> f32 {
-    match byte {
-        0 => f32::MIN_POSITIVE / 2.0,
-        255 => f32::NAN,
-        _ => power(u32::from(byte)),
-    }
-}
+use crate::engine::native::weights::{E4M3, WeightsError, e8m0};
 
 /// All numbers of a tensor of a module, in f32.
 pub(super) fn numbers_of(module: &Module<'_>, leaf: &str) -> Result<Vec<f32>, WeightsError> {
@@ -39,16 +29,4 @@ pub(super) fn words_of(module: &Module<'_>, leaf: &str) -> Result<Vec<u32>, Weig
     }
     let bytes = raw.read(0..raw.length)?;
     Ok(bytes.as_chunks::<4>().0.iter().map(|four| u32::from_le_bytes(*four)).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn powers_are_those_of_their_definition() {
-        let powers = [e8m0(0), e8m0(127), e8m0(254)].map(|power| f64::from(power).log2().to_bits());
-        assert_eq!(powers, [-127_f64, 0.0, 127.0].map(f64::to_bits));
-        assert!(e8m0(255).is_nan());
-    }
 }

@@ -1,10 +1,11 @@
 //! Blocks of a GGUF file, 16 rows side by side.
 //!
 //! A piece is a block of each of 16 rows. It has 16 scales and 16 minima, for each group 16 integers for either, and steps
-//! of four inputs. A step of four bits has 32 bytes: the lower halves are two codes for each row, one row after the other,
-//! which is the order in which bf16 is packed, and the upper halves are those of the next two inputs. For each further bit
-//! there are the 64 bits of these codes. A step of eight bits has one byte for each code. This is as large as the file, but
-//! for integers of 6 bits and codes of 2 and 3 bits: 3 % more for `Q4_K`, 2 % for `Q5_K`.
+//! of eight inputs. A step has two words for each row, with the codes of four inputs each, the first in the lowest bits. So a
+//! vector of words has the rows in its lanes, and a shift brings the codes of an input to the same place in all of them.
+//! The lower 16 bits of both words are 32 bits that the rows have side by side, then come the others, and a word of eight bits
+//! for each code is 32 bits itself. This is as large as the file, but for integers of 6 bits and codes of 2 and 3 bits: 3 %
+//! more for `Q4_K`, 2 % for `Q5_K`.
 
 use half::f16;
 
@@ -12,17 +13,15 @@ use super::super::LANES;
 use crate::engine::native::weights::{BlockFormat, SplitBlock};
 
 /// Inputs of a step.
-pub(super) const STEP: usize = 4;
-/// The numbers of two inputs.
-pub(super) const PAIR: usize = 2 * LANES;
-/// Bytes of the halves of a step.
-pub(super) const HALVES: usize = 2 * LANES;
-/// Bytes of one further bit of all codes of a step.
-pub(super) const BITS: usize = STEP * LANES / 8;
+pub(super) const STEP: usize = 8;
+/// Inputs of a word.
+pub(super) const WORD: usize = 4;
+/// Bytes of the lower 16 bits of all words of a step.
+pub(super) const LOWER: usize = LANES * size_of::<u32>();
 
 /// The bytes of a step of codes of so many bits.
 pub(super) const fn step_bytes(bits: usize) -> usize {
-    if bits == 8 { STEP * LANES } else { HALVES + (bits - 4) * BITS }
+    LANES * STEP * bits / 8
 }
 
 /// Where the parts of a piece are.
@@ -30,9 +29,9 @@ pub(super) const fn step_bytes(bits: usize) -> usize {
 pub(super) struct Layout {
     pub(super) format: BlockFormat,
     /// Of the integers of groups.
-    small: usize,
+    pub(super) small: usize,
     /// Of the first step.
-    steps: usize,
+    pub(super) steps: usize,
     pub(super) step_bytes: usize,
     pub(super) piece_bytes: usize,
 }
@@ -72,77 +71,84 @@ impl Layout {
         }
         let steps = piece[self.steps..].chunks_exact_mut(self.step_bytes);
         for (step, codes) in steps.zip(block.codes.as_chunks::<STEP>().0) {
-            for (input, code) in codes.iter().enumerate() {
-                self.write_code(step, lane, input, *code);
+            for (half, codes) in codes.as_chunks::<WORD>().0.iter().enumerate() {
+                self.write_word(step, lane, half, self.word(*codes));
             }
         }
     }
 
-    fn write_code(&self, step: &mut [u8], lane: usize, input: usize, code: u8) {
-        let (pair, place) = (input / 2, 2 * lane + input % 2);
+    /// Codes side by side. Those with an offset get that of their number of bits.
+    fn word(&self, codes: [u8; WORD]) -> u32 {
+        let BlockFormat { bits, offset, .. } = self.format;
+        let shift = middle(bits, self.format.has_minimum);
+        let code = |code: u8| u32::from(code.wrapping_sub(offset).wrapping_add(shift)) & (u32::MAX >> (32 - bits));
+        codes.into_iter().rev().fold(0, |word, next| word << bits | code(next))
+    }
+
+    fn write_word(&self, step: &mut [u8], lane: usize, half: usize, word: u32) {
+        let [first, second, third, fourth] = word.to_le_bytes();
         if self.format.bits == 8 {
-            step[pair * PAIR + place] = code;
-            return;
+            return step[half * LOWER + 4 * lane..][..4].copy_from_slice(&[first, second, third, fourth]);
         }
-        let (halves, bits) = step.split_at_mut(HALVES);
-        let shift = 4 * pair;
-        halves[place] = halves[place] & !(0xf << shift) | (code & 0xf) << shift;
-        let bit = pair * PAIR + place;
-        for (further, bits) in bits.chunks_exact_mut(BITS).enumerate() {
-            bits[bit / 8] = bits[bit / 8] & !(1 << (bit % 8)) | (code >> (4 + further) & 1) << (bit % 8);
+        let (lower, upper) = step.split_at_mut(LOWER);
+        lower[4 * lane + 2 * half..][..2].copy_from_slice(&[first, second]);
+        match self.format.bits {
+            5 => upper[lane] = upper[lane] & !(0xf << (4 * half)) | third << (4 * half),
+            6 => upper[2 * lane + half] = third,
+            _ => (),
         }
     }
 
-    /// The scales of a group and its minima, of all rows. What has no minimum gets what changes no number.
+    /// A word of a row. What is above its codes is of others.
     #[inline(always)]
-    pub(super) fn scales(&self, piece: &[u8], group: usize) -> [[f32; LANES]; 2] {
-        let of_kind = |kind: usize| {
-            let (large, _) = piece[2 * kind * LANES..].as_chunks::<2>();
-            let mut scales = [0.0; LANES];
-            for (scale, large) in scales.iter_mut().zip(large) {
-                *scale = widened(u16::from_le_bytes(*large));
-            }
-            for (scale, small) in scales.iter_mut().zip(self.small(piece, kind, group).into_iter().flatten()) {
-                *scale *= f32::from(small.cast_signed());
-            }
-            scales
+    pub(super) fn read_word(&self, step: &[u8], lane: usize, half: usize) -> u32 {
+        if self.format.bits == 8 {
+            return u32_at(step, half * LOWER + 4 * lane);
+        }
+        let lower = u32_at(step, 4 * lane) >> (16 * half) & 0xffff;
+        let upper = match self.format.bits {
+            5 => step[LOWER + lane] >> (4 * half),
+            6 => step[LOWER + 2 * lane + half],
+            _ => 0,
         };
-        [of_kind(0), if self.format.has_minimum { of_kind(1) } else { [-0.0; LANES] }]
+        lower | u32::from(upper) << 16
     }
 
-    /// The integers of a group for its scales (0) or its minima (1), if there are any.
-    #[inline(always)]
-    pub(super) fn small<'a>(&self, piece: &'a [u8], kind: usize, group: usize) -> Option<&'a [u8; LANES]> {
+    /// The scale of a row in a group (kind 0) or its minimum (1). What has no minimum gets what changes no number.
+    pub(super) fn factor(&self, piece: &[u8], kind: usize, group: usize, lane: usize) -> f32 {
+        if kind == 1 && !self.format.has_minimum {
+            return -0.0;
+        }
+        let at = 2 * (kind * LANES + lane);
+        let large = widened(u16::from_le_bytes([piece[at], piece[at + 1]]));
         let groups = self.format.groups();
-        let at = self.small + (kind * groups + group) * LANES;
-        if groups > 1 { piece[at..].first_chunk() } else { None }
+        let small = |groups: usize| piece[self.small + (kind * groups + group) * LANES + lane].cast_signed();
+        if groups > 1 { large * f32::from(small(groups)) } else { large }
     }
 
-    /// The bytes of the steps of a group.
-    #[inline(always)]
-    pub(super) fn steps<'a>(&self, piece: &'a [u8], group: usize) -> &'a [u8] {
-        let bytes = self.format.group / STEP * self.step_bytes;
-        &piece[self.steps + group * bytes..][..bytes]
+    /// The code of an input of a row in a step, less its offset.
+    pub(super) fn code(&self, step: &[u8], lane: usize, input: usize) -> i32 {
+        let BlockFormat { bits, has_minimum, .. } = self.format;
+        let above = self.read_word(step, lane, input / WORD) << (32 - bits * (input % WORD + 1));
+        let code = if bits == 8 { above.cast_signed() >> 24 } else { (above >> (32 - bits)).cast_signed() };
+        code - i32::from(middle(bits, has_minimum))
     }
+}
 
-    /// The code at a place of a pair of a step, less its offset.
-    #[inline(always)]
-    pub(super) fn code(&self, step: &[u8], pair: usize, place: usize) -> i32 {
-        if self.format.bits == 8 {
-            return i32::from(step[pair * PAIR + place].cast_signed());
-        }
-        let mut code = i32::from(step[place] >> (4 * pair) & 0xf);
-        let bit = pair * PAIR + place;
-        for further in 0..self.format.bits - 4 {
-            code |= i32::from(step[HALVES + further * BITS + bit / 8] >> (bit % 8) & 1) << (4 + further);
-        }
-        code - i32::from(self.format.offset)
-    }
+/// What is taken off codes: where nothing is added, half of the numbers are below 0. Those of eight bits have a sign.
+#[inline(always)]
+pub(super) const fn middle(bits: usize, has_minimum: bool) -> u8 {
+    if has_minimum || bits == 8 { 0 } else { 1 << (bits - 1) }
+}
+
+#[inline(always)]
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 /// The number of a half float, without a branch: its bits are those of a number of f32 with another bias.
 #[inline(always)]
-fn widened(half: u16) -> f32 {
+pub(super) fn widened(half: u16) -> f32 {
     /// Two to the power of 112, the difference between the biases.
     const BIAS: f32 = f32::from_bits((127 + 112) << 23);
     let (size, sign) = (u32::from(half & 0x7fff) << 13, u32::from(half & 0x8000) << 16);

@@ -3,9 +3,11 @@
 //! The product has the same bits as with the widened matrix, whatever activations are. It only reads less memory.
 
 mod block;
+mod plain;
 #[cfg(test)]
 mod tests;
 mod unpack;
+mod vectors;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -14,12 +16,19 @@ use std::ops::Range;
 use half::bf16;
 use parking_lot::Mutex;
 
-use self::block::{Block, Layout};
+use self::{
+    block::{Block, Layout},
+    unpack::{compute, few},
+    vectors::TimesFew,
+};
 use super::{
-    KernelSet, LANES, Operand, Packed, Pool, Precision, Processor, States,
-    pages::{Pages, Stored},
-    panels::{self, Widen},
+    KernelName, KernelSet, LANES, Operand, Packed, Pool, Precision, Processor, States,
+    instructions::Vectorized,
+    packed::Numbers,
+    pages::{Pages, Slice, Stored},
+    panels::{self, OfRows, Widen},
     parts::Parts,
+    scratch::with_row,
 };
 use crate::engine::native::{
     backend::NoRoom,
@@ -63,6 +72,19 @@ impl Blocked {
     /// Whether nothing was written.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
+    }
+
+    /// The bytes of its parts.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.bytes.len() as u64).sum()
+    }
+
+    /// The bytes that a matrix of these rows has, if it takes them.
+    pub(crate) fn bytes_of(rows: &dyn Rows) -> Option<u64> {
+        let (format, _) = rows.blocks().filter(|_| Self::zeros(rows.rows(), rows.columns()).takes(0, rows))?;
+        let blocks = rows.rows().div_ceil(LANES);
+        blocks.checked_mul(Layout::new(format).block_bytes(rows.columns())).map(|bytes| bytes as u64)
     }
 
     /// Whether `rows` would stay in their blocks from `first` on: where their blocks are of a known format, and they share
@@ -141,6 +163,59 @@ impl Widen for Blocked {
         let (widened, padding) = to.split_at_mut(self.inputs * LANES);
         part.block(block, self.inputs).widen(set, widened);
         padding.fill(0);
+    }
+
+    unsafe fn multiply_few(&self, set: KernelSet, blocks: Range<usize>, rows: &OfRows<'_>, c: *mut f32) -> usize {
+        let (Some(part), Numbers::Bf16(a)) = (self.part(blocks.start * LANES), rows.a) else { return 0 };
+        let OfRows { first, stride, count, c_stride, accumulate, .. } = *rows;
+        if count > few(set) {
+            return 0;
+        }
+        let (first_of_part, end) = (part.rows.start / LANES, blocks.end.min(part.rows.end.div_ceil(LANES)));
+        let block_bytes = part.layout.block_bytes(self.inputs);
+        let bytes = &part.bytes[(blocks.start - first_of_part) * block_bytes..(end - first_of_part) * block_bytes];
+        let a = &a[first..][..count.saturating_sub(1) * stride + self.inputs];
+        let layout = part.layout;
+        let work = TimesFew {
+            layout,
+            bytes,
+            block_bytes,
+            a: Slice::Bf16(a),
+            a_stride: stride,
+            rows: count,
+            c,
+            c_stride,
+            accumulate,
+        };
+        // SAFETY: the bytes are of blocks of the layout; the caller has room for the products.
+        unsafe {
+            if set.name() == KernelName::Avx512Bf16 {
+                compute(set, &layout, work);
+            } else {
+                with_row(a.len(), |wide| {
+                    set.vectorize(ToF32 { from: a, to: wide });
+                    compute(set, &layout, TimesFew { a: Slice::F32(wide), ..work });
+                });
+            }
+        }
+        end - blocks.start
+    }
+}
+
+/// Numbers of bf16 as those of f32.
+struct ToF32<'a> {
+    from: &'a [u16],
+    to: &'a mut [f32],
+}
+
+impl Vectorized for ToF32<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (to, from) in self.to.iter_mut().zip(self.from) {
+            *to = f32::from_bits(u32::from(*from) << 16);
+        }
     }
 }
 

@@ -161,7 +161,10 @@ fn products_have_the_bits_of_those_with_the_widened_matrix() {
                 ] {
                     let mut processor = processor(set, 2);
                     let (blocked, packed) = matrices(&mut processor.pool, &[(0, &made)], outputs, weights);
-                    for (accumulate, count) in [(false, 0), (false, 1), (true, 3), (false, 130)] {
+                    // Few rows, of each number, more, and a share of many.
+                    for (accumulate, count) in
+                        [(false, 0), (false, 1), (true, 2), (true, 3), (false, 4), (false, 5), (false, 130)]
+                    {
                         if cfg!(unoptimised) && count * columns > 40_000 {
                             continue;
                         }
@@ -264,19 +267,23 @@ fn rows_of_several_types_lie_side_by_side() {
     let parts = [(GgmlDType::Q4K, 0, 32), (GgmlDType::Q6K, 48, 16), (GgmlDType::Q5_1, 64, 20)];
     let parts = parts.map(|(dtype, first, rows)| (first, Made::new(dtype, [rows, 256], first)));
     let parts = parts.each_ref().map(|(first, made)| (*first, made));
-    let mut processor = processor(KernelSet::available()[0], 2);
-    let (blocked, packed) = matrices(&mut processor.pool, &parts, 84, Precision::Bf16);
-    let input = operand(Precision::Bf16, 4, 256);
-    let found = products(|input, out| blocked.multiply(&mut processor, input, out, false), &input, 84);
-    let expected = products(|input, out| multiply(&mut processor, input, &packed, out, false), &input, 84);
-    assert!(bits(&found) == bits(&expected));
-    assert!(found[32..48].iter().all(|number| *number == 0.0), "what was never written is zeros");
-    let widened = blocked.widened(&mut processor.pool, Precision::F32).unwrap();
-    let [mut plain, mut row] = [vec![f32::NAN; 256], vec![f32::NAN; 256]];
-    for index in 0..84 {
-        widened.read_row(index, &mut plain);
-        blocked.read_row(index, &mut row);
-        assert_eq!(plain, row);
+    for set in KernelSet::tested() {
+        let mut processor = processor(set, 2);
+        let (blocked, packed) = matrices(&mut processor.pool, &parts, 84, Precision::Bf16);
+        for rows in [1, 4, 9] {
+            let input = operand(Precision::Bf16, rows, 256);
+            let found = products(|input, out| blocked.multiply(&mut processor, input, out, false), &input, 84);
+            let expected = products(|input, out| multiply(&mut processor, input, &packed, out, false), &input, 84);
+            assert!(bits(&found) == bits(&expected), "{set}, {rows} rows");
+            assert!(found[32..48].iter().all(|number| *number == 0.0), "what was never written is zeros");
+        }
+        let widened = blocked.widened(&mut processor.pool, Precision::F32).unwrap();
+        let [mut plain, mut row] = [vec![f32::NAN; 256], vec![f32::NAN; 256]];
+        for index in 0..84 {
+            widened.read_row(index, &mut plain);
+            blocked.read_row(index, &mut row);
+            assert_eq!(plain, row);
+        }
     }
 }
 
@@ -313,14 +320,28 @@ fn packed_blocks_are_about_as_large_as_the_file() {
 }
 
 #[test]
+fn the_bytes_of_a_matrix_are_known_before_it_is_there() {
+    for dtype in KEPT {
+        for outputs in [1, 16, 50] {
+            let made = Made::new(dtype, [outputs, 512], 1);
+            let mut matrix = Blocked::zeros(outputs, 512);
+            matrix.write_rows(&mut Pool::new(1).unwrap(), 0, &made).unwrap();
+            assert_eq!(Blocked::bytes_of(&made), Some(matrix.bytes()), "{dtype:?}");
+            assert!(matrix.bytes() >= made.bytes.len() as u64, "{dtype:?}");
+        }
+    }
+}
+
+#[test]
 fn numbers_that_are_no_blocks_are_not_kept() {
     for dtype in [GgmlDType::F32, GgmlDType::F16, GgmlDType::BF16, GgmlDType::Q8_1, GgmlDType::Q8K] {
         assert_eq!(BlockFormat::of(dtype), None);
     }
 }
 
-/// `cargo nextest run … --run-ignored only -E 'test(measured)' --no-capture --config
-/// 'profile.dev.package.tito-engine.opt-level=3'` prints how long a product takes beside one with the widened matrix.
+/// `cargo test … products_measured -- --ignored --nocapture`, with `--config
+/// profile.dev.package.tito-engine.KEY=VALUE` for `opt-level=3`, `debug-assertions=false` and `overflow-checks=false`
+/// (without these, each load and store is checked), prints how long a product takes beside one with the widened matrix.
 #[test]
 #[ignore = "measures"]
 fn products_measured() {

@@ -48,6 +48,34 @@ pub(crate) struct Coded {
     scales: Stored,
 }
 
+/// How large the parts of a matrix are.
+struct Sizes {
+    depth: usize,
+    group: usize,
+    /// Bytes of codes.
+    codes: usize,
+    precision: Precision,
+    /// Scales of that precision.
+    scales: usize,
+}
+
+impl Sizes {
+    /// Those of a matrix for rows of this kind; none where they are too large.
+    fn of(outputs: usize, rows: &dyn CodedRows) -> Option<Self> {
+        let (code, inputs) = (rows.code(), rows.columns());
+        let depth = inputs.checked_next_multiple_of(Precision::Bf16.step())?;
+        let group = rows.group().min(depth);
+        let blocks = outputs.div_ceil(LANES);
+        let codes = blocks.checked_mul(depth / step(code)).and_then(|steps| steps.checked_mul(STEP_BYTES))?;
+        let scales = blocks.checked_mul(depth.div_ceil(group) * LANES)?;
+        let precision = match code {
+            Code::E4m3 => Precision::F32,
+            Code::E2m1 => Precision::Bf16,
+        };
+        Some(Self { depth, group, codes, precision, scales })
+    }
+}
+
 impl Coded {
     /// The codes of rows that can stay in them: those whose groups are whole steps of a block, or the whole row.
     pub(crate) fn keeps(rows: &dyn Rows) -> Option<&dyn CodedRows> {
@@ -59,27 +87,32 @@ impl Coded {
 
     /// A matrix of zeros for rows of this kind.
     pub(crate) fn try_zeros(outputs: usize, rows: &dyn CodedRows) -> Result<Self, NoRoom> {
-        let (code, inputs) = (rows.code(), rows.columns());
-        let depth = inputs.checked_next_multiple_of(Precision::Bf16.step()).ok_or(NoRoom)?;
-        let group = rows.group().min(depth);
-        let blocks = outputs.div_ceil(LANES);
-        let codes = blocks.checked_mul(depth / step(code)).and_then(|steps| steps.checked_mul(STEP_BYTES));
-        let scales = blocks.checked_mul(depth.div_ceil(group) * LANES).ok_or(NoRoom)?;
-        let precision = match code {
-            Code::E4m3 => Precision::F32,
-            Code::E2m1 => Precision::Bf16,
-        };
+        let Sizes { depth, group, codes, precision, scales } = Sizes::of(outputs, rows).ok_or(NoRoom)?;
         Ok(Self {
-            code,
+            code: rows.code(),
             outputs,
-            inputs,
+            inputs: rows.columns(),
             depth,
             group,
             is_rounded: rows.is_rounded(),
             is_tame: true,
-            codes: Pages::zeros(codes.ok_or(NoRoom)?)?,
+            codes: Pages::zeros(codes)?,
             scales: Stored::zeros(precision, scales)?,
         })
+    }
+
+    /// The bytes of its codes and scales.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.codes.len() + size_of_val(self.scales.units())) as u64
+    }
+
+    /// The bytes that a matrix of these rows has, if they can stay in their codes.
+    pub(crate) fn bytes_of(rows: &dyn Rows) -> Option<u64> {
+        let rows = Self::keeps(rows)?;
+        let Sizes { codes, precision, scales, .. } = Sizes::of(rows.rows(), rows)?;
+        let each = if precision == Precision::Bf16 { size_of::<u16>() } else { size_of::<f32>() };
+        Some(codes as u64 + scales as u64 * each as u64)
     }
 
     /// The number of rows.
