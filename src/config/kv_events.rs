@@ -82,7 +82,8 @@ pub(super) fn parse(text: &str) -> Result<KvEventsArg, String> {
         }
     }
     for (name, value) in [("endpoint", Some(&endpoint)), ("replay_endpoint", replay_endpoint.as_ref())] {
-        if value.is_some_and(|value| value.ends_with(":0")) {
+        let port = value.and_then(|value| value.rsplit(':').next()?.parse::<u16>().ok());
+        if port == Some(0) {
             return Err(format!(
                 "{name}: the system would choose a port for 0, and no subscriber would know it; name one"
             ));
@@ -141,6 +142,7 @@ mod tests {
             (r#""max_queue_size":-1"#, "-1"),
             (r#""buffer_steps":10000001"#, "buffer_steps=10000001"),
             (r#""endpoint":"tcp://*:0""#, "endpoint: the system would choose a port"),
+            (r#""endpoint":"tcp://*:00""#, "endpoint: the system would choose a port"),
             (r#""replay_endpoint":"tcp://[::]:0""#, "replay_endpoint: the system would choose a port"),
         ] {
             let refused = parse(&format!(r#"{{"enable_kv_cache_events":true,{field}}}"#)).unwrap_err();

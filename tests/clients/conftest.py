@@ -9,6 +9,7 @@ import pathlib
 import re
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -23,6 +24,9 @@ import pytest  # noqa: E402
 from step_gate import StepGate  # noqa: E402
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "tests" / "notes"))
+
+from notes import note, pytest_terminal_summary  # noqa: E402, F401
 TEMPLATES = REPOSITORY / "tests" / "golden" / "template"
 # Calls whose bodies name the model.
 NAMING_MODEL = ("/v1/", "/tokenize", "/detokenize", "/inference/")
@@ -30,19 +34,6 @@ NAMING_MODEL = ("/v1/", "/tokenize", "/detokenize", "/inference/")
 WAIT_SECONDS = 600
 # The server's own drain takes 30 s at most, and twice its grace of 5 s.
 STOP_SECONDS = 300
-notes = []
-
-
-def note(text):
-    """Has a line printed when the tests have ended, such as what was not compared and why."""
-    notes.append(text)
-
-
-def pytest_terminal_summary(terminalreporter):
-    if notes:
-        terminalreporter.section("NOTES")
-        for text in notes:
-            terminalreporter.write_line(text)
 
 
 def free_port():

@@ -15,14 +15,9 @@ import pytest
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 # What runs a program as somebody who may do nothing.
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-notes = []
+sys.path.insert(0, str(REPOSITORY / "tests" / "notes"))
 
-
-def pytest_terminal_summary(terminalreporter):
-    if notes:
-        terminalreporter.section("NOTES")
-        for text in notes:
-            terminalreporter.write_line(text)
+from notes import note, pytest_terminal_summary  # noqa: E402, F401
 
 
 def run(*command, **options):
@@ -106,7 +101,7 @@ def as_nobody(public):
         if os.geteuid() == 0 and shutil.which("setpriv"):
             prefix = AS_NOBODY
         elif os.geteuid() == 0:
-            notes.append(f"NOT TRIED: {name} as another user than root: there is no setpriv")
+            note(f"NOT TRIED: {name} as another user than root: there is no setpriv")
         wrapped.write_text(f'#!/bin/sh\nexec {" ".join(prefix)} "{program}" "$@"\n')
         wrapped.chmod(0o755)
         return wrapped

@@ -24,7 +24,7 @@ INSTALLED = tempfile.TemporaryDirectory(prefix="tito-installed-")
 (RECORD.parent / "bin").mkdir()
 (RECORD.parent / "bin" / "tito").symlink_to(os.environ["TITO_BIN"])
 os.environ["PYTHONPATH"] = f"{RECORD.parent}{os.pathsep}{REPOSITORY / 'python'}"
-sys.path[:0] = [str(RECORD.parent), str(REPOSITORY / "python"), str(REPOSITORY / "examples" / "grpo")]
+sys.path[:0] = [str(RECORD.parent), str(REPOSITORY / "python"), str(REPOSITORY / "examples" / "grpo"), str(REPOSITORY / "tests" / "notes")]
 # No reports to anybody, no log of other processes between the lines of pytest, and a matrix needs one thread.
 os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "OPENBLAS_NUM_THREADS": "1"}
 # For a cluster of one machine, whose only user runs the tests.
@@ -34,22 +34,10 @@ import policy  # noqa: E402
 import ray  # noqa: E402
 
 import tito.ray  # noqa: E402
+from notes import note, pytest_terminal_summary  # noqa: E402, F401
 
 WAIT_SECONDS = 600
-notes = []
 FLAGS = {"engine": "native", "dtype": "float32", "max_model_len": 512, "served_model_name": "policy", "kv_cache_memory_bytes": "16M"}
-
-
-def note(text):
-    """Has a line printed when the tests have ended, such as what was not tried and why."""
-    notes.append(text)
-
-
-def pytest_terminal_summary(terminalreporter):
-    if notes:
-        terminalreporter.section("NOTES")
-        for text in notes:
-            terminalreporter.write_line(text)
 
 
 def pytest_configure(config):

@@ -279,6 +279,11 @@ fn brief(value: &Value, most: usize) -> Value {
     }
 }
 
+/// A call before or after that of a row: the page says of all these that they are POST.
+fn in_passing(call: &str) -> String {
+    format!("`{}`", call.trim_start_matches("POST "))
+}
+
 /// Of what is shown whole of a call before, in bytes.
 const WIDEST_BEFORE: usize = 40;
 
@@ -300,15 +305,11 @@ async fn the_page_says_what_every_path_does() {
         let before = |first: &Ask| {
             let whole = first.to_string();
             let fits = row.first.len() == 1 && whole.len() <= WIDEST_BEFORE;
-            let shown = if fits { whole } else { first.call() };
-            format!("`{}`", shown.trim_start_matches("POST "))
+            in_passing(&if fits { whole } else { first.call() })
         };
         let after: Vec<String> = row.first.iter().map(before).collect();
-        let then: Vec<String> = row
-            .then
-            .iter()
-            .map(|then| format!("with `{}` after it: ", then.call().trim_start_matches("POST ")))
-            .collect();
+        let then: Vec<String> =
+            row.then.iter().map(|then| format!("with {} after it: ", in_passing(&then.call()))).collect();
         let seen = outcome.unwrap_or_else(|reason| {
             wrong.push(reason);
             String::new()
