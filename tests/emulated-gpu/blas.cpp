@@ -4,6 +4,7 @@
 // A sum is taken in pieces whose length depends on the shape, as cuBLAS chooses kernels by shape: what is to have the same
 // bits has to have the same shape.
 
+#include "counts.h"
 #include "gpu.h"
 
 #include <cublas_v2.h>
@@ -97,6 +98,9 @@ EXPORT cublasStatus_t cublasGemmStridedBatchedEx(
         return CUBLAS_STATUS_INVALID_VALUE;
     }
     const f32 by = *static_cast<const f32 *>(alpha), keep = *static_cast<const f32 *>(beta);
+    const u64 rows_and_columns = u64(m) * u64(k) * size_of(a_type) + u64(n) * u64(k) * size_of(b_type);
+    const u64 results = u64(m) * u64(n) * size_of(c_type), every = u64(batches);
+    count_product(every * (rows_and_columns + (keep != 0 ? results : 0)), every * results, every * u64(m) * u64(n) * u64(k));
     const Operand left{a, a_type, a_leading, a_stride}, right{b, b_type, b_leading, b_stride};
     const int piece = 4 + (m + 3 * n) % 7;
     for (long long batch = 0; batch < batches; ++batch) {

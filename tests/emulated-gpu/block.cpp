@@ -3,6 +3,7 @@
 // orders. Threads that wait for what never comes, and accesses outside of memory, end the program with a message.
 
 #include "block.h"
+#include "counts.h"
 
 #include <sys/mman.h>
 
@@ -168,6 +169,7 @@ bool release_warps() {
             if (wanted.kind == WarpKind::mma) {
                 if (present != 0xffffffffu) die(warp[lane].thread, "a product that not all lanes take part in", 0, 0);
                 multiply(warp);
+                count_multiplications(16 * 8 * 16);
             }
             Warp results[32];
             for (u32 other = 0; other < lanes; ++other)
@@ -236,6 +238,7 @@ std::mt19937 &orders() {
 
 void run_grid(const Launch &launch, Memory (*find)(u64)) {
     current_launch = &launch;
+    begin_kernel(launch.name, u64(launch.grid[0]) * launch.grid[1] * launch.grid[2]);
     const u32 count = launch.block[0] * launch.block[1] * launch.block[2];
     static std::vector<u8> shared_memory;
     shared_memory.assign(launch.shape->shared + launch.dynamic_shared + 64, 0xff);
@@ -258,10 +261,11 @@ void run_grid(const Launch &launch, Memory (*find)(u64)) {
                     t.dynamic_shared = launch.shape->shared;
                     t.parameters = launch.parameters, t.parameters_size = launch.parameters_size;
                     t.fiber = &fibers[index];
-                    t.find = find, t.complain = complain, t.warp = in_warp, t.wait = at_barrier;
+                    t.find = find, t.access = is_counted() ? count_access : nullptr, t.complain = complain, t.warp = in_warp, t.wait = at_barrier;
                 }
                 if (launch.shape->synchronises) run_threads(orders());
                 else
                     for (Fiber &fiber : fibers) launch.body(fiber.thread);
             }
+    end_kernel();
 }

@@ -216,6 +216,8 @@ struct Thread {
     Fiber *fiber;
     // Into the program that launched the kernel.
     Memory (*find)(u64 address);
+    // Is told of each access to the GPU's memory; none where nothing is counted.
+    void (*access)(u64 address, u32 size, bool written);
     void (*complain)(const Thread &thread, const char *what, u64 address, u32 size);
     Warp (*warp)(Thread &thread, Warp operation);
     Votes (*wait)(Thread &thread, bool vote);
@@ -275,6 +277,7 @@ template <Space space> inline u8 *place_in(Thread &t, u64 address, u32 size, boo
             if (address < t.last.begin || address + size > t.last.end)
                 fault(t, written ? "a store outside of all memory" : "a load outside of all memory", address, size);
         }
+        if (t.access != nullptr) t.access(address, size, written);
         return reinterpret_cast<u8 *>(address);
     }
 }

@@ -3,6 +3,7 @@
 // Everything is done when it is called: streams have no work left. New memory holds 0xff everywhere, which is no number.
 // TITO_EMULATED_MEMORY is the size of the GPU in MiB (4096), TITO_EMULATED_CACHE the folder for compiled kernels.
 
+#include "counts.h"
 #include "gpu.h"
 
 #include <cuda.h>
@@ -142,6 +143,7 @@ CUresult fill(CUdeviceptr at, unsigned char value, std::size_t size) {
     if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     if (size > 0 && !inside(at, size)) refuse("memory is set where none is", at, size);
+    count_call("set", size);
     std::memset(reinterpret_cast<void *>(at), value, size);
     return CUDA_SUCCESS;
 }
@@ -209,10 +211,10 @@ EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
 EXPORT CUresult cuCtxSetCurrent(CUcontext asked) { return current_context = asked, CUDA_SUCCESS; }
 EXPORT CUresult cuCtxGetCurrent(CUcontext *out) { return *out = current_context, CUDA_SUCCESS; }
 EXPORT CUresult cuCtxGetDevice(CUdevice *device) { return *device = 0, CUDA_SUCCESS; }
-EXPORT CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
+EXPORT CUresult cuCtxSynchronize() { return count_call("wait", 0), CUDA_SUCCESS; }
 EXPORT CUresult cuStreamCreate(CUstream *out, unsigned int) { return *out = &stream, CUDA_SUCCESS; }
 EXPORT CUresult cuStreamDestroy(CUstream) { return CUDA_SUCCESS; }
-EXPORT CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
+EXPORT CUresult cuStreamSynchronize(CUstream) { return count_call("wait", 0), CUDA_SUCCESS; }
 EXPORT CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned int) { return CUDA_SUCCESS; }
 EXPORT CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus *status) {
     return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
@@ -220,7 +222,7 @@ EXPORT CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus *status) {
 EXPORT CUresult cuEventCreate(CUevent *out, unsigned int) { return *out = &event, CUDA_SUCCESS; }
 EXPORT CUresult cuEventDestroy(CUevent) { return CUDA_SUCCESS; }
 EXPORT CUresult cuEventRecord(CUevent, CUstream) { return CUDA_SUCCESS; }
-EXPORT CUresult cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }
+EXPORT CUresult cuEventSynchronize(CUevent) { return count_call("wait", 0), CUDA_SUCCESS; }
 
 EXPORT CUresult cuMemAlloc(CUdeviceptr *out, std::size_t size) {
     if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -232,6 +234,7 @@ EXPORT CUresult cuMemAlloc(CUdeviceptr *out, std::size_t size) {
     if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     std::memset(memory, 0xff, size);
     *out = reinterpret_cast<CUdeviceptr>(memory);
+    count_call("allocate", size);
     allocations[*out] = size;
     tell(in_use + size);
     return CUDA_SUCCESS;
@@ -241,6 +244,7 @@ EXPORT CUresult cuMemFree(CUdeviceptr at) {
     const std::lock_guard guard(lock);
     const auto found = allocations.find(at);
     if (found == allocations.end()) refuse("memory that is not there is freed", at, 0);
+    count_call("free", found->second);
     tell(in_use - found->second);
     allocations.erase(found);
     std::free(reinterpret_cast<void *>(at));
@@ -254,14 +258,37 @@ EXPORT CUresult cuMemGetInfo(std::size_t *free, std::size_t *total) {
     const std::lock_guard guard(lock);
     return *free = total_memory() - in_use, *total = total_memory(), CUDA_SUCCESS;
 }
-EXPORT CUresult cuMemHostAlloc(void **out, std::size_t size, unsigned int) { return *out = std::malloc(size), CUDA_SUCCESS; }
-EXPORT CUresult cuMemFreeHost(void *at) { return std::free(at), CUDA_SUCCESS; }
-EXPORT CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, std::size_t size) { return to_device(to, from, size); }
-EXPORT CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, std::size_t size, CUstream) { return to_device(to, from, size); }
-EXPORT CUresult cuMemcpyDtoH(void *to, CUdeviceptr from, std::size_t size) { return to_host(to, from, size); }
-EXPORT CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, std::size_t size, CUstream) { return to_host(to, from, size); }
-EXPORT CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, std::size_t size) { return within_device(to, from, size); }
-EXPORT CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream) { return within_device(to, from, size); }
+EXPORT CUresult cuMemHostAlloc(void **out, std::size_t size, unsigned int) {
+    *out = std::malloc(size);
+    add_pinned(reinterpret_cast<u64>(*out), size);
+    return CUDA_SUCCESS;
+}
+EXPORT CUresult cuMemFreeHost(void *at) { return remove_pinned(reinterpret_cast<u64>(at)), std::free(at), CUDA_SUCCESS; }
+// A copy waits for the work before it, unless it is from or to pinned memory of the host and need not.
+EXPORT CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, std::size_t size) {
+    count_call("copy to the device and wait", size);
+    return to_device(to, from, size);
+}
+EXPORT CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, std::size_t size, CUstream) {
+    count_call(is_pinned(reinterpret_cast<u64>(from)) ? "copy to the device" : "copy to the device, pageable", size);
+    return to_device(to, from, size);
+}
+EXPORT CUresult cuMemcpyDtoH(void *to, CUdeviceptr from, std::size_t size) {
+    count_call("copy to the host and wait", size);
+    return to_host(to, from, size);
+}
+EXPORT CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, std::size_t size, CUstream) {
+    count_call(is_pinned(reinterpret_cast<u64>(to)) ? "copy to the host" : "copy to the host and wait", size);
+    return to_host(to, from, size);
+}
+EXPORT CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, std::size_t size) {
+    count_call("copy", size);
+    return within_device(to, from, size);
+}
+EXPORT CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream) {
+    count_call("copy", size);
+    return within_device(to, from, size);
+}
 EXPORT CUresult cuMemsetD8(CUdeviceptr at, unsigned char value, std::size_t size) { return fill(at, value, size); }
 EXPORT CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char value, std::size_t size, CUstream) { return fill(at, value, size); }
 
@@ -273,6 +300,7 @@ EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image) {
 }
 EXPORT CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
 EXPORT CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name) {
+    count_call("look for a kernel", 0);
     *out = find_kernel(module, name);
     return *out != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }

@@ -52,6 +52,20 @@ pub(crate) struct Batch {
     pub(crate) images: Vec<(usize, Arc<SequenceImages>)>,
 }
 
+/// What is done to the queries, keys and values of every row between their product and attention, in this order: norms of
+/// heads, a rotation, and the writing of keys and values to the cache.
+pub(crate) struct HeadPreparation<'a, V> {
+    /// Heads of queries, which come first in a row; keys and values follow.
+    pub(crate) heads: usize,
+    /// Heads of keys, of as many values, and the numbers of each head.
+    pub(crate) kept: CacheShape,
+    /// The weights of the norm of each head of queries, and of keys.
+    pub(crate) norms: [Option<&'a V>; 2],
+    pub(crate) norm: NormShape,
+    /// The rotation of all queries and keys.
+    pub(crate) rotation: Rotation,
+}
+
 /// What a recurrence has learnt, in vectors of the backend.
 pub(crate) struct Learnt<'a, V> {
     /// For each head the logarithm of how fast it decays.
@@ -125,6 +139,24 @@ pub(crate) struct MixtureBuffers<'a, B: Backend + ?Sized> {
     pub(crate) gated: &'a mut B::Operand,
     /// What the experts give.
     pub(crate) out: &'a mut B::States,
+}
+
+/// Prepares heads by the operations of a backend, one after the other.
+pub(crate) fn prepare_one_by_one<B: Backend + ?Sized>(
+    backend: &mut B,
+    states: &mut B::States,
+    preparation: &HeadPreparation<'_, B::Vector>,
+    cache: &mut B::Cache,
+    shared: &mut B::StepShared,
+) {
+    let HeadPreparation { heads, kept, norms, norm, rotation } = *preparation;
+    for (weight, (first, count)) in norms.into_iter().zip([(0, heads), (heads, kept.heads)]) {
+        if let Some(weight) = weight {
+            backend.head_norm(states, HeadRange { first, count, width: kept.head_dim }, weight, norm);
+        }
+    }
+    backend.rotate(states, rotation, shared);
+    backend.write_cache(states, heads * kept.head_dim, cache, shared);
 }
 
 /// A device, and its memory.
@@ -252,6 +284,17 @@ pub(crate) trait Backend: Send + 'static {
         cache: &mut Self::Cache,
         shared: &mut Self::StepShared,
     );
+    /// Prepares queries, keys and values of all rows, after which only the queries of `states` may be read. A backend that has no
+    /// single operation for it does one after the other.
+    fn prepare_heads(
+        &mut self,
+        states: &mut Self::States,
+        preparation: &HeadPreparation<'_, Self::Vector>,
+        cache: &mut Self::Cache,
+        shared: &mut Self::StepShared,
+    ) {
+        prepare_one_by_one(self, states, preparation, cache, shared);
+    }
     /// Has every row attend; its queries come first in it. `sinks` has a score for each head of queries, which takes
     /// weight from the keys and adds no value.
     #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]

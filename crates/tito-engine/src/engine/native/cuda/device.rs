@@ -2,6 +2,8 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
+#[cfg(feature = "cuda")]
+use super::mixture::SentAddresses;
 use super::{
     buffer::{Buffer, TensorKind},
     elementwise,
@@ -29,6 +31,9 @@ pub(crate) struct DeviceBackend {
     /// The experts that rows go through.
     #[cfg(feature = "cuda")]
     pub(super) chosen: Buffer,
+    /// Where the matrices of experts are.
+    #[cfg(feature = "cuda")]
+    pub(super) sent: SentAddresses,
 }
 
 impl DeviceBackend {
@@ -43,6 +48,8 @@ impl DeviceBackend {
             widened: Buffer::default(),
             #[cfg(feature = "cuda")]
             chosen: Buffer::default(),
+            #[cfg(feature = "cuda")]
+            sent: SentAddresses::default(),
         }
     }
 

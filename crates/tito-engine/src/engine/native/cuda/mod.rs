@@ -38,6 +38,9 @@ mod shared;
 mod summaries;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+#[cfg(feature = "cuda")]
+mod work;
 
 pub(crate) use self::{
     device::DeviceBackend,
@@ -56,11 +59,6 @@ use self::{
     matrix::Matrix,
     shared::StepShared,
 };
-#[cfg(feature = "cuda")]
-use super::{
-    backend::MixtureBuffers,
-    routing::{ExpertShape, Experts, Leaning, Routing},
-};
 use super::{
     backend::{
         Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, Gate, HeadRange, Learnt, LogitShape, NoRoom,
@@ -69,6 +67,11 @@ use super::{
     cpu::{RecurrentStore, States, Taps, convolve, recur},
     recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
     weights::{Rows, WeightsError},
+};
+#[cfg(feature = "cuda")]
+use super::{
+    backend::{HeadPreparation, MixtureBuffers, prepare_one_by_one},
+    routing::{ExpertShape, Experts, Leaning, Routing},
 };
 use crate::{TokenId, engine::WeightDtype};
 
@@ -170,11 +173,18 @@ impl Backend for DeviceBackend {
     }
 
     fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], factor: f32, out: &mut Buffer) {
-        let ids = Tensor::new(token_ids, &self.device);
-        let rows = ids.and_then(|ids| table.select(&ids, self.numbers())?.to_dtype(DType::F32));
+        let ids = done(Tensor::new(token_ids, &self.device));
+        let out = done(out.reshape(self.sums(), token_ids.len(), table.shape().1));
+        #[cfg(feature = "cuda")]
+        if let Matrix::Plain(table) = table
+            && table.device().is_cuda()
+            && table.dtype() == DType::BF16
+        {
+            return done(kernels::embed(table, &ids, factor, out));
+        }
+        let rows = table.select(&ids, self.numbers()).and_then(|rows| rows.to_dtype(DType::F32));
         let rows = rows.and_then(|rows| elementwise::scaled(rows, factor));
-        let out = out.reshape(self.sums(), token_ids.len(), table.shape().1);
-        done(out.and_then(|out| out.slice_set(&rows?, 0, 0)));
+        done(rows.and_then(|rows| out.slice_set(&rows, 0, 0)));
     }
 
     fn norm(&mut self, states: &Buffer, weight: &Tensor, norm: NormShape, out: &mut Buffer) {
@@ -238,6 +248,20 @@ impl Backend for DeviceBackend {
 
     fn write_cache(&mut self, states: &Buffer, first: usize, cache: &mut Cache, shared: &mut StepShared) {
         done(cache.write(states.tensor(), first, shared));
+    }
+
+    #[cfg(feature = "cuda")]
+    fn prepare_heads(
+        &mut self,
+        states: &mut Buffer,
+        preparation: &HeadPreparation<'_, Tensor>,
+        cache: &mut Cache,
+        shared: &mut StepShared,
+    ) {
+        if kernels::serve_paged(cache) {
+            return done(kernels::prepare_paged(states.tensor(), preparation, cache, shared));
+        }
+        prepare_one_by_one(self, states, preparation, cache, shared);
     }
 
     fn attend(
@@ -324,7 +348,13 @@ impl Backend for DeviceBackend {
 
     fn gather(&mut self, input: &Buffer, picks: &[usize], out: &mut Buffer) {
         let input = input.tensor();
-        let rows = host::picked(picks.iter().copied(), &self.device).and_then(|picks| input.index_select(&picks, 0));
+        // Nothing is picked out of a step in which every row is asked for.
+        let is_all = done(input.dim(0)) == picks.len() && picks.iter().copied().eq(0..picks.len());
+        let rows = if is_all {
+            Ok(input.clone())
+        } else {
+            host::picked(picks.iter().copied(), &self.device).and_then(|picks| input.index_select(&picks, 0))
+        };
         let out = input.dim(1).and_then(|columns| out.reshape(self.numbers(), picks.len(), columns));
         done(out.and_then(|out| out.slice_set(&rows?, 0, 0)));
     }
@@ -364,11 +394,13 @@ impl Backend for DeviceBackend {
         let rows = chosen.places();
         let [to_gate, back] = mixture::Way::both(&experts.all);
         let wide = done(wide.reshape(self.sums(), rows, gate.inputs(intermediate)));
-        done(to_gate.multiply(input.tensor(), chosen, |matrix| self.numbers_of(matrix), wide));
+        let mut sent = std::mem::take(&mut self.sent);
+        done(to_gate.multiply(input.tensor(), chosen, (&mut sent, |matrix: &Matrix| self.numbers_of(matrix)), wide));
         let gated = done(gated.reshape(self.numbers(), rows, intermediate));
         done(elementwise::gate(wide, gate, intermediate, gated));
         let out = done(out.reshape(self.sums(), rows, width));
-        done(back.multiply(gated, chosen, |matrix| self.numbers_of(matrix), out));
+        done(back.multiply(gated, chosen, (&mut sent, |matrix: &Matrix| self.numbers_of(matrix)), out));
+        self.sent = sent;
         done(kernels::add_experts(out, chosen, factor, sum.tensor()));
     }
 

@@ -5,7 +5,7 @@
 //! changes no bit: splits begin at multiples of [`SPLIT_TOKENS`] and are merged in their order by either.
 
 #[cfg(feature = "cuda")]
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{Device, Result, Tensor};
 
 use crate::engine::native::backend::{AttentionShape, CacheShape, Span};
 
@@ -95,7 +95,7 @@ impl Schedule {
             narrow: sent(&self.narrow, device)?,
             wide: sent(&self.wide, device)?,
             merges: sent(&self.merges, device)?,
-            parts: Tensor::zeros(sums, DType::F32, device)?,
+            parts: super::kernels::partial_sums(sums, device)?,
         })
     }
 

@@ -118,16 +118,16 @@ const MASKED: f32 = -1e30;
 impl StepShared {
     pub(super) fn new(device: &Device, batch: &Batch, angles: Vec<Angles>) -> Result<Self> {
         let rows = batch.token_ids.len();
-        let sent = |numbers: Vec<f32>| {
-            let pairs = numbers.len() / rows;
-            Tensor::from_vec(numbers, (rows, pairs), device)
+        // Both go in one copy.
+        let sent = |Angles { mut cosines, sines }: Angles| {
+            let pairs = cosines.len() / rows;
+            cosines.extend(sines);
+            let both = Tensor::from_vec(cosines, (2, rows, pairs), device)?;
+            Ok((both.get(0)?, both.get(1)?))
         };
         Ok(Self {
             spans: batch.spans.clone(),
-            angles: angles
-                .into_iter()
-                .map(|Angles { cosines, sines }| Ok((sent(cosines)?, sent(sines)?)))
-                .collect::<Result<_>>()?,
+            angles: angles.into_iter().map(sent).collect::<Result<_>>()?,
             broken: Tensor::zeros(rows, DType::F32, device)?,
             finite: vec![true; batch.spans.len()],
             runs: runs(&batch.spans),

@@ -4,10 +4,10 @@ use super::{
     adapters::Weight,
     destinations::InLayer,
     latent::Latent,
-    shape::{AttentionLayer, HeadNormKind, LayerRotation, PartFactors},
+    shape::{AttentionLayer, HeadNormKind, HeadNorms, LayerRotation, PartFactors},
     workspace::Workspace,
 };
-use crate::engine::native::backend::{Backend, HeadRange, NoRoom, NormShape, Rotation};
+use crate::engine::native::backend::{Backend, HeadPreparation, HeadRange, NoRoom, NormShape, Rotation};
 
 /// What attention has learnt.
 pub(super) struct Attention<B: Backend> {
@@ -83,6 +83,53 @@ impl<B: Backend> Attention<B> {
                 backend.scale(wide, columns, factor);
             }
         }
+        match self.preparation() {
+            Some(preparation) => backend.prepare_heads(wide, &preparation, cache, shared),
+            None => self.prepare_one_by_one(backend, wide, cache, shared),
+        }
+        backend.attend(wide, cache, shape.shape, self.sinks.as_ref(), shared, &mut workspace.attended);
+        if let Projection::Latent(latent) = &self.projection {
+            latent.widen(backend, workspace);
+        }
+        if let Some(gate) = &self.gate {
+            let Workspace { input, sum: gates, attended, adapters, .. } = workspace;
+            adapters.linear(backend, input, gate, self.gate_bias.as_ref(), gates);
+            backend.open(gates, attended);
+        }
+    }
+
+    /// What makes heads ready for attention, where it is what most models do: norms that all heads share, one rotation of
+    /// queries and keys after it, and keys and values of the layer's own.
+    fn preparation(&self) -> Option<HeadPreparation<'_, B::Vector>> {
+        let Self { shape, norm, .. } = self;
+        let Projection::Heads(Heads { query_norm, key_norm, value_norm: None, .. }) = &self.projection else {
+            return None;
+        };
+        let is_usual = |norms: HeadNorms| norms.kind == HeadNormKind::Alike && !norms.after_rotation && !norm.centred;
+        let rotation = shape.rotation.filter(|rotation| rotation.queries == rotation.keys)?;
+        if !shape.head_norms.is_none_or(is_usual) || shape.growth.is_some() || shape.shares.is_some() {
+            return None;
+        }
+        let (heads, kept) = (shape.shape.heads, shape.kept);
+        let LayerRotation { queries: angles, neighbours, .. } = rotation;
+        Some(HeadPreparation {
+            heads,
+            kept,
+            norms: [query_norm.as_ref(), key_norm.as_ref()],
+            norm: *norm,
+            rotation: Rotation { first: 0, heads: heads + kept.heads, head_dim: kept.head_dim, neighbours, angles },
+        })
+    }
+
+    /// Makes heads ready for attention, operation by operation.
+    fn prepare_one_by_one(
+        &self,
+        backend: &mut B,
+        wide: &mut B::States,
+        cache: &mut B::Cache,
+        shared: &mut B::StepShared,
+    ) {
+        let shape = &self.shape;
         let after_rotation = shape.head_norms.is_some_and(|norms| norms.after_rotation);
         if !after_rotation {
             self.norm_heads(backend, wide);
@@ -99,15 +146,6 @@ impl<B: Backend> Attention<B> {
         }
         if shape.shares.is_none() {
             backend.write_cache(wide, shape.query_width(), cache, shared);
-        }
-        backend.attend(wide, cache, shape.shape, self.sinks.as_ref(), shared, &mut workspace.attended);
-        if let Projection::Latent(latent) = &self.projection {
-            latent.widen(backend, workspace);
-        }
-        if let Some(gate) = &self.gate {
-            let Workspace { input, sum: gates, attended, adapters, .. } = workspace;
-            adapters.linear(backend, input, gate, self.gate_bias.as_ref(), gates);
-            backend.open(gates, attended);
         }
     }
 

@@ -36,6 +36,12 @@ pub(crate) fn parameter_count(shape: &ModelShape) -> u64 {
 }
 
 impl Tensors {
+    /// The names and shapes of all.
+    #[cfg(all(test, feature = "cuda"))]
+    pub(super) fn shapes(&self) -> Vec<(String, Vec<usize>)> {
+        self.all.iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect()
+    }
+
     /// Every tensor of a model.
     pub(super) fn of(shape: &ModelShape) -> Self {
         let all: Vec<Arc<Tensor>> = expected(shape).into_iter().map(Arc::new).collect();

@@ -3,7 +3,7 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::{
-    super::mixture::{Chosen, List, Table},
+    super::mixture::{Chosen, List, SentAddresses, Table},
     address, device,
     launch::{Argument, Kernels, Launch},
     rows_of, sums_of,
@@ -110,14 +110,19 @@ pub(in super::super) fn list_rows(chosen: &Chosen) -> Result<()> {
 
 /// The addresses of matrices that are all alike, of so many experts, and of their biases, of which there are none or one for
 /// each. One matrix alone stands for that of any expert.
-pub(in super::super) fn table(matrices: &[&Tensor], biases: &[&Tensor], experts: usize) -> Result<Table> {
+pub(in super::super) fn table(
+    matrices: &[&Tensor],
+    biases: &[&Tensor],
+    experts: usize,
+    sent: &mut SentAddresses,
+) -> Result<Table> {
     let Some(first) = matrices.first() else { bail!("a mixture without experts") };
     let (outputs, inputs) = first.dims2()?;
-    let sent = |tensors: &[&Tensor]| {
+    let mut on_device = |tensors: &[&Tensor]| {
         let addresses = tensors.iter().map(|tensor| Ok(address(tensor)?.cast_signed()));
         let mut addresses = addresses.collect::<Result<Vec<i64>>>()?;
         addresses.resize(experts, addresses[0]);
-        Tensor::new(addresses, first.device())
+        sent.on(first.device(), addresses)
     };
     let alike = |matrix: &&Tensor| matrix.dims() == first.dims() && matrix.dtype() == first.dtype();
     let fits = |bias: &&Tensor| bias.dims() == [outputs] && bias.dtype() == DType::F32;
@@ -127,8 +132,8 @@ pub(in super::super) fn table(matrices: &[&Tensor], biases: &[&Tensor], experts:
     if !all || !counts_fit {
         bail!("experts that are not alike");
     }
-    let biases = if biases.is_empty() { None } else { Some(sent(biases)?) };
-    Ok(Table { matrices: sent(matrices)?, biases, dtype: first.dtype(), outputs, inputs })
+    let biases = if biases.is_empty() { None } else { Some(on_device(biases)?) };
+    Ok(Table { matrices: on_device(matrices)?, biases, dtype: first.dtype(), outputs, inputs })
 }
 
 /// What all experts, or `only` one, make of their rows: `outputs` numbers for each place of the list by expert. The input has a

@@ -1,10 +1,12 @@
 //! Running the engine's own kernels.
 
+use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc};
+
 use candle_core::{
     CudaDevice, Result,
     cuda_backend::{
         WrapErr,
-        cudarc::driver::{LaunchConfig, PushKernelArg, sys::CUfunction_attribute},
+        cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg, sys::CUfunction_attribute},
     },
 };
 
@@ -34,6 +36,29 @@ impl Argument {
 /// A number as kernels count.
 pub(super) fn narrow(number: usize) -> Result<u32> {
     u32::try_from(number).map_err(candle_core::Error::wrap)
+}
+
+/// Kernels by the address of their context, their file and their name.
+type Known = HashMap<(usize, &'static str), HashMap<String, Rc<CudaFunction>>>;
+
+thread_local! {
+    /// The driver looks for a kernel by its name each time that it is asked, and a step launches hundreds of them.
+    static KNOWN: RefCell<Known> = RefCell::default();
+}
+
+/// A kernel of a file, which is loaded and looked for once in each thread.
+fn found(device: &CudaDevice, file: &Kernels, kernel: &str) -> Result<Rc<CudaFunction>> {
+    KNOWN.with_borrow_mut(|known| {
+        // A known kernel holds on to its context, so that no other context has its address.
+        let context = Arc::as_ptr(device.cuda_stream().context()).addr();
+        let of_file = known.entry((context, file.name)).or_default();
+        if let Some(function) = of_file.get(kernel) {
+            return Ok(Rc::clone(function));
+        }
+        let function = Rc::new((*device.get_or_load_custom_func(kernel, file.name, file.ptx)?).clone());
+        of_file.insert(kernel.to_owned(), Rc::clone(&function));
+        Ok(function)
+    })
 }
 
 /// A kernel, and the threads that run it: `rows` times `parts` blocks of `threads`.
@@ -66,12 +91,13 @@ impl Launch<'_> {
         if rows == 0 || parts == 0 {
             return Ok(());
         }
-        let function = device.get_or_load_custom_func(kernel, file.name, file.ptx)?;
+        let function = found(device, file, kernel)?;
         if bytes > ALWAYS_GRANTED {
             let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             function.set_attribute(most, i32::try_from(bytes).map_err(candle_core::Error::wrap)?).w()?;
         }
-        let mut builder = function.builder();
+        let stream = device.cuda_stream();
+        let mut builder = stream.launch_builder(&function);
         for argument in arguments {
             match argument {
                 Argument::Address(address) => builder.arg(address),

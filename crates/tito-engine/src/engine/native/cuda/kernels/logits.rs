@@ -6,7 +6,7 @@ use super::{
     super::summaries::Summaries,
     address, device, landed,
     launch::{Argument, Kernels, Launch, narrow},
-    sums_of,
+    sums_of, unwritten,
 };
 use crate::sampling::{SKIM_BLOCK, bits_per_logit};
 
@@ -21,7 +21,6 @@ const COUNTING_THREADS: u32 = 1024;
 pub(in super::super) fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Result<Summaries> {
     let (at, count, width) = sums_of(logits)?;
     let blocks = width.div_ceil(SKIM_BLOCK);
-    let numbers = send_rows(logits, rows.iter().map(|(row, _)| *row), count)?;
     #[expect(clippy::float_cmp, reason = "one weight is the other only at this temperature")]
     let plain = rows.iter().all(|(_, temperature)| *temperature == 1.0);
     let kinds = if plain { 1 } else { 2 };
@@ -29,22 +28,33 @@ pub(in super::super) fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Res
     if !plain {
         bits.extend(rows.iter().map(|(_, temperature)| bits_per_logit(*temperature)));
     }
-    let bits = Tensor::new(bits, logits.device())?;
-    let maxima = Tensor::zeros(rows.len() * blocks, DType::F32, logits.device())?;
-    let sums = Tensor::zeros(kinds * rows.len() * blocks, DType::F64, logits.device())?;
-    let [at, numbers, width] = [Argument::Address(at), Argument::Address(address(&numbers)?), Argument::count(width)?];
-    let greatest = Argument::Address(address(&maxima)?);
+    // One copy takes both to the device: the bits first, as they are wider.
+    let mut words: Vec<u32> = bits.iter().flat_map(|bits| words_of(*bits)).collect();
+    let first_number = words.len();
+    words.extend(numbers_of_rows(rows.iter().map(|(row, _)| *row), count)?);
+    let words = Tensor::new(words, logits.device())?;
+    let (bits, numbers) = (address(&words)?, address(&words.narrow(0, first_number, rows.len())?)?);
+    // And one brings both back: the sums, and the maxima in halves of as many bits.
+    let [all_sums, all_maxima] = [kinds * rows.len() * blocks, rows.len() * blocks];
+    // SAFETY: the two kernels write a maximum and `kinds` sums for each block of each row; half a number may be left, which
+    // nobody reads.
+    let found = unsafe { unwritten(all_sums + all_maxima.div_ceil(2), DType::F64, logits.device())? };
+    let (sums, maxima) = (address(&found)?, address(&found.narrow(0, all_sums, all_maxima.div_ceil(2))?)?);
+    let [at, numbers, width] = [Argument::Address(at), Argument::Address(numbers), Argument::count(width)?];
+    let greatest = Argument::Address(maxima);
     let launch = |kernel| Launch { file: &SUMMARY, kernel, rows: rows.len(), parts: blocks, threads: THREADS };
-    // SAFETY: `send_rows` took numbers of rows that there are, all of them `width` long, and there is a maximum for each
+    // SAFETY: `numbers_of_rows` took numbers of rows that there are, all of them `width` long, and there is a maximum for each
     // block of each.
     unsafe { launch("block_maxima").run(device(logits)?, &[at, numbers, greatest, width])? };
-    let (bits, out) = (Argument::Address(address(&bits)?), Argument::Address(address(&sums)?));
+    let (bits, out) = (Argument::Address(bits), Argument::Address(sums));
     let arguments = [at, numbers, greatest, bits, out, width, Argument::count(kinds)?];
     // SAFETY: as above; of each kind there are bits for each row, and a sum for each block of each row.
     unsafe { launch("block_sums").run(device(logits)?, &arguments)? };
-    let mut raw: Vec<f64> = landed(&sums)?;
+    let mut raw: Vec<f64> = landed(&found)?;
+    let halves = raw.split_off(all_sums).into_iter().flat_map(|number| words_of(number).map(f32::from_bits));
+    let maxima = halves.take(all_maxima).collect();
     let scaled = if plain { raw.clone() } else { raw.split_off(rows.len() * blocks) };
-    Ok(Summaries { maxima: landed(&maxima)?, raw, scaled })
+    Ok(Summaries { maxima, raw, scaled })
 }
 
 /// The logits of `(row, block)`, one block after another.
@@ -60,7 +70,8 @@ pub(in super::super) fn blocks_of(logits: &Tensor, wanted: &[(usize, u32)]) -> R
         pairs.extend([narrow(*row)?, *block]);
     }
     let pairs = Tensor::new(pairs, logits.device())?;
-    let out = Tensor::zeros(wanted.len() * SKIM_BLOCK, DType::F32, logits.device())?;
+    // SAFETY: the kernel writes every number of each block.
+    let out = unsafe { unwritten(wanted.len() * SKIM_BLOCK, DType::F32, logits.device())? };
     let [pairs, to] = [Argument::Address(address(&pairs)?), Argument::Address(address(&out)?)];
     let arguments = [Argument::Address(at), pairs, to, Argument::count(width)?];
     let launch = Launch { file: &SUMMARY, kernel: "blocks_of", rows: wanted.len(), parts: 1, threads: THREADS };
@@ -72,23 +83,30 @@ pub(in super::super) fn blocks_of(logits: &Tensor, wanted: &[(usize, u32)]) -> R
 /// For each `(row, logit)` how many logits of the row are at least that.
 pub(in super::super) fn count_at_least(logits: &Tensor, chosen: &[(usize, f32)]) -> Result<Vec<u32>> {
     let (at, count, width) = sums_of(logits)?;
-    let rows = send_rows(logits, chosen.iter().map(|(row, _)| *row), count)?;
-    let least: Vec<f32> = chosen.iter().map(|(_, logit)| *logit).collect();
-    let least = Tensor::new(least, logits.device())?;
-    let counts = Tensor::zeros(chosen.len(), DType::U32, logits.device())?;
-    let [rows, least] = [Argument::Address(address(&rows)?), Argument::Address(address(&least)?)];
+    let mut words = numbers_of_rows(chosen.iter().map(|(row, _)| *row), count)?;
+    words.extend(chosen.iter().map(|(_, logit)| logit.to_bits()));
+    let words = Tensor::new(words, logits.device())?;
+    let least = address(&words.narrow(0, chosen.len(), chosen.len())?)?;
+    // SAFETY: the kernel writes a count for each row.
+    let counts = unsafe { unwritten(chosen.len(), DType::U32, logits.device())? };
+    let [rows, least] = [Argument::Address(address(&words)?), Argument::Address(least)];
     let arguments = [Argument::Address(at), rows, least, Argument::Address(address(&counts)?), Argument::count(width)?];
     let launch =
         Launch { file: &SUMMARY, kernel: "count_at_least", rows: chosen.len(), parts: 1, threads: COUNTING_THREADS };
-    // SAFETY: `send_rows` took numbers of rows that there are, all of them `width` long; there is a logit to compare with
+    // SAFETY: `numbers_of_rows` took numbers of rows that there are, all of them `width` long; there is a logit to compare with
     // and a count for each.
     unsafe { launch.run(device(logits)?, &arguments)? };
     landed(&counts)
 }
 
-/// Numbers of rows on the device, all below `count`.
-fn send_rows(logits: &Tensor, rows: impl Iterator<Item = usize>, count: usize) -> Result<Tensor> {
-    let rows: Vec<u32> =
-        rows.map(|row| if row < count { narrow(row) } else { bail!("row {row} of {count}") }).collect::<Result<_>>()?;
-    Tensor::new(rows, logits.device())
+/// Numbers of rows as kernels count, all below `count`.
+fn numbers_of_rows(rows: impl Iterator<Item = usize>, count: usize) -> Result<Vec<u32>> {
+    rows.map(|row| if row < count { narrow(row) } else { bail!("row {row} of {count}") }).collect()
+}
+
+/// The halves of a number in the order in which a device has them.
+fn words_of(number: f64) -> [u32; 2] {
+    let bytes = number.to_le_bytes();
+    let [first, second] = [0, 4].map(|at| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    [u32::from_le_bytes(first), u32::from_le_bytes(second)]
 }

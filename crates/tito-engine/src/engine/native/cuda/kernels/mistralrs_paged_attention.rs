@@ -10,6 +10,7 @@ use super::{
         shared::{StepShared, Tables},
     },
     rows::new_keys,
+    unwritten,
 };
 use crate::engine::native::backend::CacheShape;
 
@@ -35,7 +36,8 @@ pub(in super::super) fn serve(cache: &Cache) -> bool {
 pub(in super::super) fn write_cache(states: &Tensor, first: usize, cache: &Cache, shared: &StepShared) -> Result<()> {
     let CacheShape { heads, head_dim } = cache.shape();
     let rows = states.dim(0)?;
-    let new = Tensor::zeros((rows, 2 * heads * head_dim), cache.keys.dtype(), states.device())?;
+    // SAFETY: `new_keys` writes all numbers of all rows.
+    let new = unsafe { unwritten((rows, 2 * heads * head_dim), cache.keys.dtype(), states.device())? };
     new_keys(states, first, &new, &shared.broken)?;
     let new = new.reshape((rows, 2 * heads, head_dim))?;
     let (keys, values) = (new.narrow(1, 0, heads)?, new.narrow(1, heads, heads)?);

@@ -19,7 +19,9 @@ mod rows;
 mod segments;
 
 use candle_core::{
-    CudaDevice, DType, Device, Error, Result, Storage, Tensor, bail,
+    CudaDevice, DType, Device, Error, Result, Shape, Storage, Tensor,
+    backend::BackendDevice,
+    bail,
     cuda_backend::{
         CudaError, WrapErr,
         cudarc::driver::{
@@ -27,6 +29,7 @@ use candle_core::{
             sys::{self, CUresult},
         },
     },
+    op::BackpropOp,
 };
 
 pub(super) use self::{
@@ -36,8 +39,8 @@ pub(super) use self::{
     landing::landed,
     logits::{blocks_of, count_at_least, summarize},
     mistralrs_paged_attention::{attend, serve, write_cache},
-    paged_attention::{attend_paged, serve_paged, write_paged},
-    rows::{centred_norm, gate, head_norm, norm, put_vector, rotate},
+    paged_attention::{attend_paged, partial_sums, prepare_paged, serve_paged, write_paged},
+    rows::{centred_norm, embed, gate, head_norm, norm, put_vector, rotate},
     segments::{join_heads, split_heads, weights},
 };
 
@@ -84,6 +87,17 @@ pub(super) fn is_out_of_memory(error: &Error) -> bool {
         Error::WithBacktrace { inner, .. } => is_out_of_memory(inner),
         _ => false,
     }
+}
+
+/// Memory for numbers. Zeros would be as many bytes to write as the kernel writes itself.
+///
+/// # Safety
+/// Every number is written before it is read.
+unsafe fn unwritten(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
+    let shape = shape.into();
+    // SAFETY: as the caller says.
+    let storage = unsafe { device.as_cuda_device()?.alloc_uninit(&shape, dtype)? };
+    Ok(Tensor::from_storage(Storage::Cuda(storage), shape, BackpropOp::none(), false))
 }
 
 /// The device of a tensor.

@@ -12,6 +12,57 @@ struct Merge {
     unsigned row, part, parts;
 };
 
+constexpr unsigned PREPARED = 4; // heads that a block prepares, each by a warp; `PREPARED_HEADS` in paged_attention.rs
+
+// Where heads of keys and values go.
+struct Place {
+    __nv_bfloat16 *keys, *values;
+    unsigned token;
+
+    // Writes a number of a head to the keys or to the values; whether it is not finite.
+    __device__ bool write(bool is_key, unsigned head, unsigned i, float number) const {
+        const __nv_bfloat16 kept = __float2bfloat16_rn(number);
+        const unsigned at = head * HEAD_DIM + i;
+        if (is_key)
+            keys[(at / 8 * BLOCK + token) * 8 + at % 8] = kept;
+        else
+            values[at * BLOCK + token] = kept;
+        return !isfinite(__bfloat162float(kept));
+    }
+};
+
+// How queries and keys are turned: `pairs` of each head, which are two neighbours, or a number of the first half of these and one
+// of the second.
+struct Turn {
+    const float *cosines, *sines;
+    unsigned pairs, neighbours;
+
+    __device__ void apply(float *head, unsigned lane) const {
+        for (unsigned pair = lane; pair < pairs; pair += 32) {
+            float *one = head + (neighbours ? 2 * pair : pair);
+            float *other = neighbours ? one + 1 : one + pairs;
+            const float x = *one, y = *other;
+            *one = x * cosines[pair] - y * sines[pair];
+            *other = y * cosines[pair] + x * sines[pair];
+        }
+    }
+};
+
+// The norm of a head of f32, as `head_norm` in rows.cu computes it, or the head as it is where there are no weights.
+__device__ void normed(const float *from, float *to, const float *weights, unsigned lane, float epsilon, float offset) {
+    if (weights == nullptr) {
+        for (unsigned i = lane; i < HEAD_DIM; i += 32)
+            to[i] = from[i];
+        return;
+    }
+    float sum = 0.0f;
+    for (unsigned i = lane; i < HEAD_DIM; i += 32)
+        sum += from[i] * from[i];
+    const float scale = 1.0f / sqrtf(over_warp(sum) / float(HEAD_DIM) + epsilon);
+    for (unsigned i = lane; i < HEAD_DIM; i += 32)
+        to[i] = from[i] * scale * (offset + weights[i]);
+}
+
 } // namespace
 
 // A block for each row: its keys and values, `kv_heads * width` numbers of f32 each from number `first` on, go to its slot of
@@ -30,6 +81,38 @@ extern "C" __global__ void write_cache(
         values[begin + i * BLOCK + token] = value;
     }
     if (__syncthreads_or(bad) && threadIdx.x == 0)
+        broken[blockIdx.x] = 1.0f;
+}
+
+// A warp for each row and head of queries, keys and values: norms and a rotation of the first two, and the place of the others in
+// the cache. A row with a key or value that is not finite is marked.
+extern "C" __global__ void prepare_heads(
+    float *states, const long long *slots, __nv_bfloat16 *keys, __nv_bfloat16 *values, float *broken,
+    const float *query_norm, const float *key_norm, const float *cosines, const float *sines, unsigned columns,
+    unsigned heads, unsigned kv_heads, unsigned pairs, unsigned neighbours, float epsilon, float offset) {
+    __shared__ float numbers[PREPARED][HEAD_DIM];
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y * PREPARED + warp;
+    if (head >= heads + 2 * kv_heads)
+        return;
+    float *from = states + size_t(blockIdx.x) * columns + head * HEAD_DIM, *own = numbers[warp];
+    const size_t slot = slots[blockIdx.x], begin = slot / BLOCK * kv_heads * HEAD_DIM * BLOCK;
+    const Place place{keys + begin, values + begin, unsigned(slot % BLOCK)};
+    bool bad = false;
+    if (head < heads + kv_heads) {
+        normed(from, own, head < heads ? query_norm : key_norm, lane, epsilon, offset);
+        __syncwarp();
+        Turn{cosines + size_t(blockIdx.x) * pairs, sines + size_t(blockIdx.x) * pairs, pairs, neighbours}.apply(own, lane);
+        __syncwarp();
+        for (unsigned i = lane; i < HEAD_DIM; i += 32)
+            if (head < heads)
+                from[i] = own[i];
+            else
+                bad |= place.write(true, head - heads, i, own[i]);
+    } else {
+        for (unsigned i = lane; i < HEAD_DIM; i += 32)
+            bad |= place.write(false, head - heads - kv_heads, i, from[i]);
+    }
+    if (__any_sync(ALL_LANES, bad) && lane == 0)
         broken[blockIdx.x] = 1.0f;
 }
 

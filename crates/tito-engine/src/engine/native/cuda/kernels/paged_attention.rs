@@ -1,6 +1,6 @@
 //! The engine's own attention over the blocks of a cache, in `paged_attention.cu` and what it includes.
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::{
     super::{
@@ -9,10 +9,10 @@ use super::{
         shared::StepShared,
     },
     address,
-    launch::{Argument, Kernels, Launch},
-    rows_of, sums_of,
+    launch::{Argument, Kernels, Launch, narrow},
+    rows_of, sums_of, unwritten,
 };
-use crate::engine::native::backend::{AttentionShape, BLOCK_TOKENS, CacheShape, Reach};
+use crate::engine::native::backend::{AttentionShape, BLOCK_TOKENS, CacheShape, HeadPreparation, Reach};
 
 /// The kernels for heads of one size.
 macro_rules! kernels_of {
@@ -41,6 +41,8 @@ const TOKENS: usize = 32;
 const THREADS: u32 = 128;
 /// Blocks of keys and values that the kernel for prompts has in shared memory, `PROMPT_STAGES` there.
 const STAGES: usize = 3;
+/// Heads that a block prepares, each by a warp; `PREPARED` in `paged_attention.cu`.
+const PREPARED_HEADS: usize = 4;
 /// Threads that write the keys and values of a row.
 const WRITERS: u32 = 256;
 
@@ -80,6 +82,66 @@ pub(in super::super) fn write_paged(states: &Tensor, first: usize, cache: &Cache
     let launch = Launch { file, kernel: "write_cache", rows, parts: 1, threads: WRITERS };
     // SAFETY: each row has both, as was just compared; slots are places of blocks of the cache, and there is a mark for each row.
     unsafe { launch.run(super::device(states)?, &arguments) }
+}
+
+/// Makes queries, keys and values of all rows ready for attention. Keys and values go to the cache only, and rows of which one is
+/// not finite are marked.
+pub(in super::super) fn prepare_paged(
+    states: &Tensor,
+    preparation: &HeadPreparation<'_, Tensor>,
+    cache: &Cache,
+    shared: &StepShared,
+) -> Result<()> {
+    let HeadPreparation { heads, kept, norms, norm, rotation } = *preparation;
+    let CacheShape { heads: kv_heads, head_dim } = cache.shape();
+    let (from, rows, columns) = sums_of(states)?;
+    let slots = shared.slots()?;
+    let (cosines, sines) = &shared.angles[rotation.angles];
+    let (cosines, angle_rows, pairs) = sums_of(cosines)?;
+    let (sines, sine_rows, sine_pairs) = sums_of(sines)?;
+    let Some(file) = kernels(head_dim).filter(|_| serve_paged(cache)) else { bail!("heads of {head_dim}") };
+    let all = heads + 2 * kv_heads;
+    let fits = kept == cache.shape() && all * head_dim <= columns && 2 * pairs <= head_dim && !norm.centred;
+    let turns_all = (rotation.first, rotation.heads, rotation.head_dim) == (0, heads + kv_heads, head_dim);
+    let same_rows = [slots.dims1()?, angle_rows, sine_rows, shared.broken.dims1()?] == [rows; 4];
+    if !fits || !turns_all || !same_rows || pairs != sine_pairs {
+        bail!("{heads} heads and {kv_heads} of {head_dim} in {rows} rows of {columns}, {pairs} pairs, {rotation:?}");
+    }
+    let weights = |weight: Option<&Tensor>| match weight {
+        None => Ok(0),
+        Some(weight) if weight.dims1()? == head_dim && weight.dtype() == DType::F32 => address(weight),
+        Some(weight) => bail!("weights of {:?} for heads of {head_dim}", weight.shape()),
+    };
+    let [queries, keys] = norms;
+    let arguments = [
+        Argument::Address(from),
+        Argument::Address(address(&slots)?),
+        Argument::Address(address(&cache.keys)?),
+        Argument::Address(address(&cache.values)?),
+        Argument::Address(address(&shared.broken)?),
+        Argument::Address(weights(queries)?),
+        Argument::Address(weights(keys)?),
+        Argument::Address(cosines),
+        Argument::Address(sines),
+        Argument::count(columns)?,
+        Argument::count(heads)?,
+        Argument::count(kv_heads)?,
+        Argument::count(pairs)?,
+        Argument::count(usize::from(rotation.neighbours))?,
+        Argument::Number(norm.epsilon),
+        Argument::Number(norm.offset),
+    ];
+    let (parts, threads) = (all.div_ceil(PREPARED_HEADS), narrow(32 * PREPARED_HEADS)?);
+    let launch = Launch { file, kernel: "prepare_heads", rows, parts, threads };
+    // SAFETY: each row has all heads, a slot, a mark, and a cosine and a sine for each pair of a head, as was just compared; slots
+    // are places of blocks of the cache, and weights are those of a head.
+    unsafe { launch.run(super::device(states)?, &arguments) }
+}
+
+/// Room for so many partial sums of a layer. Those of a part are written before they are merged.
+pub(in super::super) fn partial_sums(count: usize, device: &Device) -> Result<Tensor> {
+    // SAFETY: a merge reads the parts that the items of its own schedule wrote, and nothing else reads them.
+    unsafe { unwritten(count, DType::F32, device) }
 }
 
 /// Attention of all rows of a step, whose queries are the first numbers of `states`; the result is

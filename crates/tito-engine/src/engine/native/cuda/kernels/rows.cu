@@ -225,6 +225,17 @@ extern "C" __global__ void put_vector(const float *vector, float *out, unsigned 
         row[i] = added ? row[i] + vector[i] : vector[i];
 }
 
+// A block for each row and 1024 numbers: the row of the table that an id names, times a factor. An id after the last row, which
+// nobody gives, makes a row of what is no number.
+extern "C" __global__ void embed(
+    const __nv_bfloat16 *table, const unsigned *ids, float *out, unsigned known, unsigned width, float factor) {
+    const unsigned first = blockIdx.y * 1024, last = min(first + 1024, width), id = ids[blockIdx.x];
+    for (unsigned i = first + threadIdx.x; i < last; i += blockDim.x) {
+        const float number = id < known ? __bfloat162float(table[size_t(id) * width + i]) : __int_as_float(0x7fffffff);
+        out[size_t(blockIdx.x) * width + i] = __fmul_rn(number, factor);
+    }
+}
+
 extern "C" __global__ void norm_bf16(
     const float *states, const float *weight, __nv_bfloat16 *out, unsigned width, float epsilon, float offset) {
     norm(states, weight, out, width, epsilon, offset);

@@ -36,6 +36,27 @@ fn weights_of(weight: &Tensor) -> Result<(u64, usize)> {
     Ok((address(weight)?, weight.dims1()?))
 }
 
+/// Rows of a table of bf16 times a factor, for each id one.
+pub(in super::super) fn embed(table: &Tensor, ids: &Tensor, factor: f32, out: &Tensor) -> Result<()> {
+    let (from, known, width) = rows_of(table)?;
+    let (to, rows, columns) = sums_of(out)?;
+    if table.dtype() != DType::BF16 || ids.dtype() != DType::U32 || ids.dims1()? != rows || columns != width {
+        bail!("{:?} ids of {known} rows of {width} {:?} to {rows} of {columns}", ids.shape(), table.dtype());
+    }
+    let arguments = [
+        Argument::Address(from),
+        Argument::Address(address(ids)?),
+        Argument::Address(to),
+        Argument::count(known)?,
+        Argument::count(width)?,
+        Argument::Number(factor),
+    ];
+    let parts = width.div_ceil(GATES as usize);
+    let launch = Launch { file: &ROWS, kernel: "embed", rows, parts, threads: THREADS };
+    // SAFETY: each of the rows has an id and `width` numbers, and the kernel reads no row after the last of the table.
+    unsafe { launch.run(device(out)?, &arguments) }
+}
+
 pub(in super::super) fn norm(states: &Tensor, weight: &Tensor, norm: NormShape, out: &Tensor) -> Result<()> {
     let (from, rows, width) = sums_of(states)?;
     let (weight, len) = weights_of(weight)?;

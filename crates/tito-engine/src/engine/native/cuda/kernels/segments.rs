@@ -6,7 +6,7 @@ use super::{
     address, device,
     launch::{Argument, Kernels, Launch},
     rows::{THREADS, for_type},
-    rows_of, sums_of,
+    rows_of, sums_of, unwritten,
 };
 use crate::engine::native::backend::SegmentHeads;
 
@@ -28,7 +28,8 @@ pub(in super::super) fn split_heads(
     if first + heads * head_dim > columns || all % rows != 0 {
         bail!("{heads} heads of {head_dim} from {first} on of {all} rows of {columns}, {rows} in a segment");
     }
-    let out = Tensor::zeros((all / rows * heads, rows, head_dim), dtype, states.device())?;
+    // SAFETY: the kernel writes each number of each head of each row.
+    let out = unsafe { unwritten((all / rows * heads, rows, head_dim), dtype, states.device())? };
     let arguments = [
         Argument::Address(from),
         Argument::Address(address(&out)?),
@@ -80,7 +81,8 @@ pub(in super::super) fn weights(scores: &Tensor, scale: f32, dtype: DType) -> Re
     if scores.dtype() != DType::F32 || !scores.is_contiguous() {
         bail!("scores with gaps, or of {:?}", scores.dtype());
     }
-    let out = Tensor::zeros(scores.shape(), dtype, scores.device())?;
+    // SAFETY: the kernel writes a weight for each score.
+    let out = unsafe { unwritten(scores.shape(), dtype, scores.device())? };
     let arguments = [
         Argument::Address(address(scores)?),
         Argument::Address(address(&out)?),

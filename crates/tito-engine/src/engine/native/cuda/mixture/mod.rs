@@ -6,7 +6,9 @@
 #[cfg(test)]
 mod tests;
 
-use candle_core::{DType, Result, Tensor};
+use std::collections::HashMap;
+
+use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::{
     buffer::{Buffer, TensorKind},
@@ -149,6 +151,31 @@ pub(super) struct Table {
     pub(super) inputs: usize,
 }
 
+/// The addresses of matrices that were sent to the device, by the first of them: a layer's are the same in every step.
+#[derive(Debug, Default)]
+pub(super) struct SentAddresses(HashMap<i64, (Vec<i64>, Tensor)>);
+
+impl SentAddresses {
+    /// More than the layers of any model have. What is left over from matrices that are no more there goes with all the rest.
+    const MOST: usize = 1 << 12;
+
+    /// These addresses on the device, which are sent unless they are there.
+    pub(super) fn on(&mut self, device: &Device, addresses: Vec<i64>) -> Result<Tensor> {
+        let Some(first) = addresses.first().copied() else { bail!("a mixture without experts") };
+        if let Some((sent, table)) = self.0.get(&first)
+            && *sent == addresses
+        {
+            return Ok(table.clone());
+        }
+        if self.0.len() == Self::MOST {
+            self.0.clear();
+        }
+        let table = Tensor::new(addresses.as_slice(), device)?;
+        self.0.insert(first, (addresses, table.clone()));
+        Ok(table)
+    }
+}
+
 /// One of the two ways through experts: their matrices, and their biases.
 pub(super) struct Way<'a> {
     matrices: Vec<&'a Matrix>,
@@ -179,18 +206,18 @@ impl<'a> Way<'a> {
         &self,
         input: &Tensor,
         chosen: &Chosen,
-        mut widen: impl FnMut(&Matrix) -> Result<Tensor>,
+        (sent, mut widen): (&mut SentAddresses, impl FnMut(&Matrix) -> Result<Tensor>),
         out: &Tensor,
     ) -> Result<()> {
         let plain = |matrix: &&'a Matrix| if let Matrix::Plain(tensor) = matrix { Some(tensor) } else { None };
         let experts = self.matrices.len();
         if let Some(matrices) = self.matrices.iter().map(plain).collect::<Option<Vec<_>>>() {
-            let table = kernels::table(&matrices, &self.biases, experts)?;
+            let table = kernels::table(&matrices, &self.biases, experts, sent)?;
             return kernels::multiply_experts(input, (&table, None), chosen, self.is_gathered, out);
         }
         let counts = host::numbers_of::<u32>(&chosen.list(List::Counts)?)?;
         for (expert, matrix) in self.matrices.iter().enumerate().filter(|(expert, _)| counts[*expert] > 0) {
-            let table = kernels::table(&[&widen(matrix)?], &self.biases, experts)?;
+            let table = kernels::table(&[&widen(matrix)?], &self.biases, experts, sent)?;
             kernels::multiply_experts(input, (&table, Some(expert)), chosen, self.is_gathered, out)?;
         }
         Ok(())

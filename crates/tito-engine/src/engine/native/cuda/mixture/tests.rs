@@ -157,7 +157,13 @@ impl Experts {
 
     fn table(&self, with_bias: bool) -> Table {
         let biases: Vec<&Tensor> = self.biases.iter().filter(|_| with_bias).collect();
-        kernels::table(&self.matrices.iter().collect::<Vec<_>>(), &biases, self.matrices.len()).unwrap()
+        kernels::table(
+            &self.matrices.iter().collect::<Vec<_>>(),
+            &biases,
+            self.matrices.len(),
+            &mut SentAddresses::default(),
+        )
+        .unwrap()
     }
 
     /// What an expert makes of a row.

@@ -7,6 +7,8 @@ mod drawn;
 pub(in crate::engine::native) mod families;
 mod gguf;
 pub(in crate::engine::native) mod images;
+#[cfg(feature = "cuda")]
+pub(in crate::engine::native) mod made_up;
 mod page;
 mod routes;
 mod states;
