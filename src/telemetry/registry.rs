@@ -3,7 +3,8 @@
 //! Owns what a series is and when it began. Refuses to write text, and to know what any metric means beyond its family.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
+    hash::BuildHasherDefault,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +13,9 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics::{
+    Counter, Gauge, Histogram, HistogramFn, Key, KeyHasher, KeyName, Metadata, Recorder, SharedString, Unit,
+};
 use parking_lot::Mutex;
 
 use super::families::{FAMILIES, Family, Labels, MetricKind};
@@ -25,6 +28,29 @@ struct Inner {
     model_name: String,
     max_model_len: usize,
     families: Mutex<IndexMap<String, Series>>,
+    counters: Known<Counter>,
+    histograms: Known<Histogram>,
+}
+
+/// What was registered, by its name and labels as code gives them. A series has more labels, in order, and to make these each
+/// time that something is counted takes longer than to count it.
+struct Known<T>(Mutex<HashMap<Key, T, BuildHasherDefault<KeyHasher>>>);
+
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Known<T> {
+    fn get(&self, key: &Key, register: impl FnOnce() -> T) -> T {
+        if let Some(known) = self.0.lock().get(key) {
+            return known.clone();
+        }
+        let registered = register();
+        self.0.lock().insert(key.clone(), registered.clone());
+        registered
+    }
 }
 
 /// The series of one family, by their labels in the order of their names.
@@ -91,6 +117,8 @@ impl Registry {
             model_name: model_name.to_owned(),
             max_model_len,
             families: Mutex::new(IndexMap::new()),
+            counters: Known::default(),
+            histograms: Known::default(),
         }));
         for family in FAMILIES {
             registry.0.families.lock().insert(family.name.to_owned(), Series::new());
@@ -202,10 +230,11 @@ impl Recorder for Registry {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        self.with_series(key.name(), labels(key), MetricKind::Counter, |metric| match &metric.value {
+        let counter = |metric: &mut Metric| match &metric.value {
             Value::Counter(count) => Counter::from_arc(Arc::clone(count)),
             Value::Gauge(_) | Value::Distribution(_) => Counter::noop(),
-        })
+        };
+        self.0.counters.get(key, || self.with_series(key.name(), labels(key), MetricKind::Counter, counter))
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
@@ -216,9 +245,10 @@ impl Recorder for Registry {
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        self.with_series(key.name(), labels(key), MetricKind::Summary, |metric| match &metric.value {
+        let histogram = |metric: &mut Metric| match &metric.value {
             Value::Distribution(distribution) => Histogram::from_arc(Arc::clone(distribution)),
             Value::Counter(_) | Value::Gauge(_) => Histogram::noop(),
-        })
+        };
+        self.0.histograms.get(key, || self.with_series(key.name(), labels(key), MetricKind::Summary, histogram))
     }
 }
