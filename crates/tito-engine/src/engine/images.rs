@@ -80,7 +80,7 @@ pub(super) mod tests {
 
     /// An image of four patches of one pixel for each placeholder.
     pub(in crate::engine) fn image(seed: u8, rows: usize, columns: usize) -> PreparedImage {
-        made(seed, rows, columns, PatchShape { side: 1, merge: 2, frames: 2 })
+        made(seed, rows, columns, PatchShape { side: 1, merge: 2, frames: 2, row_ends: false })
     }
 
     pub(in crate::engine) fn at(offset: usize, rows: usize, columns: usize) -> PromptImage {

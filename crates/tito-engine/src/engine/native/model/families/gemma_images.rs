@@ -108,7 +108,7 @@ fn tower(vision: &Settings<'_>, placeholders: usize, output: usize) -> Result<To
         gate: Gate::GeluTanhAlone,
         norm: NormShape { epsilon, offset: 0.0, centred: true },
         norm_bias: true,
-        patch: PatchShape { side, merge: patches / rows, frames: 1 },
+        patch: PatchShape { side, merge: patches / rows, frames: 1, row_ends: false },
         patch_bias: true,
         positions: Some(patches * patches),
         theta: None,

@@ -219,6 +219,7 @@ fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<Tow
         side: vision.size_or("patch_size", side, MOST_PIXELS)?,
         merge: vision.size_or("spatial_merge_size", merge, MOST_PIXELS)?,
         frames: vision.size_or("temporal_patch_size", frames, MOST_PIXELS)?,
+        row_ends: false,
     };
     Ok(TowerShape {
         hidden,
