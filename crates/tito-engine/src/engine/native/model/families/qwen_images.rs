@@ -41,6 +41,7 @@ const NAMES: TowerNames = TowerNames {
     patch: "patch_embed.proj",
     patch_has_frames: true,
     positions: "pos_embed",
+    first_norm: "",
     layers: "blocks.",
     norms: ["norm1", "norm2"],
     qkv: &["attn.qkv"],
@@ -229,9 +230,12 @@ fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<Tow
         norm: NormShape { epsilon: EPSILON, offset: 0.0, centred: false },
         norm_bias: false,
         patch,
+        biases: true,
         patch_bias: false,
         positions: None,
         theta: Some(theta(vision)?),
+        alternating: false,
+        first_norm: false,
         layers: vec![true; vision.size("depth", MOST_LAYERS)?],
         window: 1,
         last_norm: false,
@@ -243,7 +247,7 @@ fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<Tow
 }
 
 /// The base of frequencies, which only transformers 5 writes down.
-fn theta(vision: &Settings<'_>) -> Result<f64, ConfigError> {
+pub(super) fn theta(vision: &Settings<'_>) -> Result<f64, ConfigError> {
     let parameters: Map<String, Value> = vision.get("rope_parameters")?.unwrap_or_default();
     let parameters = Settings(&parameters);
     only(&parameters, "rope_type", &json!("axial"))?;
