@@ -29,6 +29,25 @@ impl PromptImage {
 pub struct ImageReading {
     /// The id that stands for a part of an image.
     pub placeholder: TokenId,
+    /// What else shows an image.
+    pub frame: ImageFrame,
+}
+
+/// What shows an image in a prompt besides its placeholders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageFrame {
+    /// An id before them and one after them, by their keys in config.json. Chat templates write all of it.
+    Marks([&'static str; 2]),
+    /// The same, with the ids of a config that lacks the keys. Chat templates write the first one alone.
+    Opening([(&'static str, TokenId); 2]),
+    /// A token after each row of them, one after all rows but the last and another one after that, by their texts. Chat
+    /// templates write one placeholder.
+    Rows([&'static str; 2]),
+}
+
+impl ImageFrame {
+    /// The marks of Qwen.
+    pub const VISION: Self = Self::Marks(["vision_start_token_id", "vision_end_token_id"]);
 }
 
 /// Refuses images that are not where the prompt says.

@@ -15,9 +15,14 @@ use super::{
 };
 use crate::{
     TokenId,
-    engine::native::backend::{Gate, NormShape},
+    engine::{
+        ImageFrame,
+        native::backend::{Gate, NormShape},
+    },
 };
 
+/// What is around them.
+const FRAME: ImageFrame = ImageFrame::Opening([("boi_token_index", 255_999), ("eoi_token_index", 256_000)]);
 /// No tower is deeper.
 const MOST_LAYERS: usize = 1 << 12;
 /// No image is larger.
@@ -75,7 +80,7 @@ pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError>
     }
     let placeholders = settings.size_or("mm_tokens_per_image", PLACEHOLDERS, MOST)?;
     let tower = tower(&Settings(&vision), placeholders, shape.hidden)?;
-    shape.images = Some(ImagesShape { placeholder, axes: Vec::new(), both_ways: true, tower });
+    shape.images = Some(ImagesShape { placeholder, frame: FRAME, axes: Vec::new(), both_ways: true, tower });
     shape.names.other_parts = HEADS;
     shape.names.aliases = ALIASES;
     Ok(shape)

@@ -14,8 +14,13 @@ use super::{
     parts,
     qwen_images::theta,
 };
-use crate::{TokenId, engine::native::backend::NormShape};
+use crate::{
+    TokenId,
+    engine::{ImageFrame, native::backend::NormShape},
+};
 
+/// What is around them.
+const FRAME: ImageFrame = ImageFrame::Rows(["[IMG_BREAK]", "[IMG_END]"]);
 /// No tower is deeper.
 const MOST_LAYERS: usize = 1 << 12;
 /// No patch is larger, and no more patches are joined.
@@ -75,7 +80,7 @@ pub(super) fn mistral3(settings: &Settings<'_>) -> Result<ModelShape, ConfigErro
         biases: settings.get("multimodal_projector_bias")?.unwrap_or(false),
     };
     let tower = TowerShape { ending, output: shape.hidden, ..tower(&Settings(&vision), merge)? };
-    shape.images = Some(ImagesShape { placeholder, axes: Vec::new(), both_ways: false, tower });
+    shape.images = Some(ImagesShape { placeholder, frame: FRAME, axes: Vec::new(), both_ways: false, tower });
     shape.names.other_parts = &[];
     shape.names.aliases = ALIASES;
     Ok(shape)

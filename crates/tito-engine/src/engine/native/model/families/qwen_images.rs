@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     TokenId,
-    engine::native::backend::{Gate, NormShape},
+    engine::{
+        ImageFrame,
+        native::backend::{Gate, NormShape},
+    },
 };
 
 /// No tower is deeper.
@@ -279,7 +282,7 @@ fn images(
         let reason = format!("is about {} pairs of numbers, and a head has {pairs}", axes.len());
         return Err(ConfigError::setting("mrope_section", reason));
     }
-    Ok(ImagesShape { placeholder, axes, both_ways: false, tower })
+    Ok(ImagesShape { placeholder, frame: ImageFrame::VISION, axes, both_ways: false, tower })
 }
 
 /// How many pairs of numbers of a head are rotated.

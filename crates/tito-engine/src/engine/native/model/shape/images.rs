@@ -4,7 +4,10 @@ use tito_images::PatchShape;
 
 use crate::{
     TokenId,
-    engine::native::backend::{Gate, NormShape},
+    engine::{
+        ImageFrame,
+        native::backend::{Gate, NormShape},
+    },
 };
 
 /// How a model reads images.
@@ -12,6 +15,8 @@ use crate::{
 pub(crate) struct ImagesShape {
     /// The id that stands for a part of an image.
     pub(crate) placeholder: TokenId,
+    /// What else shows an image in prompts.
+    pub(crate) frame: ImageFrame,
     /// For each pair of numbers of a head that is rotated, by which coordinate of a token it is; none where tokens of images
     /// have positions as all others.
     pub(crate) axes: Vec<Axis>,
