@@ -145,8 +145,7 @@ fn second(carrier: &str, first: &Value, messages: &[Value], after: &[Value], hon
 
 /// What became of a second turn.
 fn judged(
-    app: &TestApp,
-    family: Family,
+    (app, family): (&TestApp, Family),
     carrier: &str,
     seen: &[(usize, String)],
     [shown, sampled]: [&[TokenId]; 2],
@@ -206,7 +205,7 @@ async fn every_second_turn(family: Family) {
                 let honest = ids(&honest["prompt_token_ids"]);
                 let answer = app.post(CHAT, second(carrier, &first, &messages, &after, &honest)).await;
                 let verdict = match answer.status {
-                    200 => judged(&app, family, carrier, &seen, known.each_ref().map(Vec::as_slice), &answer.json()),
+                    200 => judged((&app, family), carrier, &seen, known.each_ref().map(Vec::as_slice), &answer.json()),
                     400 => "refused",
                     status => panic!("{name}, {carrier}, {edit}: {status} {}", answer.json()),
                 };

@@ -1,5 +1,7 @@
 //! Images whose rows have ends in prompts, as those of Mistral 3.
 
+use std::slice;
+
 use serde_json::{Value, json};
 use tito::TokenId;
 
@@ -67,7 +69,7 @@ async fn sampled_placeholders_breaks_and_ends_are_never_an_image() {
         let said = &first["choices"][0]["message"];
         assert_eq!(ids(&said["generation_token_ids"]), script);
         let known = [ids(&said["prompt_token_ids"]), script.clone()].concat();
-        let messages = [&first_turn[..], &[said.clone()], &more].concat();
+        let messages = [&first_turn[..], slice::from_ref(said), &more].concat();
         let answer = app.post(CHAT, chat(&json!(messages))).await;
         if is_exact {
             let answer = answer.ok();

@@ -122,10 +122,8 @@ impl PlacedImage {
     /// tokens as all others.
     fn parts(&self, places: Range<usize>) -> impl Iterator<Item = ImagePart<'_>> {
         let Grid { columns, .. } = self.image.joined();
-        let (run, row) = match self.image.shape().row_ends {
-            true => (columns, columns + 1),
-            false => (self.tokens.len(), self.tokens.len()),
-        };
+        let all = self.tokens.len();
+        let (run, row) = if self.image.shape().row_ends { (columns, columns + 1) } else { (all, all) };
         let rows = places.start / row..places.end.div_ceil(row);
         let parts = rows.map(move |number| {
             let own = number * row..number * row + run;

@@ -9,7 +9,7 @@ use super::{
     cpu::{CpuBackend, Matrix, Pool, Precision},
     cuda::Gpu,
     drafts::{Drafting, Speculation},
-    model::ModelShape,
+    model::{ImagesShape, ModelShape},
     processor,
     room::memory_needs,
     weights::{self, GgufWeights, Rounded, Weights, WeightsError},
@@ -93,7 +93,7 @@ fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
 
 /// Whether the model is loaded with what reads images: not all that do are computed on a GPU.
 fn reads_images(settings: &NativeSettings, shape: &ModelShape) -> bool {
-    let on_processor_alone = shape.images.as_ref().is_some_and(|images| images.on_processor_alone());
+    let on_processor_alone = shape.images.as_ref().is_some_and(ImagesShape::on_processor_alone);
     settings.image_patches.is_some() && !(on_processor_alone && matches!(settings.device, Device::Cuda { .. }))
 }
 

@@ -20,9 +20,8 @@ use self::{
     logits::LogitSource,
 };
 use super::{
-    Engine, EngineError, EngineInfo, EngineLoad, ImageFrame, ImageReading, Party, PromptImage, RequestTimes,
-    Reservation, RouteShape, SequenceRequest, Ticket, TokenStream, WeightsInUse, admission::Admission,
-    meters::SamplingMeters,
+    Engine, EngineError, EngineInfo, EngineLoad, ImageReading, Party, PromptImage, RequestTimes, Reservation,
+    RouteShape, SequenceRequest, Ticket, TokenStream, WeightsInUse, admission::Admission, meters::SamplingMeters,
 };
 use crate::TokenId;
 
@@ -167,7 +166,7 @@ impl ScriptedEngine {
     #[cfg(any(test, feature = "internals"))]
     #[must_use]
     pub fn reading_images(mut self, placeholder: TokenId) -> Self {
-        self.images = Some(ImageReading { placeholder, frame: ImageFrame::VISION });
+        self.images = Some(ImageReading { placeholder, frame: super::ImageFrame::VISION });
         self
     }
 

@@ -190,8 +190,9 @@ fn ids_have_one_placeholder_of_an_image_in_rows_or_all_of_them() {
     for ids in [&[8][..], &[8, 1, 8, 1, 8], &[8, 8, 5, 8, 8, 6], &[8, 6, 8, 8, 5, 8, 8, 6], &[]] {
         assert_eq!(expand(ids), Err(UnprovableSplice::OtherImages), "{ids:?}");
     }
-    assert!(ROWS.lacks_images(&whole, &[]) && !ROWS.lacks_images(&whole, &[0..6]));
-    assert!(ROWS.lacks_images(&whole, &[0..5]) && !ROWS.lacks_images(&[8, 5, 8, 8, 5], &[]));
+    let twice = [whole, whole].concat();
+    assert!(ROWS.lacks_images(&whole, &[]) && !ROWS.lacks_images(&twice, &[0..6, 6..12]));
+    assert!(ROWS.lacks_images(&twice, &[0..6, 6..11]) && !ROWS.lacks_images(&[8, 5, 8, 8, 5], &[]));
 }
 
 proptest! {

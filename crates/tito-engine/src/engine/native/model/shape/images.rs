@@ -39,6 +39,7 @@ pub(crate) enum Axis {
 
 /// A tower: an encoder of patches, all of which attend to each other, or to those of their window.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is about a part that some towers have")]
 pub(crate) struct TowerShape {
     /// Numbers of a patch's state.
     pub(crate) hidden: usize,
