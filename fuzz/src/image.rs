@@ -22,7 +22,9 @@ fn patches(processor: &ImageProcessor, data: &[u8], decoded: &DecodedImage) -> R
     let image = processor.prepare(processor.identity(data), decoded)?;
     let numbers = image.patches();
     assert_eq!(image.grid(), processor.grid(decoded.width(), decoded.height())?);
-    assert_eq!(image.grid().patches(), 4 * image.placeholders());
+    assert_eq!(image.grid().patches(), 4 * image.joined().patches());
+    let embeddings = (0..image.placeholders()).filter_map(|place| image.embedding_at(place));
+    assert!(embeddings.eq(0..image.joined().patches()), "a part of an image has no place among its ids");
     assert_eq!(numbers.len(), image.grid().patches() * image.shape().numbers());
     assert!(numbers.iter().all(|number| number.is_finite()), "a number that is none");
     Ok(image.grid().patches())
@@ -39,7 +41,10 @@ fn processors() -> Vec<ImageProcessor> {
     let vision = json!({"image_size": 56, "patch_size": 7});
     let config = json!({"model_type": "gemma3", "mm_tokens_per_image": 16, "vision_config": vision});
     let gemma = (config, json!({"size": {"height": 56, "width": 56}}));
-    let all = qwen.into_iter().chain([gemma]);
+    let vision = json!({"patch_size": 7});
+    let config = json!({"model_type": "mistral3", "spatial_merge_size": 2, "vision_config": vision});
+    let mistral = (config, json!({"size": {"longest_edge": 100}}));
+    let all = qwen.into_iter().chain([gemma, mistral]);
     all.map(|(config, settings)| ImageProcessor::of_model(&config, &settings).expect("settings that are served"))
         .collect()
 }

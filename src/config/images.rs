@@ -60,7 +60,7 @@ pub struct ImagesPerPrompt(pub usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheBytes(pub u64);
 
-/// Settings that take the place of those in `preprocessor_config.json`.
+/// Settings that take the place of those in `preprocessor_config.json`: `min_pixels`, `max_pixels` and what `size` has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessorSettings(pub Map<String, Value>);
 
@@ -113,21 +113,20 @@ fn processor_settings(text: &str) -> Result<ProcessorSettings, String> {
     let Value::Object(mut settings) = serde_json::from_str(text).map_err(|error| error.to_string())? else {
         return Err("it is no JSON object".to_owned());
     };
-    let mut size = match settings.remove("size") {
+    let size = match settings.remove("size") {
         None => Map::new(),
         Some(Value::Object(size)) => size,
         Some(_) => return Err("`size` is no JSON object".to_owned()),
     };
-    for (own, in_size) in [("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")] {
-        size.extend(settings.remove(own).map(|pixels| (in_size.to_owned(), pixels)));
-    }
-    if let Some(unknown) = settings.keys().next() {
+    if let Some(unknown) = settings.keys().find(|key| !["min_pixels", "max_pixels"].contains(&key.as_str())) {
         return Err(format!("`{unknown}` is not served; `min_pixels`, `max_pixels` and `size` are"));
     }
-    if let Some((name, value)) = size.iter().find(|(_, value)| value.as_u64().is_none_or(|pixels| pixels == 0)) {
+    let mut all = size.iter().chain(&settings);
+    if let Some((name, value)) = all.find(|(_, value)| value.as_u64().is_none_or(|pixels| pixels == 0)) {
         return Err(format!("`{name}` is {value}, and not a number of pixels"));
     }
-    Ok(ProcessorSettings(size))
+    settings.extend((!size.is_empty()).then(|| ("size".to_owned(), Value::Object(size))));
+    Ok(ProcessorSettings(settings))
 }
 
 #[cfg(test)]
@@ -154,13 +153,16 @@ mod tests {
 
     #[test]
     fn settings_of_the_processor_that_are_not_served_are_refused() {
-        let settings = |text| processor_settings(text).map(|settings| Value::Object(settings.0).to_string());
-        let both = "{\"longest_edge\":9,\"shortest_edge\":4}";
-        let mut read = settings("{\"min_pixels\": 4, \"max_pixels\": 9}").unwrap();
-        read = serde_json::from_str::<std::collections::BTreeMap<String, u64>>(&read)
-            .map(|sorted| serde_json::to_string(&sorted).unwrap())
-            .unwrap();
-        assert_eq!(read, both);
+        let settings = |text| processor_settings(text).map(|settings| Value::Object(settings.0));
+        for (text, size) in [
+            ("{\"min_pixels\": 4, \"max_pixels\": 9}", None),
+            ("{\"min_pixels\": 4, \"size\": {\"longest_edge\": 9}}", Some(9)),
+            ("{\"size\": {\"longest_edge\": 7}}", Some(7)),
+        ] {
+            let read = settings(text).unwrap();
+            assert_eq!(read.pointer("/size/longest_edge").and_then(Value::as_u64), size, "{text}");
+            assert_eq!(read.get("min_pixels").is_some(), text.contains("min_pixels"), "{text}");
+        }
         for wrong in ["{\"num_crops\": 4}", "{\"max_pixels\": \"9\"}", "{\"max_pixels\": 0}", "[]", "{\"size\": 4}"] {
             assert!(settings(wrong).is_err(), "{wrong}");
         }

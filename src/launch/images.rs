@@ -5,11 +5,12 @@ use serde_json::{Map, Value};
 use super::{progress::Progress, settings::ImageSettings};
 use crate::{
     TokenId,
-    engine::{Engine, ImageReading},
+    engine::{Engine, ImageFrame, ImageReading},
     images::ImageProcessor,
     media::MediaReader,
     model::ModelFiles,
-    prompt::{ImageMarks, ImageTemplate},
+    prompt::{ImageForm, ImageMarks, ImageTemplate},
+    tokenizer::Tokenizer,
 };
 
 /// What images need besides the engine.
@@ -22,6 +23,7 @@ pub(super) struct ImageSide {
 pub(super) fn find(
     engine: &dyn Engine,
     files: &ModelFiles,
+    tokenizer: &Tokenizer,
     settings: ImageSettings,
     progress: &Progress,
 ) -> anyhow::Result<Option<ImageSide>> {
@@ -35,7 +37,7 @@ pub(super) fn find(
         return Ok(None);
     };
     let side = processor(files, settings.processor.as_ref())?.and_then(|processor| {
-        let marks = marks(reading, &files.config.raw)?;
+        let marks = marks(reading, &files.config.raw, tokenizer)?;
         let media = MediaReader::new(processor, settings.policy);
         Ok(ImageSide { media: media.map_err(|error| format!("no other host can be asked: {error}"))?, marks })
     });
@@ -68,19 +70,30 @@ fn processor(files: &ModelFiles, flag: Option<&Map<String, Value>>) -> anyhow::R
 /// The settings of the model's processor, with those of the flag in their place.
 fn preprocessor(files: &ModelFiles, flag: Option<&Map<String, Value>>) -> anyhow::Result<Value> {
     let mut preprocessor = files.image_processor.clone().unwrap_or_default();
-    if let Some(flag) = flag {
-        let size = preprocessor.entry("size").or_insert_with(|| Value::Object(Map::new()));
+    for (key, value) in flag.into_iter().flatten() {
+        let Value::Object(given) = value else {
+            preprocessor.insert(key.clone(), value.clone());
+            continue;
+        };
+        // Older names of the same two settings, which take precedence where they are.
+        for (older, own) in [("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")] {
+            if given.contains_key(own) && !flag.is_some_and(|flag| flag.contains_key(older)) {
+                preprocessor.remove(older);
+            }
+        }
+        let size = preprocessor.entry(key).or_insert_with(|| Value::Object(Map::new()));
         let Value::Object(size) = size else { anyhow::bail!("the `size` of preprocessor_config.json is no object") };
-        size.extend(flag.clone());
-        // Older names of the same two settings.
-        preprocessor.remove("min_pixels");
-        preprocessor.remove("max_pixels");
+        size.extend(given.clone());
     }
     Ok(Value::Object(preprocessor))
 }
 
-/// The ids around images, as config.json names them.
-fn marks(reading: ImageReading, config: &Map<String, Value>) -> Result<ImageMarks, String> {
+/// The ids that show images, as config.json and the tokenizer have them.
+fn marks(
+    ImageReading { placeholder, frame }: ImageReading,
+    config: &Map<String, Value>,
+    tokenizer: &Tokenizer,
+) -> Result<ImageMarks, String> {
     let id = |key: &str, default: Option<TokenId>| match config.get(key) {
         None => default.ok_or_else(|| format!("config.json has no `{key}`")),
         Some(id) => {
@@ -88,11 +101,16 @@ fn marks(reading: ImageReading, config: &Map<String, Value>) -> Result<ImageMark
             number.ok_or_else(|| format!("`{key}` of config.json is {id}, and not an id"))
         }
     };
-    let placeholder = reading.placeholder;
-    if config.get("model_type").and_then(Value::as_str) == Some("gemma3") {
-        let (opens, closes) = (id("boi_token_index", Some(255_999))?, id("eoi_token_index", Some(256_000))?);
-        return Ok(ImageMarks { opens, placeholder, closes, template: ImageTemplate::Opening });
-    }
-    let (opens, closes) = (id("vision_start_token_id", None)?, id("vision_end_token_id", None)?);
-    Ok(ImageMarks { opens, placeholder, closes, template: ImageTemplate::Marks })
+    let named = |text: &str| tokenizer.id_of(text).ok_or_else(|| format!("the tokenizer has no token {text}"));
+    let form = match frame {
+        ImageFrame::Marks([opens, closes]) => {
+            ImageForm::Between { opens: id(opens, None)?, closes: id(closes, None)?, template: ImageTemplate::Marks }
+        }
+        ImageFrame::Opening([(opens, first), (closes, last)]) => {
+            let (opens, closes) = (id(opens, Some(first))?, id(closes, Some(last))?);
+            ImageForm::Between { opens, closes, template: ImageTemplate::Opening }
+        }
+        ImageFrame::Rows([breaks, ends]) => ImageForm::Rows { breaks: named(breaks)?, ends: named(ends)? },
+    };
+    Ok(ImageMarks { placeholder, form })
 }

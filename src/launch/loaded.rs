@@ -64,7 +64,7 @@ impl Loaded {
         // Before the engine, which makes its handles while it loads.
         let metrics = Metrics::install(models.name(), max_model_len)?;
         let engine = engine::load(text.load_plan(settings, device, &files, max_model_len), progress).await?;
-        let images = images::find(&*engine, &files, settings.images.clone(), progress)?;
+        let images = images::find(&*engine, &files, &text.tokenizer, settings.images.clone(), progress)?;
         let adapters = adapters::load(&engine, &settings.adapters, modules, &models, progress).await?;
         let models = models.with_adapters(Arc::clone(&adapters));
         Ok(Self {

@@ -89,7 +89,7 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
         max_model_len,
     };
     let engine = engine::load(load_plan, progress).await?;
-    let images = images::find(&*engine, &files, settings.images.clone(), progress)?;
+    let images = images::find(&*engine, &files, &tokenizer, settings.images.clone(), progress)?;
     let loaded = adapters::load(&engine, &settings.adapters, modules, &models, progress).await?;
     let by_name = loaded.all().into_iter().filter_map(|(name, _)| Some((name.clone(), loaded.get(&name)?)));
     let adapters = by_name.collect();

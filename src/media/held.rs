@@ -83,7 +83,7 @@ mod tests {
 
     /// An image of 12 bytes.
     fn image(number: u8) -> PreparedImage {
-        let shape = PatchShape { side: 2, merge: 1, frames: 1 };
+        let shape = PatchShape { side: 2, merge: 1, frames: 1, row_ends: false };
         let normalisation = Normalisation { mean: [0.5; 3], std: [0.5; 3] };
         let grid = Grid { rows: 1, columns: 1 };
         PreparedImage::new(ImageIdentity::of(&[number], &[]), grid, shape, normalisation, Arc::from([number; 12]))

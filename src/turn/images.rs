@@ -5,9 +5,9 @@ use std::{ops::Range, sync::Arc};
 use super::{TurnError, Turns, in_flight, said::SentFiles};
 use crate::{
     TokenId,
-    chat::{Content, ContentPart, Image, Message},
+    chat::{Content, ContentPart, Image, ImageSize, Message},
     engine::PromptImage,
-    images::{ImageIdentity, PreparedImage},
+    images::{Grid, ImageIdentity, PreparedImage},
     json::{Object, Path, Value},
     media::{Hold, MediaReader},
     prompt::{ImageMarks, PromptError, UnprovableSplice},
@@ -37,11 +37,11 @@ impl Turns {
             let url = url(fields).ok_or_else(|| TurnError::NoImage { field: place.clone() })?;
             let file = said.as_ref().and_then(|_| SentFiles::hash(&url));
             let prepared = reading.add(url, place.then("image_url")).await?;
-            let (identity, placeholders) = (*prepared.identity().as_bytes(), prepared.placeholders());
+            let (identity, size) = (*prepared.identity().as_bytes(), size(prepared));
             if let Some(file) = file {
                 sent.add(file, prepared.identity());
             }
-            *part = ContentPart::Image(Image { identity, placeholders, extras });
+            *part = ContentPart::Image(Image { identity, size, extras });
         }
         *said = said.take().map(|said| sent.taken_from(said));
         Ok(reading.images)
@@ -114,8 +114,8 @@ impl Turns {
             reading.add(url, Path::from(field).then(index)).await?;
         }
         let images = reading.images;
-        let lengths: Vec<usize> = images.iter().map(PreparedImage::placeholders).collect();
-        let (token_ids, ranges) = marks.expand(token_ids, &lengths).map_err(PromptError::Unprovable)?;
+        let sizes: Vec<ImageSize> = images.iter().map(size).collect();
+        let (token_ids, ranges) = marks.expand(token_ids, &sizes).map_err(PromptError::Unprovable)?;
         Ok(IdsWithImages { token_ids: token_ids.into(), images: placed(images, &ranges) })
     }
 
@@ -132,8 +132,8 @@ impl Turns {
         let (media, marks) = self.image_reading()?;
         let images = known.iter().map(|(identity, _)| media.known(*identity).ok_or(TurnError::UnknownImage));
         let images = images.collect::<Result<Vec<_>, _>>()?;
-        let lengths: Vec<usize> = images.iter().map(PreparedImage::placeholders).collect();
-        let (expanded, ranges) = marks.expand(&token_ids, &lengths).map_err(PromptError::Unprovable)?;
+        let sizes: Vec<ImageSize> = images.iter().map(size).collect();
+        let (expanded, ranges) = marks.expand(&token_ids, &sizes).map_err(PromptError::Unprovable)?;
         if expanded != *token_ids || !ranges.iter().eq(known.iter().map(|(_, range)| range)) {
             return Err(PromptError::Unprovable(UnprovableSplice::OtherImages).into());
         }
@@ -196,6 +196,12 @@ async fn read(media: &MediaReader, url: String, field: Path) -> Result<PreparedI
         media.read(&nearby)
     };
     in_flight::blocking(reading).await?.map_err(|error| TurnError::Image { field, error })
+}
+
+/// How many placeholders stand for an image.
+fn size(image: &PreparedImage) -> ImageSize {
+    let Grid { rows, columns } = image.joined();
+    ImageSize { rows, columns }
 }
 
 /// What the engine gets of the images of a prompt, in which they have these placeholders.

@@ -36,6 +36,19 @@ GEMMA3_PROMPTS = {
     "over_a_stride": [*range(1, 70), *range(1, 55), 11, "second", 12, 70, 11, "third", 12, *range(30, 50)],
 }
 
+# Those of Mistral 3, whose rows have ends, so that images may stand side by side. transformers fails on an image of one
+# token alone.
+MISTRAL3_ENDS = (92, 93)
+MISTRAL3_PROMPTS = {
+    "text": [1, 7, 20, 33, 5, 61, 44, 2, 80],
+    "one_image": [3, 11, "wide", 12, 40, 41],
+    "image_first": ["tall", 9],
+    "image_alone": ["square"],
+    "two_images": [3, 11, "square", 12, 50, 51, 11, "wide", 12, 7],
+    "side_by_side": [4, "wide", "same", 8, "one", "tall", 12],
+    "later_turn": [*range(5, 45), 11, "large", 12, 70, 71, 72, *range(30, 50)],
+}
+
 TEXT = {
     "hidden_act": "silu", "hidden_size": 32, "intermediate_size": 48, "max_position_embeddings": 512,
     "num_attention_heads": 4, "num_hidden_layers": 3, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
@@ -145,7 +158,51 @@ def gemma3(name, style="given", without=(), vision=(), text=(), **changes):
     return Case(f"gemma3_{name}", "Gemma3ForConditionalGeneration", "gemma3", settings, style, list(without))
 
 
+# As published: the base of frequencies by itself.
+MISTRAL3_VISION = {
+    "attention_dropout": 0.0, "head_dim": 12, "hidden_act": "silu", "hidden_size": 24, "image_size": 56,
+    "intermediate_size": 28, "model_type": "pixtral", "num_attention_heads": 2, "num_channels": 3, "num_hidden_layers": 2,
+    "patch_size": 4, "rope_theta": 10000.0,
+}
+MISTRAL3_TEXT = {**TEXT, "head_dim": 16, "model_type": "mistral", "sliding_window": None}
+MISTRAL3 = {
+    "image_token_index": PLACEHOLDER, "multimodal_projector_bias": False, "projector_hidden_act": "gelu",
+    "spatial_merge_size": 2, "text_config": MISTRAL3_TEXT, "tie_word_embeddings": False, "vision_config": MISTRAL3_VISION,
+    "vision_feature_layer": -1,
+}
+MINISTRAL3_ROPE = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
+    "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5,
+}
+WITHOUT_THETA = {key: value for key, value in TEXT.items() if key != "rope_theta"}
+MINISTRAL3_TEXT = {**WITHOUT_THETA, "head_dim": 16, "model_type": "ministral3", "rope_parameters": MINISTRAL3_ROPE}
+MISTRAL4_TEXT = {
+    **WITHOUT_THETA, "first_k_dense_replace": 0, "kv_lora_rank": 16, "model_type": "mistral4", "moe_intermediate_size": 24,
+    "n_group": 1, "n_routed_experts": 8, "n_shared_experts": 1, "norm_topk_prob": True, "num_experts_per_tok": 2,
+    "num_key_value_heads": 4, "q_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+    "rope_parameters": {**MINISTRAL3_ROPE, "llama_4_scaling_beta": 0.1}, "routed_scaling_factor": 1.0, "topk_group": 1, "v_head_dim": 12,
+}
+
+
+def mistral3(name, style="given", without=(), vision=(), text=(), of_text=MISTRAL3_TEXT, **changes):
+    parts = {"text_config": {**of_text, **dict(text)}, "vision_config": {**MISTRAL3_VISION, **dict(vision)}}
+    settings = {**MISTRAL3, **parts, **changes}
+    return Case(f"mistral3_{name}", "Mistral3ForConditionalGeneration", "mistral3", settings, style, list(without))
+
+
 CASES = [
+    mistral3("plain", without=[
+        {"vision_config": {**MISTRAL3_VISION, "rope_theta": 100.0}},
+        {"vision_config": {**MISTRAL3_VISION, "hidden_act": "gelu"}},
+    ]),
+    mistral3("full", style="full", multimodal_projector_bias=True, text={"rms_norm_eps": 1e-2, "rope_theta": 500.0}),
+    mistral3("wide_blocks", spatial_merge_size=3, vision={
+        "patch_size": 3, "num_attention_heads": 3, "head_dim": 8, "hidden_act": "gelu", "rope_theta": 100.0,
+    }, text={"sliding_window": 6}),
+    mistral3("ministral3", of_text=MINISTRAL3_TEXT, tie_word_embeddings=True, without=[
+        {"text_config": {**MINISTRAL3_TEXT, "rope_parameters": {**MINISTRAL3_ROPE, "llama_4_scaling_beta": 0.0}}},
+    ]),
+    mistral3("mistral4", of_text=MISTRAL4_TEXT, text={"num_hidden_layers": 2}),
     gemma3("plain", without=[
         {"text_config": {**GEMMA3_TEXT, "sliding_window": 512}},
         {"text_config": {**GEMMA3_TEXT, "sliding_window_pattern": 3}},

@@ -26,6 +26,12 @@ GEMMA3 = {
     "pan_and_scan_max_num_crops": None, "pan_and_scan_min_crop_size": None, "pan_and_scan_min_ratio_to_activate": None,
     "processor_class": "Gemma3Processor", "rescale_factor": 0.00392156862745098,
 }  # fmt: skip
+# As its processor hands the side of what is joined to it, whatever it has itself.
+PIXTRAL = {
+    **CLIP, "image_processor_type": "PixtralImageProcessor", "do_convert_rgb": True, "do_normalize": True, "do_rescale": True,
+    "do_resize": True, "patch_size": {"height": 14, "width": 14}, "processor_class": "PixtralProcessor", "resample": 3,
+    "rescale_factor": 0.00392156862745098,
+}  # fmt: skip
 FAMILIES = {
     "qwen2_5_vl": {
         "config": {"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14, "spatial_merge_size": 2}},
@@ -50,6 +56,14 @@ FAMILIES = {
     "gemma3_small": {
         "config": {"model_type": "gemma3", "mm_tokens_per_image": 16, "vision_config": {"image_size": 96, "patch_size": 8}},
         "preprocessor": {"size": {"height": 96, "width": 96}, **GEMMA3, "image_seq_length": 16},
+    },
+    "mistral3": {
+        "config": {"model_type": "mistral3", "spatial_merge_size": 2, "vision_config": {"image_size": 1540, "patch_size": 14}},
+        "preprocessor": {"size": {"longest_edge": 1540}, **PIXTRAL},
+    },
+    "mistral3_small": {
+        "config": {"model_type": "mistral3", "spatial_merge_size": 2, "vision_config": {"patch_size": 14}},
+        "preprocessor": {"size": {"longest_edge": 150}, **PIXTRAL},
     },
 }
 

@@ -11,6 +11,8 @@ TOKENIZER = pathlib.Path(__file__).parent.parent / "fixtures" / "tiny-model"
 MARKS = {326: "<|vision_start|>", 327: "<|image_pad|>", 328: "<|vision_end|>", 329: "<|video_pad|>"}
 # The same of Gemma 3, in whose tokenizer runs of newlines are tokens too.
 GEMMA3_MARKS = {326: "<start_of_image>", 327: "<image_soft_token>", 328: "<end_of_image>"}
+# The same of Mistral 3, where two of them end rows.
+MISTRAL3_MARKS = {326: "[IMG_BREAK]", 327: "[IMG]", 328: "[IMG_END]", 329: "[PREFIX]"}
 NEWLINES = {329: "\n\n", 330: "\n\n\n", 331: "\n\n\n\n"}
 
 
@@ -18,15 +20,21 @@ def is_gemma(processor):
     return processor["image_processor_type"] == "Gemma3ImageProcessor"
 
 
+def is_mistral(processor):
+    return processor["image_processor_type"] == "PixtralImageProcessor"
+
+
 def write_files(directory, template, processor):
     tokenizer = json.loads((TOKENIZER / "tokenizer.json").read_text())
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    marks = GEMMA3_MARKS if is_gemma(processor) else MARKS
+    marks = GEMMA3_MARKS if is_gemma(processor) else MISTRAL3_MARKS if is_mistral(processor) else MARKS
     tokenizer["added_tokens"] += [{"id": id, "content": content, **plain} for id, content in marks.items()]
     if is_gemma(processor):
         plain["special"] = False
         tokenizer["added_tokens"] += [{"id": id, "content": content, **plain} for id, content in NEWLINES.items()]
         template = template.replace("".join(list(MARKS.values())[:3]), GEMMA3_MARKS[326])
+    if is_mistral(processor):
+        template = template.replace("".join(list(MARKS.values())[:3]), MISTRAL3_MARKS[327])
     (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
     settings = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
     (directory / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))

@@ -21,14 +21,18 @@ import torch
 import transformers
 from PIL import Image
 
-from image_cases import QWEN2_5_VISION, QWEN3_TEXT, QWEN3_VISION, gemma3, qwen2_5, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe
-from image_model_files import GEMMA3_MARKS, MARKS, is_gemma, write_files
+from image_cases import (
+    QWEN2_5_VISION, QWEN3_TEXT, QWEN3_VISION, gemma3, mistral3, qwen2_5, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
+)
+from image_model_files import GEMMA3_MARKS, MARKS, MISTRAL3_MARKS, is_gemma, is_mistral, write_files
 from record_image_models import published
 from recording import GOLDEN, SEEDS, config_of, load, tensors_of
 
 OUTER = {"image_token_id": 327, "video_token_id": 329, "vision_start_token_id": 326, "vision_end_token_id": 328}
 VOCABULARY = 336
 GREEDY = 8
+# What a processor makes of images for its model.
+GIVEN = ("pixel_values", "image_grid_thw", "image_sizes")
 # As the published templates write messages, their parts and the results of tools.
 TEMPLATE = (
     "{%- for message in messages %}"
@@ -56,6 +60,10 @@ GEMMA3_PROCESSOR = {
     "image_processor_type": "Gemma3ImageProcessor", "size": {"height": 56, "width": 56}, "image_mean": [0.5, 0.5, 0.5],
     "image_std": [0.5, 0.5, 0.5], "image_seq_length": 16, "do_pan_and_scan": None, "resample": 2,
 }
+MISTRAL3_PROCESSOR = {
+    "image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": 140}, "patch_size": {"height": 14, "width": 14},
+    "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711], "resample": 3,
+}
 
 
 def cases():
@@ -69,6 +77,8 @@ def cases():
     outer = {"boi_token_index": 326, "eoi_token_index": 328, "image_token_index": 327, "mm_tokens_per_image": 16}
     vision = {"image_size": 56, "patch_size": 7}
     yield gemma3("conversation", **outer, text={"vocab_size": VOCABULARY}, vision=vision), GEMMA3_PROCESSOR
+    text = {"vocab_size": VOCABULARY}
+    yield mistral3("conversation", image_token_index=327, text=text, vision={"patch_size": 14}), MISTRAL3_PROCESSOR
 
 
 def files():
@@ -153,6 +163,13 @@ def gemma3_processor(tokenizer, images, settings):
     return transformers.Gemma3Processor(images, tokenizer, chat_template=tokenizer.chat_template, image_seq_length=count)
 
 
+def mistral3_processor(tokenizer, images):
+    for id, token in MISTRAL3_MARKS.items():
+        assert tokenizer.convert_tokens_to_ids(token) == id
+    kind, template = transformers.PixtralProcessor, tokenizer.chat_template
+    return kind(images, tokenizer, patch_size=14, spatial_merge_size=2, chat_template=template)
+
+
 class Reader:
     """transformers' processor of a model."""
 
@@ -165,6 +182,9 @@ class Reader:
             images = transformers.AutoImageProcessor.from_pretrained(directory)
         if is_gemma(settings):
             self.processor = gemma3_processor(tokenizer, images, settings)
+            return
+        if is_mistral(settings):
+            self.processor = mistral3_processor(tokenizer, images)
             return
         is_older = config["model_type"] == "qwen2_5_vl"
         kind = transformers.Qwen2_5_VLProcessor if is_older else transformers.Qwen3VLProcessor
@@ -183,25 +203,38 @@ class Reader:
         names = [part["name"] for message in messages if isinstance(message["content"], list) for part in message["content"] if part["type"] == "image"]
         images = [pictures[name] for name in names]
         made = self.processor(text=[words], images=images or None, return_tensors="pt")
-        return made["input_ids"][0].tolist(), {key: made[key] for key in ("pixel_values", "image_grid_thw") if key in made}
+        return made["input_ids"][0].tolist(), {key: made[key] for key in GIVEN if key in made}
 
 
 def log_probs(model, ids, given):
     kinds = torch.tensor([[int(id == 327) for id in ids]], dtype=torch.int)
-    kinds_name = "token_type_ids" if model.config.model_type == "gemma3" else "mm_token_type_ids"
+    kinds_name = {"gemma3": "token_type_ids", "mistral3": None}.get(model.config.model_type, "mm_token_type_ids")
     model.model.rope_deltas = None
     with torch.no_grad():
-        given = {**given, kinds_name: kinds} if given else {}
+        given = {**given, kinds_name: kinds} if given and kinds_name else given
         return model(torch.tensor([ids]), use_cache=False, **given).logits[0].double().log_softmax(-1).numpy()
 
 
-def ranges(ids):
+def ranges(ids, family):
+    if family == "mistral3":
+        return runs_with_ends(ids)
     found, start = [], None
     for place, id in enumerate([*ids, None]):
         if id == 327 and start is None:
             start = place
         elif id != 327 and start is not None:
             found.append([start, place - start])
+            start = None
+    return found
+
+
+def runs_with_ends(ids):
+    """Images as vLLM names them, with what ends their rows."""
+    found, start = [], None
+    for place, id in enumerate(ids):
+        start = place if id == 327 and start is None else start
+        if id == 328:
+            found.append([start, place + 1 - start])
             start = None
     return found
 
@@ -221,7 +254,7 @@ def conversation(model, reader, pictures, before, after):
         lead = min(lead, float(ordered[-1] - ordered[-2]))
         sequence.append(int(last.argmax()))
     whole = log_probs(model, sequence, given)
-    first = {"token_ids": ids, "images": ranges(ids), "log_probs": of_prompt(ids, whole), "answer": sequence[len(ids) :]}
+    first = {"token_ids": ids, "images": ranges(ids, model.config.model_type), "log_probs": of_prompt(ids, whole), "answer": sequence[len(ids) :]}
     # What the processor makes of everything after the answer, which the template closes.
     shown = with_pictures(after, pictures)
     closed = "<|im_end|>\n" + reader.processor.apply_chat_template(shown, tokenize=False, add_generation_prompt=True)
@@ -232,7 +265,7 @@ def conversation(model, reader, pictures, before, after):
         "before": before,
         "after": after,
         "first": first,
-        "second": {"token_ids": second, "images": ranges(second), "log_probs": of_prompt(second, log_probs(model, second, given))},
+        "second": {"token_ids": second, "images": ranges(second, model.config.model_type), "log_probs": of_prompt(second, log_probs(model, second, given))},
     }, lead
 
 

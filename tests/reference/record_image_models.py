@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import transformers
 
-from image_cases import CASES, GEMMA3_PROMPTS, IMAGES, PLACEHOLDER, PROMPTS
+from image_cases import CASES, GEMMA3_PROMPTS, IMAGES, MISTRAL3_ENDS, MISTRAL3_PROMPTS, PLACEHOLDER, PROMPTS
 from recording import GOLDEN, SEEDS, config_of, load, tensors_of
 
 GREEDY = 8
@@ -26,6 +26,8 @@ def pixels(name, config):
     vision = config["vision_config"]
     if is_gemma(config):
         side = vision["image_size"] // rows
+    elif is_mistral(config):
+        side = vision["patch_size"] * config["spatial_merge_size"]
     else:
         side = vision["patch_size"] * vision["spatial_merge_size"]
     count = 3 * rows * columns * side * side
@@ -37,11 +39,19 @@ def is_gemma(config):
     return config["model_type"] == "gemma3"
 
 
+def is_mistral(config):
+    return config["model_type"] == "mistral3"
+
+
+def normalised(name, config):
+    return (pixels(name, config).astype(np.float32) - np.float32(127.5)) / np.float32(127.5)
+
+
 def patches(name, config):
     """As Qwen2VLImageProcessor makes patches of an image of the right size, with a mean and a deviation of 0.5."""
     vision = config["vision_config"]
     side, merge, frames = (vision[key] for key in ("patch_size", "spatial_merge_size", "temporal_patch_size"))
-    image = (pixels(name, config).astype(np.float32) - np.float32(127.5)) / np.float32(127.5)
+    image = normalised(name, config)
     rows, columns = image.shape[0] // side, image.shape[1] // side
     frames_of = np.broadcast_to(image.transpose(2, 0, 1), (frames, 3, *image.shape[:2]))
     cut = frames_of.reshape(frames, 3, rows // merge, merge, side, columns // merge, merge, side)
@@ -49,14 +59,21 @@ def patches(name, config):
     return ordered.reshape(rows * columns, 3 * frames * side * side), (1, rows, columns)
 
 
-def expanded(prompt):
+def placeholders(rows, columns, config):
+    if not is_mistral(config):
+        return [PLACEHOLDER] * (rows * columns)
+    row, (row_end, image_end) = [PLACEHOLDER] * columns, MISTRAL3_ENDS
+    return (row + [row_end]) * (rows - 1) + row + [image_end]
+
+
+def expanded(prompt, config):
     """The ids of a prompt, its images in order, and where each begins."""
     ids, images = [], []
     for part in prompt:
         if isinstance(part, str):
             rows, columns, seed = IMAGES[part]
             images.append({"name": part, "offset": len(ids), "rows": rows, "columns": columns, "seed": seed})
-            ids += [PLACEHOLDER] * (rows * columns)
+            ids += placeholders(rows, columns, config)
         else:
             ids.append(part)
     return ids, images
@@ -65,9 +82,15 @@ def expanded(prompt):
 def log_probs(model, config, ids, images):
     given = {}
     if images and is_gemma(config):
-        made = [(pixels(image["name"], config).astype(np.float32) - np.float32(127.5)) / np.float32(127.5) for image in images]
+        made = [normalised(image["name"], config) for image in images]
         kinds = torch.tensor([[int(id == PLACEHOLDER) for id in ids]])
         given = {"pixel_values": torch.tensor(np.stack(made).transpose(0, 3, 1, 2)), "token_type_ids": kinds}
+    elif images and is_mistral(config):
+        made = [torch.tensor(normalised(image["name"], config).transpose(2, 0, 1)) for image in images]
+        sizes = [image.shape[1:] for image in made]
+        rows, columns = (max(size[axis] for size in sizes) for axis in (0, 1))
+        padded = [torch.nn.functional.pad(image, (0, columns - image.shape[2], 0, rows - image.shape[1])) for image in made]
+        given = {"pixel_values": torch.stack(padded), "image_sizes": torch.tensor(sizes)}
     elif images:
         made = [patches(image["name"], config) for image in images]
         kinds = torch.zeros(1, len(ids), dtype=torch.int)
@@ -79,14 +102,14 @@ def log_probs(model, config, ids, images):
             "image_grid_thw": torch.tensor([grid for _, grid in made]),
             "mm_token_type_ids": kinds,
         }
-    if not is_gemma(config):
+    if not is_gemma(config) and not is_mistral(config):
         model.model.rope_deltas = None
     with torch.no_grad():
         return model(torch.tensor([ids]), use_cache=False, **given).logits[0].double().log_softmax(-1).numpy()
 
 
 def expected(model, config, prompt):
-    ids, images = expanded(prompt)
+    ids, images = expanded(prompt, config)
     whole = log_probs(model, config, ids, images)
     sequence, chosen, lead = list(ids), [], 9.0
     for _ in range(GREEDY):
@@ -141,7 +164,8 @@ def record(case, directory):
     for seed in range(1, SEEDS):
         model = load(config, tensors, seed)
         found, lead = {}, 9.0
-        for name, prompt in (GEMMA3_PROMPTS if is_gemma(config) else PROMPTS).items():
+        prompts = GEMMA3_PROMPTS if is_gemma(config) else MISTRAL3_PROMPTS if is_mistral(config) else PROMPTS
+        for name, prompt in prompts.items():
             found[name], least = expected(model, config, prompt)
             lead = min(lead, least)
         try:

@@ -48,6 +48,16 @@ pub enum ImageError {
         /// The side of the square.
         side: u32,
     },
+    /// One side is so short for the other one that it would vanish.
+    #[error("image dimensions {width}x{height}: one side would have no pixels if the other one had {edge}")]
+    Vanishing {
+        /// Pixels from left to right.
+        width: u32,
+        /// Pixels from top to bottom.
+        height: u32,
+        /// The longest edge.
+        edge: u32,
+    },
     /// The file may be good, but what it asks for is not done.
     #[error("{kind} file not supported: {what}")]
     Unsupported {

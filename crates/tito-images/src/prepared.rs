@@ -22,6 +22,8 @@ pub struct PatchShape {
     pub merge: usize,
     /// How often the image stands in a patch one after the other, as if it were the frames of a video.
     pub frames: usize,
+    /// Whether a prompt has one more id after each row of what the tower makes of an image: a break, or the end.
+    pub row_ends: bool,
 }
 
 /// How the numbers 0 to 255 of a pixel become those that a tower reads: `(x - 255 mean) / (255 std)`, by channel.
@@ -113,15 +115,24 @@ impl PreparedImage {
         self.pixels.len() + self.file.as_ref().map_or(0, |file| file.len())
     }
 
-    /// How many placeholders stand for it in a prompt.
+    /// How many ids stand for it in a prompt: a placeholder for each embedding, and the ends of rows where there are any.
     pub fn placeholders(&self) -> usize {
-        self.joined().patches()
+        let Grid { rows, columns } = self.joined();
+        rows * (columns + usize::from(self.shape.row_ends))
+    }
+
+    /// Which of what the tower makes of it is at this place among its ids; `None` for the end of a row.
+    pub fn embedding_at(&self, place: usize) -> Option<usize> {
+        let Grid { rows, columns } = self.joined();
+        let ids = columns + usize::from(self.shape.row_ends);
+        let (row, column) = (place / ids, place % ids);
+        (row < rows && column < columns).then(|| row * columns + column)
     }
 
     /// The numbers of all patches, `[patches, numbers of a patch]`, block by block, as `pixel_values` of transformers'
     /// `Qwen2VLImageProcessor`.
     pub fn patches(&self) -> Vec<f32> {
-        let PatchShape { side, merge, frames } = self.shape;
+        let PatchShape { side, merge, frames, .. } = self.shape;
         let width = self.grid.columns * side;
         let mut patches = Vec::with_capacity(self.grid.patches() * self.shape.numbers());
         for (block_row, block_column) in places(self.joined()) {

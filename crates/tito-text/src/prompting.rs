@@ -8,12 +8,15 @@
 //! `prompt_token_ids` and `generation_token_ids`, and [`known_prefix`] finds the ones that count.
 
 pub use crate::{
-    chat::{AssistantItem, Content, ContentPart, FunctionTool, Image, Message, Role, TokenBundle, TokenIds, ToolCall},
+    chat::{
+        AssistantItem, Content, ContentPart, FunctionTool, Image, ImageSize, Message, Role, TokenBundle, TokenIds,
+        ToolCall,
+    },
     continuity::{ContinuityError, Reason, known_prefix},
     json::{Object, Path, Segment, Value},
     model::{EosTokens, ModelError, ModelFiles, TokenizerConfig},
     prompt::{
-        ChatPrompt, Checks, Drift, Edits, Harmony, HarmonySettings, ImageMarks, ImageTemplate, KnownPrefix,
+        ChatPrompt, Checks, Drift, Edits, Harmony, HarmonySettings, ImageForm, ImageMarks, ImageTemplate, KnownPrefix,
         OnUnprovable, PromptError, PromptRenderer, Provenance, RenderedPrompt, Templates, UnprovableSplice,
         template::{ChatTemplate, TemplateError},
     },

@@ -9,19 +9,27 @@ use tito::{
     engine::scripted::ScriptedEngine,
     images::ImageProcessor,
     media::{HostPolicy, MediaPolicy, MediaReader},
-    prompt::{ImageMarks, ImageTemplate},
+    prompt::{ImageForm, ImageMarks, ImageTemplate},
     tokenizer::{AddedToken, Tokenizer},
 };
 
 use super::TestApp;
 
-/// The ids that the tiny tokenizer gets for images.
-pub(crate) const MARKS: ImageMarks =
-    ImageMarks { opens: 326, placeholder: 327, closes: 328, template: ImageTemplate::Marks };
+/// Three ids for images. Where images have rows, the first one breaks them, and the last one ends the image.
+pub(crate) struct MarkIds {
+    pub(crate) opens: TokenId,
+    pub(crate) placeholder: TokenId,
+    pub(crate) closes: TokenId,
+}
+
+/// Those that the tiny tokenizer gets.
+pub(crate) const MARKS: MarkIds = MarkIds { opens: 326, placeholder: 327, closes: 328 };
 /// What they are called.
 pub(crate) const NAMES: [&str; 3] = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"];
 /// What they are called in Gemma 3.
 pub(crate) const NAMES_OF_GEMMA: [&str; 3] = ["<start_of_image>", "<image_soft_token>", "<end_of_image>"];
+/// What they are called in Mistral 3.
+pub(crate) const NAMES_OF_MISTRAL: [&str; 3] = ["[IMG_BREAK]", "[IMG]", "[IMG_END]"];
 /// The first of the ids that runs of newlines get there, from two to four.
 pub(crate) const NEWLINES: TokenId = 329;
 
@@ -32,20 +40,41 @@ pub(crate) enum Family {
     Qwen,
     /// The template writes the first mark alone, runs of newlines are single tokens, and every image has four placeholders.
     Gemma,
+    /// The template writes one placeholder, and the rows of an image have ends.
+    Mistral,
 }
 
 impl Family {
     pub(crate) fn marks(self) -> ImageMarks {
-        match self {
-            Self::Qwen => MARKS,
-            Self::Gemma => ImageMarks { template: ImageTemplate::Opening, ..MARKS },
+        let MarkIds { opens, placeholder, closes } = MARKS;
+        let form = match self {
+            Self::Qwen => ImageForm::Between { opens, closes, template: ImageTemplate::Marks },
+            Self::Gemma => ImageForm::Between { opens, closes, template: ImageTemplate::Opening },
+            Self::Mistral => ImageForm::Rows { breaks: opens, ends: closes },
+        };
+        ImageMarks { placeholder, form }
+    }
+
+    /// Whether what shows one image is at `range` of a prompt, and nothing else is there.
+    pub(crate) fn shows(self, prompt: &[TokenId], range: &Range<usize>) -> bool {
+        let MarkIds { opens, placeholder, closes } = MARKS;
+        let own = &prompt[range.clone()];
+        if self == Self::Mistral {
+            let columns = own.iter().take_while(|&&id| id == placeholder).count();
+            let row = [vec![placeholder; columns], vec![opens]].concat();
+            let mut whole = row.repeat(own.len() / row.len());
+            whole.pop();
+            whole.push(closes);
+            return whole == own;
         }
+        prompt[range.start - 1] == opens && prompt[range.end] == closes && own.iter().all(|&id| id == placeholder)
     }
 
     fn names(self) -> [&'static str; 3] {
         match self {
             Self::Qwen => NAMES,
             Self::Gemma => NAMES_OF_GEMMA,
+            Self::Mistral => NAMES_OF_MISTRAL,
         }
     }
 
@@ -53,6 +82,7 @@ impl Family {
         match self {
             Self::Qwen => TEMPLATE.to_owned(),
             Self::Gemma => TEMPLATE.replace(&NAMES.concat(), NAMES_OF_GEMMA[0]),
+            Self::Mistral => TEMPLATE.replace(&NAMES.concat(), NAMES_OF_MISTRAL[1]),
         }
     }
 }
@@ -123,7 +153,7 @@ pub(crate) fn policy() -> MediaPolicy {
     }
 }
 
-/// Reads images as Qwen2.5-VL does, with at most 64 placeholders each, or as Gemma 3.
+/// Reads images as Qwen2.5-VL does, with at most 64 placeholders each, or as Gemma 3 or Mistral 3.
 pub(crate) fn media(policy: MediaPolicy, family: Family) -> MediaReader {
     let (config, size) = match family {
         Family::Qwen => (
@@ -133,6 +163,10 @@ pub(crate) fn media(policy: MediaPolicy, family: Family) -> MediaReader {
         Family::Gemma => (
             json!({"model_type": "gemma3", "mm_tokens_per_image": 4, "vision_config": {"image_size": 28, "patch_size": 7}}),
             json!({"height": 28, "width": 28}),
+        ),
+        Family::Mistral => (
+            json!({"model_type": "mistral3", "spatial_merge_size": 2, "vision_config": {"patch_size": 14}}),
+            json!({"longest_edge": 224}),
         ),
     };
     let processor = ImageProcessor::of_model(&config, &json!({"size": size})).unwrap();

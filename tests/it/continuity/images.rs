@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, slice};
 
 use serde_json::{Value, json};
-use tito::{TokenId, prompt::ImageMarks};
+use tito::TokenId;
 
 use crate::it::app::{
     MODEL, TestApp,
-    images::{Family, MARKS, NAMES_OF_GEMMA, NEWLINES, image_part},
+    images::{Family, MARKS, MarkIds, NAMES_OF_GEMMA, NAMES_OF_MISTRAL, NEWLINES, image_part, placeholders},
 };
 
 const CHAT: &str = "/v1/chat/completions";
@@ -144,22 +144,26 @@ fn second(carrier: &str, first: &Value, messages: &[Value], after: &[Value], hon
 }
 
 /// What became of a second turn.
-fn judged(app: &TestApp, carrier: &str, seen: &[(usize, String)], known: &[TokenId], answer: &Value) -> &'static str {
+fn judged(
+    (app, family): (&TestApp, Family),
+    carrier: &str,
+    seen: &[(usize, String)],
+    [shown, sampled]: [&[TokenId]; 2],
+    answer: &Value,
+) -> &'static str {
     let prompt = ids(&answer["prompt_token_ids"]);
     let images = app.prompt_images();
-    let is_placed = images.iter().all(|(range, _)| {
-        prompt[range.start - 1] == MARKS.opens
-            && prompt[range.end] == MARKS.closes
-            && prompt[range.clone()].iter().all(|&id| id == MARKS.placeholder)
-    });
-    let placeholders: usize = images.iter().map(|(range, _)| range.len()).sum();
-    let count = prompt.iter().filter(|&&id| id == MARKS.placeholder).count();
-    if !is_placed || placeholders != count {
+    let is_placed = images.iter().all(|(range, _)| family.shows(&prompt, range));
+    let known = [shown, sampled].concat();
+    // What was sampled is no image.
+    let ordinary = if prompt.starts_with(&known) { placeholders(sampled) } else { 0 };
+    let of_images: usize = images.iter().map(|(range, _)| placeholders(&prompt[range.clone()])).sum();
+    if !is_placed || of_images + ordinary != placeholders(&prompt) {
         return "silently wrong";
     }
     let again: Vec<_> = images.iter().take(seen.len()).map(|(range, image)| (range.start, image.clone())).collect();
     match answer["token_continuity"]["outcome"].as_str() {
-        Some("exact") if prompt.starts_with(known) && again == seen => "exact",
+        Some("exact") if prompt.starts_with(&known) && again == seen => "exact",
         // The client keeps ids itself: they are its word for what the model is to see, with these images.
         Some("exact") if carrier == "whole prompt" => "as given",
         Some("retokenized") => "said to be retokenized",
@@ -177,6 +181,11 @@ async fn every_second_turn_is_where_templates_write_less_than_models_read() {
     every_second_turn(Family::Gemma).await;
 }
 
+#[tokio::test]
+async fn every_second_turn_is_where_rows_of_images_have_ends() {
+    every_second_turn(Family::Mistral).await;
+}
+
 async fn every_second_turn(family: Family) {
     // Where all images have as many placeholders, another size is nothing but other pixels.
     let of_one_size = family == Family::Gemma;
@@ -191,12 +200,12 @@ async fn every_second_turn(family: Family) {
                 let first = app.post(CHAT, asked(&before)).await.ok();
                 let seen: Vec<_> = app.prompt_images().into_iter().map(|(range, image)| (range.start, image)).collect();
                 let said = &first["choices"][0]["message"];
-                let known = [ids(&said["prompt_token_ids"]), ids(&said["generation_token_ids"])].concat();
+                let known = [&said["prompt_token_ids"], &said["generation_token_ids"]].map(ids);
                 let honest = app.post(CHAT, second("messages", &first, &before, &after, &[])).await.ok();
                 let honest = ids(&honest["prompt_token_ids"]);
                 let answer = app.post(CHAT, second(carrier, &first, &messages, &after, &honest)).await;
                 let verdict = match answer.status {
-                    200 => judged(&app, carrier, &seen, &known, &answer.json()),
+                    200 => judged((&app, family), carrier, &seen, known.each_ref().map(Vec::as_slice), &answer.json()),
                     400 => "refused",
                     status => panic!("{name}, {carrier}, {edit}: {status} {}", answer.json()),
                 };
@@ -233,7 +242,7 @@ async fn gemma(parts: &[Value]) -> (Vec<TokenId>, Vec<(usize, usize)>) {
 #[tokio::test]
 async fn newlines_beside_an_image_are_encoded_with_its_own() {
     let image = |colour| image_part(84, 56, colour);
-    let ImageMarks { opens, placeholder, closes, .. } = MARKS;
+    let MarkIds { opens, placeholder, closes } = MARKS;
     let shown = [vec![opens], vec![placeholder; 4], vec![closes]].concat();
     let run = |length: TokenId| NEWLINES - 2 + length;
     // After the role there is a newline, and nothing else where a text follows.
@@ -254,26 +263,31 @@ async fn newlines_beside_an_image_are_encoded_with_its_own() {
 
 #[tokio::test]
 async fn no_text_is_taken_for_an_image_that_templates_write_by_one_mark() {
-    let app = TestApp::new().sees_images_as(Family::Gemma);
-    for name in &NAMES_OF_GEMMA[..2] {
-        let spelled = text(&format!("see {name}"));
-        for messages in [
-            vec![user(slice::from_ref(&spelled))],
-            vec![user(&[spelled.clone(), image_part(84, 56, 1)])],
-            vec![
-                user(&[image_part(84, 56, 1)]),
-                json!({"role": "assistant", "content": format!("a {name}")}),
-                user(&[text("?")]),
-            ],
-        ] {
-            let answer = app.post(CHAT, asked(&messages)).await;
-            assert_eq!(answer.status, 400);
-            let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
-            assert!(message.contains("which stands for an image") && message.contains(name), "{message}");
+    for (family, names) in [(Family::Gemma, &NAMES_OF_GEMMA[..2]), (Family::Mistral, &NAMES_OF_MISTRAL)] {
+        let app = TestApp::new().sees_images_as(family);
+        for name in names {
+            let spelled = text(&format!("see {name}"));
+            for messages in [
+                vec![user(slice::from_ref(&spelled))],
+                vec![user(&[spelled.clone(), image_part(84, 56, 1)])],
+                vec![
+                    user(&[image_part(84, 56, 1)]),
+                    json!({"role": "assistant", "content": format!("a {name}")}),
+                    user(&[text("?")]),
+                ],
+            ] {
+                let answer = app.post(CHAT, asked(&messages)).await;
+                assert_eq!(answer.status, 400);
+                let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+                assert!(message.contains("which stands for an image") && message.contains(name), "{message}");
+            }
         }
     }
     // In pieces that the template joins, it is one more than the images that there are.
-    let pieces = [text("<start_of_"), text("image>"), image_part(84, 56, 1)];
-    let answer = app.post(CHAT, asked(&[user(&pieces)])).await;
-    assert_eq!(answer.status, 400, "{}", answer.json());
+    for (family, [start, end]) in [(Family::Gemma, ["<start_of_", "image>"]), (Family::Mistral, ["[IM", "G]"])] {
+        let app = TestApp::new().sees_images_as(family);
+        let pieces = [text(start), text(end), image_part(84, 56, 1)];
+        let answer = app.post(CHAT, asked(&[user(&pieces)])).await;
+        assert_eq!(answer.status, 400, "{}", answer.json());
+    }
 }

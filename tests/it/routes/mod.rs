@@ -20,6 +20,7 @@ mod harmony;
 mod health;
 mod image_hosts;
 mod image_limits;
+mod image_rows;
 mod images;
 mod inspect;
 mod invocations;

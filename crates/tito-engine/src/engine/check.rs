@@ -27,7 +27,7 @@ impl EngineInfo {
         match engine.images() {
             _ if request.images.is_empty() => {}
             None => return unsupported(format!("the {} engine reads no images here", self.engine)),
-            Some(ImageReading { placeholder }) => images::check(&request.images, prompt, placeholder)?,
+            Some(ImageReading { placeholder, .. }) => images::check(&request.images, prompt, placeholder)?,
         }
         let routing = &request.routing;
         if !routing.is_default() && routes.is_none() {

@@ -10,14 +10,15 @@ use crate::TokenId;
 /// An image of a prompt, whose placeholders are ids of the prompt.
 #[derive(Debug, Clone)]
 pub struct PromptImage {
-    /// The position of its first placeholder. As many follow as [`PreparedImage::placeholders`] says, all the same id.
+    /// The position of its first placeholder. As many ids follow as [`PreparedImage::placeholders`] says, all the same one but
+    /// for the ends of rows, where an image has them.
     pub offset: usize,
     /// The image.
     pub image: PreparedImage,
 }
 
 impl PromptImage {
-    /// The positions of its placeholders.
+    /// The positions of its placeholders, with the ends of its rows.
     pub fn placeholders(&self) -> Range<usize> {
         self.offset..self.offset + self.image.placeholders()
     }
@@ -28,6 +29,25 @@ impl PromptImage {
 pub struct ImageReading {
     /// The id that stands for a part of an image.
     pub placeholder: TokenId,
+    /// What else shows an image.
+    pub frame: ImageFrame,
+}
+
+/// What shows an image in a prompt besides its placeholders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageFrame {
+    /// An id before them and one after them, by their keys in config.json. Chat templates write all of it.
+    Marks([&'static str; 2]),
+    /// The same, with the ids of a config that lacks the keys. Chat templates write the first one alone.
+    Opening([(&'static str, TokenId); 2]),
+    /// A token after each row of them, one after all rows but the last and another one after that, by their texts. Chat
+    /// templates write one placeholder.
+    Rows([&'static str; 2]),
+}
+
+impl ImageFrame {
+    /// The marks of Qwen.
+    pub const VISION: Self = Self::Marks(["vision_start_token_id", "vision_end_token_id"]);
 }
 
 /// Refuses images that are not where the prompt says.
@@ -51,12 +71,15 @@ pub(super) fn check(images: &[PromptImage], prompt: &[TokenId], placeholder: Tok
                 prompt.len()
             ));
         };
-        if let Some(place) = tokens.iter().position(|id| *id != placeholder) {
+        for (place, id) in tokens.iter().enumerate() {
+            let instead = match (image.embedding_at(place), *id == placeholder) {
+                (Some(_), false) => format!("its placeholder {placeholder}"),
+                (None, true) => "the end of a row".to_owned(),
+                _ => continue,
+            };
             return unsupported(format!(
-                "image {number} of the prompt is at tokens {offset} to {end}, and token {} is {} rather than its placeholder \
-                 {placeholder}",
-                offset + place,
-                tokens[place]
+                "image {number} of the prompt is at tokens {offset} to {end}, and token {} is {id} rather than {instead}",
+                offset + place
             ));
         }
     }
@@ -80,7 +103,13 @@ pub(super) mod tests {
 
     /// An image of four patches of one pixel for each placeholder.
     pub(in crate::engine) fn image(seed: u8, rows: usize, columns: usize) -> PreparedImage {
-        made(seed, rows, columns, PatchShape { side: 1, merge: 2, frames: 2 })
+        made(seed, rows, columns, PatchShape { side: 1, merge: 2, frames: 2, row_ends: false })
+    }
+
+    /// The same with an end after each row.
+    pub(in crate::engine) fn in_rows(offset: usize, rows: usize, columns: usize) -> PromptImage {
+        let shape = PatchShape { side: 1, merge: 2, frames: 1, row_ends: true };
+        PromptImage { offset, image: made(1, rows, columns, shape) }
     }
 
     pub(in crate::engine) fn at(offset: usize, rows: usize, columns: usize) -> PromptImage {
@@ -99,5 +128,16 @@ pub(super) mod tests {
         assert!(error(&[at(5, 1, 2)]).contains("token 6 is 3 rather than its placeholder 9"));
         assert!(error(&[at(6, 1, 2)]).contains("at tokens 6 to 8, and the prompt has 7"));
         assert!(error(&[at(usize::MAX, 1, 2)]).contains("the prompt has 7"));
+    }
+
+    #[test]
+    fn ends_of_rows_are_any_ids_but_the_placeholder() {
+        let prompt = [1, 9, 9, 2, 9, 9, 3, 9];
+        let error = |images: &[PromptImage]| check(images, &prompt, 9).unwrap_err().to_string();
+        assert_eq!(check(&[in_rows(1, 2, 2)], &prompt, 9), Ok(()));
+        assert_eq!(check(&[in_rows(2, 1, 1), in_rows(5, 1, 1)], &prompt, 9), Ok(()));
+        assert!(error(&[in_rows(1, 1, 1)]).contains("token 2 is 9 rather than the end of a row"));
+        assert!(error(&[in_rows(2, 1, 2)]).contains("token 3 is 2 rather than its placeholder 9"));
+        assert!(error(&[in_rows(7, 1, 1)]).contains("at tokens 7 to 9, and the prompt has 8"));
     }
 }

@@ -37,7 +37,7 @@ pub use self::{
         WeightVersion, Written,
     },
     error::EngineError,
-    images::{ImageReading, PromptImage},
+    images::{ImageFrame, ImageReading, PromptImage},
     request_times::RequestTimes,
     reservation::{Reservation, Ticket},
     routes::{GivenRoutes, RouteArray, RouteError, RouteShape, Routes, Routing},

@@ -1,6 +1,7 @@
-//! The arithmetic of a checkpoint's processor: from pixels to patches, as transformers' `Qwen2VLImageProcessor` and
-//! `Gemma3ImageProcessor` (their torchvision backend, which vLLM uses too).
+//! The arithmetic of a checkpoint's processor: from pixels to patches, as transformers' `Qwen2VLImageProcessor`,
+//! `Gemma3ImageProcessor` and `PixtralImageProcessor` (their torchvision backend, which vLLM uses too).
 
+mod longest_edge;
 mod settings;
 mod sizes;
 mod smart_resize;
@@ -36,7 +37,7 @@ impl ImageProcessor {
     /// content of config.json.
     ///
     /// Known are the models of the types `qwen2_5_vl`, `qwen3_vl`, `qwen3_vl_moe`, `qwen3_5` and `qwen3_5_moe`,
-    /// which share a processor, and `gemma3`. Settings that are missing are those of transformers.
+    /// which share a processor, `gemma3` and `mistral3`. Settings that are missing are those of transformers.
     ///
     /// # Errors
     ///
@@ -62,7 +63,7 @@ impl ImageProcessor {
     pub fn most_patches(&self) -> usize {
         let pixels = match self.sizes {
             Sizes::Smart(_) => self.sizes.most_pixels().max(LEAST_PIXELS),
-            Sizes::Square(_) => self.sizes.most_pixels(),
+            Sizes::Square(_) | Sizes::LongestEdge(_) => self.sizes.most_pixels(),
         };
         usize::try_from(pixels / (self.shape.side * self.shape.side) as u64).unwrap_or(usize::MAX)
     }
@@ -87,13 +88,14 @@ impl ImageProcessor {
 
     /// Everything but the encoded bytes that decides the patches of an image.
     fn settings(&self) -> Vec<u8> {
-        let PatchShape { side, merge, frames } = self.shape;
+        let PatchShape { side, merge, frames, .. } = self.shape;
         let patches = [side, merge, frames].map(|size| size as u64);
         let sizes = self.sizes.settings().into_iter().chain(patches);
         let numbers = self.normalisation.mean.iter().chain(&self.normalisation.std);
         let mut settings = match self.sizes {
             Sizes::Smart(_) => b"smart_resize, bicubic, on white;".to_vec(),
             Sizes::Square(_) => b"square, bilinear, on white;".to_vec(),
+            Sizes::LongestEdge(_) => b"longest_edge, bicubic, on white;".to_vec(),
         };
         settings.extend(sizes.flat_map(u64::to_le_bytes));
         settings.extend(numbers.flat_map(|number| number.to_le_bytes()));

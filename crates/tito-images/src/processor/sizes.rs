@@ -1,6 +1,6 @@
 //! The size that an image gets.
 
-use super::smart_resize::SmartResize;
+use super::{longest_edge::LongestEdge, smart_resize::SmartResize};
 use crate::error::ImageError;
 
 /// The most pixels between two directions of a resize, which are as many as the most that are decoded.
@@ -13,6 +13,8 @@ pub(super) enum Sizes {
     Smart(SmartResize),
     /// A square of this side, whatever the image is.
     Square(u32),
+    /// Multiples of a factor, up to a longest edge.
+    LongestEdge(LongestEdge),
 }
 
 impl Sizes {
@@ -25,6 +27,7 @@ impl Sizes {
                 Err(ImageError::TooLong { width, height, side })
             }
             Self::Square(side) => Ok((side.into(), side.into())),
+            Self::LongestEdge(sizes) => sizes.of(width, height),
         }
     }
 
@@ -33,6 +36,7 @@ impl Sizes {
         match self {
             Self::Smart(SmartResize { fewest, most, .. }) => most.max(fewest.saturating_mul(2)),
             Self::Square(side) => u64::from(side) * u64::from(side),
+            Self::LongestEdge(LongestEdge { factor, edge }) => u64::from(edge.next_multiple_of(factor)).pow(2),
         }
     }
 
@@ -41,6 +45,7 @@ impl Sizes {
         match self {
             Self::Smart(SmartResize { factor, fewest, most }) => vec![factor.into(), fewest, most],
             Self::Square(side) => vec![side.into()],
+            Self::LongestEdge(LongestEdge { factor, edge }) => vec![factor.into(), edge.into()],
         }
     }
 }

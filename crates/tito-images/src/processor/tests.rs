@@ -61,6 +61,12 @@ fn gemma3_reads_what_transformers_makes_for_it() {
     patches_are_those_of_transformers("gemma3_small");
 }
 
+#[test]
+fn mistral3_reads_what_transformers_makes_for_it() {
+    patches_are_those_of_transformers("mistral3");
+    patches_are_those_of_transformers("mistral3_small");
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "callers write it down there")]
 fn gemma3(config: Value, settings: Value) -> Result<ImageProcessor, String> {
     let mut all = json!({"model_type": "gemma3", "vision_config": {"image_size": 896, "patch_size": 14}});
@@ -125,6 +131,65 @@ fn settings_of_gemma3_that_would_change_what_it_sees_are_refused_by_name() {
     // Off, or of no account while it is off.
     for (setting, value) in [("do_pan_and_scan", json!(false)), ("pan_and_scan_max_num_crops", json!(4))] {
         assert_eq!(gemma3(json!({}), with(setting, value)), gemma3(json!({}), published()));
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "callers write it down there")]
+fn mistral3(config: Value, settings: Value) -> Result<ImageProcessor, String> {
+    let mut all = json!({"model_type": "mistral3", "vision_config": {"patch_size": 14}});
+    all.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
+    ImageProcessor::of_model(&all, &settings).map_err(|error| error.to_string())
+}
+
+#[test]
+fn rows_of_an_image_of_mistral3_have_one_id_more() {
+    let processor = mistral3(json!({}), json!({"size": {"longest_edge": 1540}})).unwrap();
+    assert_eq!(processor.most_patches(), 110 * 110);
+    let image = processor.prepare(processor.identity(b""), &drawn(70, 40, 1)).unwrap();
+    assert_eq!((image.grid().rows, image.grid().columns, image.placeholders()), (4, 6, 2 * (3 + 1)));
+    let places: Vec<Option<usize>> = (0..10).map(|place| image.embedding_at(place)).collect();
+    assert_eq!(places, [0, 1, 2, 9, 3, 4, 5, 9, 9, 9].map(|place| (place < 9).then_some(place)));
+    assert!(matches!(processor.grid(1, 1541), Err(ImageError::Vanishing { .. })));
+    // Enough for two directions.
+    assert!(processor.grid(100, 1_789_569).is_err());
+    assert!(processor.grid(1_540, 116_000).is_ok());
+}
+
+#[test]
+fn settings_of_mistral3_that_would_change_what_it_sees_are_refused_by_name() {
+    for (setting, value, words) in [
+        ("resample", json!(2), "bicubic"),
+        ("size", json!({"height": 1540, "width": 1540}), "longest_edge"),
+        ("size", json!({"longest_edge": 1540, "shortest_edge": 3}), "longest_edge"),
+        ("size", json!({"longest_edge": 0}), "longest_edge"),
+        ("size", json!({"longest_edge": 8193}), "longest_edge"),
+        ("size", json!(1540), "longest_edge"),
+        ("patch_size", json!(16), "but vision_config of config.json has 14"),
+        ("patch_size", json!({"height": 14, "width": 28}), "the same"),
+        ("image_processor_type", json!("CLIPImageProcessor"), "only PixtralImageProcessor"),
+        ("do_resize", json!(false), "always resized"),
+        ("do_center_crop", json!(true), "nothing is known"),
+    ] {
+        let error = mistral3(json!({}), json!({ setting: value })).unwrap_err();
+        assert!(error.contains(words), "{setting}: {error}");
+    }
+    for (setting, value) in [
+        ("spatial_merge_size", json!(0)),
+        ("spatial_merge_size", json!("2")),
+        ("vision_config", json!({"patch_size": 0})),
+        ("vision_config", json!({"patch_size": [14, 14]})),
+        ("vision_config", json!({"patch_size": 14, "num_channels": 1})),
+    ] {
+        assert!(mistral3(json!({ setting: value }), json!({})).is_err(), "{setting}");
+    }
+    // What the processor of the whole model replaces, and what only images side by side need.
+    for (setting, value) in [
+        ("patch_size", json!(14)),
+        ("patch_size", json!({"height": 28, "width": 28})),
+        ("do_pad", json!(true)),
+        ("size", json!({"longest_edge": 1024, "shortest_edge": null})),
+    ] {
+        assert_eq!(mistral3(json!({}), json!({ setting: value })), mistral3(json!({}), json!({})), "{setting}");
     }
 }
 

@@ -37,10 +37,19 @@ pub enum ContentPart {
 pub struct Image {
     /// What tells it from all other images, however it was sent.
     pub identity: [u8; 32],
-    /// How many placeholders stand for it in a prompt, at least one.
-    pub placeholders: usize,
+    /// How many placeholders stand for it in a prompt.
+    pub size: ImageSize,
     /// Further keys of the part, which templates may read.
     pub extras: crate::json::Object,
+}
+
+/// How many placeholders stand for an image in a prompt, at least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageSize {
+    /// Rows of them.
+    pub rows: usize,
+    /// How many a row has.
+    pub columns: usize,
 }
 
 impl Content {

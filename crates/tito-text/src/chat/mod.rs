@@ -8,7 +8,7 @@ mod message;
 mod tokens;
 mod tool;
 
-pub use content::{Content, ContentPart, Image};
+pub use content::{Content, ContentPart, Image, ImageSize};
 pub use message::{AssistantItem, Message, Role};
 pub use tokens::{InvalidTokenIds, TokenBundle, TokenIds};
 pub use tool::{FunctionTool, InvalidTool, ToolCall};

@@ -37,7 +37,7 @@ pub use error::{PromptError, UnprovableSplice};
 use harmony::House;
 pub use harmony::{Harmony, HarmonySettings};
 use images::{Collapsed, ImageWriting, Images, expanded_position};
-pub use images::{ImageMarks, ImageTemplate};
+pub use images::{ImageForm, ImageMarks, ImageTemplate};
 pub use messages::{message_text, without_billing_header};
 pub use rendered::{Drift, Edits, Provenance, RenderedPrompt};
 pub use request::{ChatPrompt, Checks, KnownPrefix, OnUnprovable};

@@ -405,6 +405,10 @@ pub(crate) trait Backend: Send + 'static {
     fn join(&mut self, _from: &Self::States, _count: usize, _to: &mut Self::States) {
         unreachable!("this backend reads no images")
     }
+    /// The same, but with the first numbers of all these rows beside one another, then their second ones, and so on.
+    fn interleave(&mut self, _from: &Self::States, _count: usize, _to: &mut Self::States) {
+        unreachable!("this backend joins rows one after the other")
+    }
     /// Has every row attend to all rows of its segment, also to later ones. A row holds the queries of all heads, then their
     /// keys, then their values.
     fn attend_within(

@@ -20,7 +20,7 @@ pub(crate) struct SequenceImages {
 /// An image at its place.
 #[derive(Debug)]
 struct PlacedImage {
-    /// Its placeholders.
+    /// Its placeholders, with the ends of its rows.
     tokens: Range<usize>,
     /// The place in time of all of them, which is the row and the column of the first one too.
     position: usize,
@@ -54,7 +54,7 @@ impl SequenceImages {
             let Grid { rows, columns } = image.joined();
             let position = offset - surplus;
             surplus += rows * columns - rows.max(columns);
-            PlacedImage { tokens: *offset..offset + rows * columns, position, image: image.clone() }
+            PlacedImage { tokens: *offset..offset + image.placeholders(), position, image: image.clone() }
         });
         let images: Vec<PlacedImage> = placed.collect();
         (!images.is_empty()).then(|| Arc::new(Self { images, both_ways }))
@@ -102,18 +102,37 @@ impl SequenceImages {
     pub(crate) fn within(&self, tokens: Range<usize>) -> impl Iterator<Item = ImagePart<'_>> {
         let first = self.images.partition_point(|placed| placed.tokens.end <= tokens.start);
         let overlapping = self.images[first..].iter().take_while(move |placed| placed.tokens.start < tokens.end);
-        overlapping.map(move |placed| {
+        overlapping.flat_map(move |placed| {
             let first_token = tokens.start.max(placed.tokens.start);
             let end = tokens.end.min(placed.tokens.end);
-            let rows = first_token - placed.tokens.start..end - placed.tokens.start;
-            ImagePart { image: &placed.image, first_token, rows }
+            placed.parts(first_token - placed.tokens.start..end - placed.tokens.start)
         })
     }
 
     /// What a token stands for besides its id: the image and the place in it; `None` outside of images.
     pub(crate) fn mark(&self, index: usize) -> Option<([u8; 32], Grid, usize)> {
-        let part = self.within(index..index + 1).next()?;
-        Some((*part.image.identity().as_bytes(), part.image.grid(), part.rows.start))
+        let first = self.images.partition_point(|placed| placed.tokens.end <= index);
+        let PlacedImage { tokens, image, .. } = self.images.get(first).filter(|placed| placed.tokens.start <= index)?;
+        Some((*image.identity().as_bytes(), image.grid(), index - tokens.start))
+    }
+}
+
+impl PlacedImage {
+    /// What of the image is at these places among its tokens: one part, or one for each row where rows have ends, which are
+    /// tokens as all others.
+    fn parts(&self, places: Range<usize>) -> impl Iterator<Item = ImagePart<'_>> {
+        let Grid { columns, .. } = self.image.joined();
+        let all = self.tokens.len();
+        let (run, row) = if self.image.shape().row_ends { (columns, columns + 1) } else { (all, all) };
+        let rows = places.start / row..places.end.div_ceil(row);
+        let parts = rows.map(move |number| {
+            let own = number * row..number * row + run;
+            places.start.max(own.start)..places.end.min(own.end)
+        });
+        parts.filter(|part| !part.is_empty()).map(move |part| {
+            let rows = part.start / row * run + part.start % row;
+            ImagePart { image: &self.image, first_token: self.tokens.start + part.start, rows: rows..rows + part.len() }
+        })
     }
 }
 
@@ -133,7 +152,7 @@ impl Eq for SequenceImages {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::images::tests::at;
+    use crate::engine::images::tests::{at, in_rows};
 
     #[test]
     fn tokens_of_images_have_their_rows_and_columns_and_text_goes_on_after_them() {
@@ -193,5 +212,22 @@ mod tests {
         assert_eq!(parts(4..9), [(4, 2..6), (8, 0..1)]);
         assert_eq!(parts(5..6), [(5, 3..4)]);
         assert_eq!(parts(10..11), []);
+    }
+
+    #[test]
+    fn ends_of_rows_are_no_parts_but_belong_to_their_image() {
+        let images = SequenceImages::of(&[in_rows(2, 2, 3), in_rows(10, 1, 1)]).unwrap();
+        let parts = |range: Range<usize>| -> Vec<(usize, Range<usize>)> {
+            images.within(range).map(|part| (part.first_token, part.rows)).collect()
+        };
+        assert_eq!(parts(0..100), [(2, 0..3), (6, 3..6), (10, 0..1)]);
+        assert_eq!(parts(3..8), [(3, 1..3), (6, 3..5)]);
+        assert_eq!(parts(4..6), [(4, 2..3)]);
+        assert_eq!(parts(8..11), [(8, 5..6), (10, 0..1)]);
+        assert!([0..2, 5..6, 9..10, 11..20].into_iter().all(|range| parts(range).is_empty()));
+        let places: Vec<Option<usize>> = (0..13).map(|index| images.mark(index).map(|(.., place)| place)).collect();
+        let none = |count| vec![None; count];
+        let expected = [none(2), (0..8).map(Some).collect(), (0..2).map(Some).collect(), none(1)].concat();
+        assert_eq!(places, expected);
     }
 }

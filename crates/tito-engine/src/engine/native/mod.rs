@@ -238,7 +238,7 @@ impl NativeEngine {
         let images = model.shape().images.as_ref();
         let most_patches = settings.most_image_patches(model.shape());
         let images = images.map(|images| ImageBounds {
-            reading: ImageReading { placeholder: images.placeholder },
+            reading: ImageReading { placeholder: images.placeholder, frame: images.frame },
             patch: images.tower.patch,
             most_patches,
             most_at_once: if images.both_ways { settings.max_num_batched_tokens } else { usize::MAX },

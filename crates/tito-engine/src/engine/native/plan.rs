@@ -9,7 +9,7 @@ use super::{
     cpu::{CpuBackend, Matrix, Pool, Precision},
     cuda::Gpu,
     drafts::{Drafting, Speculation},
-    model::ModelShape,
+    model::{ImagesShape, ModelShape},
     processor,
     room::memory_needs,
     weights::{self, GgufWeights, Rounded, Weights, WeightsError},
@@ -91,10 +91,10 @@ fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
     Ok(shape)
 }
 
-/// Whether the model is loaded with what reads images: on a GPU, no token attends to later ones of its image.
+/// Whether the model is loaded with what reads images: not all that do are computed on a GPU.
 fn reads_images(settings: &NativeSettings, shape: &ModelShape) -> bool {
-    let both_ways = shape.images.as_ref().is_some_and(|images| images.both_ways);
-    settings.image_patches.is_some() && !(both_ways && matches!(settings.device, Device::Cuda { .. }))
+    let on_processor_alone = shape.images.as_ref().is_some_and(ImagesShape::on_processor_alone);
+    settings.image_patches.is_some() && !(on_processor_alone && matches!(settings.device, Device::Cuda { .. }))
 }
 
 /// This machine's processor, in words and as it computes.

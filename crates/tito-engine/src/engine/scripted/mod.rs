@@ -166,7 +166,7 @@ impl ScriptedEngine {
     #[cfg(any(test, feature = "internals"))]
     #[must_use]
     pub fn reading_images(mut self, placeholder: TokenId) -> Self {
-        self.images = Some(ImageReading { placeholder });
+        self.images = Some(ImageReading { placeholder, frame: super::ImageFrame::VISION });
         self
     }
 
@@ -298,7 +298,7 @@ mod tests {
         let images = [PromptImage { offset: 1, image: image(1, 1, 2) }];
         let asked = || SequenceRequest { images: images.clone().into(), ..request(&[5, 9, 9], params(2)) };
         let engine = ScriptedEngine::hashed(info(), vec![EOS]).reading_images(9);
-        assert_eq!(engine.images(), Some(ImageReading { placeholder: 9 }));
+        assert_eq!(engine.images().map(|reading| reading.placeholder), Some(9));
         assert!(finished(engine.generate(asked())).await.0.len() <= 2);
         assert_eq!(engine.latest_images()[0].image.identity(), images[0].image.identity());
         for (engine, reason) in [

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::{
     super::sizes::Sizes,
-    reading::{Family, Fixed, MAX_SIDE, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower, refused},
+    reading::{
+        Family, Fixed, MAX_SIDE, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower, model, refused,
+    },
 };
 use crate::{
     error::UnsupportedProcessor,
@@ -60,13 +62,14 @@ pub(super) fn read(config: &Value, settings: &Settings<'_>) -> Result<ProcessorS
         return Err(refused("image_seq_length", count, "config.json has another `mm_tokens_per_image`"));
     }
     compare_with_tower(config, &[("num_channels", 3)])?;
-    let shape = PatchShape { side: patch_side as usize, merge: (side / patch_side / pooled) as usize, frames: 1 };
+    let shape = PatchShape {
+        side: patch_side as usize,
+        merge: (side / patch_side / pooled) as usize,
+        frames: 1,
+        row_ends: false,
+    };
     let normalisation = settings.normalisation(NORMALISATION)?;
     Ok(ProcessorSettings { sizes: Sizes::Square(side), filter: Filter::Bilinear, shape, normalisation })
-}
-
-fn model(setting: &'static str, value: &Value, wanted: &'static str) -> UnsupportedProcessor {
-    UnsupportedProcessor::Model { setting, value: value.to_string(), wanted }
 }
 
 impl Settings<'_> {

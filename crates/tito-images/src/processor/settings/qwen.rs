@@ -4,13 +4,9 @@ use serde_json::Value;
 
 use super::{
     super::{sizes::Sizes, smart_resize::SmartResize},
-    reading::{Family, Fixed, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower, refused},
+    reading::{CLIP, Family, Fixed, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower, refused},
 };
-use crate::{
-    error::UnsupportedProcessor,
-    prepared::{Normalisation, PatchShape},
-    resize::Filter,
-};
+use crate::{error::UnsupportedProcessor, prepared::PatchShape, resize::Filter};
 
 pub(super) const MODEL_TYPES: [&str; 5] = ["qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"];
 
@@ -32,10 +28,6 @@ const FAMILY: Family = Family {
     wanted: "only Qwen2VLImageProcessor can be done",
 };
 
-/// CLIP's.
-const NORMALISATION: Normalisation =
-    Normalisation { mean: [0.481_454_66, 0.457_827_5, 0.408_210_73], std: [0.268_629_54, 0.261_302_6, 0.275_777_1] };
-
 pub(super) fn read(config: &Value, settings: &Settings<'_>) -> Result<ProcessorSettings, UnsupportedProcessor> {
     settings.refuse_unknown(&FAMILY)?;
     let side = settings.side("patch_size", 14)?;
@@ -46,8 +38,8 @@ pub(super) fn read(config: &Value, settings: &Settings<'_>) -> Result<ProcessorS
     let (side, merge, frames) = (side as usize, merge as usize, frames as usize);
     let of_tower = [("patch_size", side), ("spatial_merge_size", merge), ("temporal_patch_size", frames)];
     compare_with_tower(config, &of_tower)?;
-    let shape = PatchShape { side, merge, frames };
-    let normalisation = settings.normalisation(NORMALISATION)?;
+    let shape = PatchShape { side, merge, frames, row_ends: false };
+    let normalisation = settings.normalisation(CLIP)?;
     Ok(ProcessorSettings { sizes, filter: Filter::Bicubic, shape, normalisation })
 }
 

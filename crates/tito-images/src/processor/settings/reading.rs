@@ -30,6 +30,10 @@ const WITHOUT_EFFECT: [&str; 7] = [
     "transformers_version",
 ];
 
+/// The mean and the deviation of CLIP.
+pub(super) const CLIP: Normalisation =
+    Normalisation { mean: [0.481_454_66, 0.457_827_5, 0.408_210_73], std: [0.268_629_54, 0.261_302_6, 0.275_777_1] };
+
 /// No tower has patches this large, blocks this large, or frames this many.
 pub(super) const MAX_SIDE: u32 = 256;
 
@@ -93,6 +97,10 @@ pub(super) fn compare_with_tower(
 
 pub(super) fn refused(setting: &str, value: &Value, wanted: &'static str) -> UnsupportedProcessor {
     UnsupportedProcessor::Setting { setting: setting.to_owned(), value: value.to_string(), wanted }
+}
+
+pub(super) fn model(setting: &'static str, value: &Value, wanted: &'static str) -> UnsupportedProcessor {
+    UnsupportedProcessor::Model { setting, value: value.to_string(), wanted }
 }
 
 pub(super) struct Settings<'a>(pub(super) &'a Map<String, Value>);

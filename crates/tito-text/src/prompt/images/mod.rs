@@ -6,6 +6,7 @@
 //! the marks that the template puts around them; and a text that spells a placeholder is refused, so that all others are the
 //! template's.
 
+mod form;
 mod written;
 
 use std::ops::Range;
@@ -13,35 +14,13 @@ use std::ops::Range;
 use super::{ChatPrompt, KnownPrefix, PromptError, UnprovableSplice, marks::any_text_in};
 use crate::{
     TokenId,
-    chat::{Content, ContentPart, FunctionTool, Message},
+    chat::{Content, ContentPart, FunctionTool, ImageSize, Message},
     json::{Object, Path, Value},
     tokenizer::Tokenizer,
 };
 
+pub use form::{ImageForm, ImageMarks, ImageTemplate};
 pub(super) use written::WrittenImage;
-
-/// How the ids of a model's prompts show an image: `opens`, `placeholder` once or more, `closes`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ImageMarks {
-    /// The id before the placeholders of an image.
-    pub opens: TokenId,
-    /// The id that stands for a part of an image.
-    pub placeholder: TokenId,
-    /// The id after them.
-    pub closes: TokenId,
-    /// What templates write for an image.
-    pub template: ImageTemplate,
-}
-
-/// What the chat templates of a model write for an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImageTemplate {
-    /// All three marks.
-    Marks,
-    /// The mark before the placeholders alone, as those of Gemma 3. transformers' processor makes all three marks of it, with
-    /// two newlines before and after them, and then encodes the text.
-    Opening,
-}
 
 /// The marks of a model, as ids and as text.
 #[derive(Debug)]
@@ -56,8 +35,8 @@ pub(super) struct ImageWriting {
 /// The images of one conversation, in the order of its messages.
 pub(super) struct Images<'p> {
     writing: &'p ImageWriting,
-    /// The message of each, and how many placeholders it has.
-    images: Vec<(usize, usize)>,
+    /// The message of each, and how large it is.
+    images: Vec<(usize, ImageSize)>,
 }
 
 /// Ids with one placeholder for each image.
@@ -73,13 +52,14 @@ impl ImageWriting {
     pub(super) fn new(marks: ImageMarks, tokenizer: &Tokenizer) -> Option<Self> {
         let text = |id| tokenizer.token(id).filter(|text| !text.is_empty());
         let placeholder = text(marks.placeholder)?;
-        let (texts, written) = match marks.template {
-            ImageTemplate::Marks => (vec![placeholder], None),
-            ImageTemplate::Opening => {
-                let opens = text(marks.opens)?;
-                let written = WrittenImage::new(&opens, &placeholder, &text(marks.closes)?);
+        let (texts, written) = match marks.form {
+            ImageForm::Between { template: ImageTemplate::Marks, .. } => (vec![placeholder], None),
+            ImageForm::Between { opens, closes, template: ImageTemplate::Opening } => {
+                let opens = text(opens)?;
+                let written = WrittenImage::new(&opens, &placeholder, &text(closes)?);
                 (vec![opens, placeholder], Some(written))
             }
+            ImageForm::Rows { breaks, ends } => (vec![placeholder, text(breaks)?, text(ends)?], None),
         };
         Some(Self { marks, texts, written })
     }
@@ -91,66 +71,6 @@ impl ImageWriting {
 
     pub(super) fn marks(&self) -> ImageMarks {
         self.marks
-    }
-}
-
-impl ImageMarks {
-    /// The runs of placeholders between the two marks, in order.
-    fn runs(self, token_ids: &[TokenId]) -> impl Iterator<Item = Range<usize>> {
-        let ImageMarks { opens, placeholder, closes, .. } = self;
-        let mut next = 0;
-        std::iter::from_fn(move || {
-            loop {
-                let start = next + token_ids[next..].iter().position(|&id| id == opens)? + 1;
-                let length = token_ids[start..].iter().take_while(|&&id| id == placeholder).count();
-                next = start + length;
-                if length > 0 && token_ids.get(next) == Some(&closes) {
-                    return Some(start..next);
-                }
-            }
-        })
-    }
-
-    /// Ids with another number of placeholders in the place of each of these ranges, and where they are then.
-    fn resized(
-        self,
-        token_ids: &[TokenId],
-        runs: impl IntoIterator<Item = (Range<usize>, usize)>,
-    ) -> (Vec<TokenId>, Vec<Range<usize>>) {
-        let (mut resized, mut ranges, mut copied) = (Vec::with_capacity(token_ids.len()), Vec::new(), 0);
-        for (run, placeholders) in runs {
-            resized.extend_from_slice(&token_ids[copied..run.start]);
-            ranges.push(resized.len()..resized.len() + placeholders);
-            resized.extend(std::iter::repeat_n(self.placeholder, placeholders));
-            copied = run.end;
-        }
-        resized.extend_from_slice(&token_ids[copied..]);
-        (resized, ranges)
-    }
-
-    /// Whether ids have placeholders between the two marks outside of `images`: they were computed with images, which are
-    /// not there.
-    pub fn lacks_images(self, token_ids: &[TokenId], images: &[Range<usize>]) -> bool {
-        self.runs(token_ids).any(|run| !images.contains(&run))
-    }
-
-    /// Ids with all placeholders of images of these lengths, and where they are. Each image stands between the two marks,
-    /// with one placeholder or with all of them.
-    ///
-    /// # Errors
-    ///
-    /// If the ids have other images.
-    pub fn expand(
-        self,
-        token_ids: &[TokenId],
-        placeholders: &[usize],
-    ) -> Result<(Vec<TokenId>, Vec<Range<usize>>), UnprovableSplice> {
-        let runs: Vec<Range<usize>> = self.runs(token_ids).collect();
-        let fits = |(run, &placeholders): (&Range<usize>, &usize)| run.len() == 1 || run.len() == placeholders;
-        if runs.len() != placeholders.len() || !runs.iter().zip(placeholders).all(fits) {
-            return Err(UnprovableSplice::OtherImages);
-        }
-        Ok(self.resized(token_ids, runs.into_iter().zip(placeholders.iter().copied())))
     }
 }
 
@@ -171,7 +91,7 @@ impl<'p> Images<'p> {
                     let message = format!("a message of the role '{}' cannot have images", message.role.as_str());
                     return Err(PromptError::Content { field: place_of(index).then("content").then(place), message });
                 }
-                images.push((index, image.placeholders));
+                images.push((index, image.size));
             }
         }
         Ok(Self { writing, images })
@@ -186,14 +106,14 @@ impl<'p> Images<'p> {
     /// placeholder in them was sampled, and stays as it is.
     pub(super) fn collapse(&self, token_ids: &[TokenId]) -> Result<Collapsed, UnprovableSplice> {
         let marks = self.writing.marks;
-        let runs: Vec<Range<usize>> = marks.runs(token_ids).collect();
+        let runs = marks.runs(token_ids);
         let is_image = |(number, run): (usize, &Range<usize>)| {
-            self.images.get(number).is_some_and(|(_, placeholders)| run.len() == *placeholders)
+            self.images.get(number).is_some_and(|(_, size)| marks.shows(&token_ids[run.clone()], *size))
         };
         if !runs.iter().enumerate().all(is_image) {
             return Err(UnprovableSplice::OtherImages);
         }
-        let (token_ids, ranges) = marks.resized(token_ids, runs.into_iter().map(|run| (run, 1)));
+        let (token_ids, ranges) = marks.replaced(token_ids, runs.into_iter().map(|run| (run, None)));
         Ok(Collapsed { token_ids, places: ranges.into_iter().map(|range| range.start).collect() })
     }
 
@@ -205,7 +125,8 @@ impl<'p> Images<'p> {
         }
         let before = known.token_ids.len() - known.sampled;
         // Nobody samples an image. Where it is not said how many ids were sampled, it is all of them.
-        if before > 0 && self.writing.marks.runs(&known.token_ids).any(|run| run.end >= before) {
+        let marks = self.writing.marks;
+        if before > 0 && marks.runs(&known.token_ids).iter().any(|run| marks.end(run) > before) {
             return Err(UnprovableSplice::OtherImages);
         }
         let sampled = known.sampled.min(collapsed.token_ids.len());
@@ -236,20 +157,18 @@ impl<'p> Images<'p> {
 
     /// The prompt with as many placeholders for each image as it has parts, and where these are.
     pub(super) fn expand(&self, prompt: &[TokenId], places: &[usize]) -> (Vec<TokenId>, Vec<Range<usize>>) {
-        let placeholders = self.images.iter().map(|(_, placeholders)| *placeholders);
-        let images = places.iter().map(|&place| place..place + 1).zip(placeholders);
-        self.writing.marks.resized(prompt, images)
+        let sizes = self.images.iter().map(|(_, size)| Some(*size));
+        let images = places.iter().map(|&place| place..place + 1).zip(sizes);
+        self.writing.marks.replaced(prompt, images)
     }
 
     /// Where the images are in a prompt that the client gave whole.
     pub(super) fn given(&self, prompt: &[TokenId]) -> Result<Vec<Range<usize>>, UnprovableSplice> {
-        let runs: Vec<Range<usize>> = self.writing.marks.runs(prompt).collect();
-        let lengths = runs.iter().map(Range::len);
-        if lengths.eq(self.images.iter().map(|(_, placeholders)| *placeholders)) {
-            Ok(runs)
-        } else {
-            Err(UnprovableSplice::OtherImages)
-        }
+        let marks = self.writing.marks;
+        let runs = marks.runs(prompt);
+        let mut images = runs.iter().zip(&self.images);
+        let fit = images.all(|(run, (_, size))| marks.shows(&prompt[run.clone()], *size));
+        if fit && runs.len() == self.images.len() { Ok(runs) } else { Err(UnprovableSplice::OtherImages) }
     }
 }
 

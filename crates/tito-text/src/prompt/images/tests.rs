@@ -2,14 +2,19 @@ use proptest::prelude::*;
 
 use super::*;
 
-const MARKS: ImageMarks = ImageMarks { opens: 7, placeholder: 8, closes: 9, template: ImageTemplate::Marks };
+const BETWEEN: ImageForm = ImageForm::Between { opens: 7, closes: 9, template: ImageTemplate::Marks };
+const MARKS: ImageMarks = ImageMarks { placeholder: 8, form: BETWEEN };
 
 fn writing() -> ImageWriting {
     ImageWriting { marks: MARKS, texts: vec!["<pad>".to_owned()], written: None }
 }
 
+fn sizes(placeholders: &[usize]) -> Vec<ImageSize> {
+    placeholders.iter().map(|&columns| ImageSize { rows: 1, columns }).collect()
+}
+
 fn images<'w>(writing: &'w ImageWriting, placeholders: &[usize]) -> Images<'w> {
-    Images { writing, images: placeholders.iter().map(|&placeholders| (0, placeholders)).collect() }
+    Images { writing, images: sizes(placeholders).into_iter().map(|size| (0, size)).collect() }
 }
 
 fn collapsed(ids: &[TokenId], placeholders: &[usize]) -> Result<(Vec<TokenId>, Vec<usize>), UnprovableSplice> {
@@ -62,7 +67,7 @@ fn an_image_among_sampled_ids_is_refused() {
 #[test]
 fn the_last_known_ids_are_those_of_the_anchors_images() {
     let writing = writing();
-    let images = Images { writing: &writing, images: vec![(0, 1), (2, 2), (4, 1)] };
+    let images = Images { writing: &writing, images: [0, 2, 4].into_iter().zip(sizes(&[1, 2, 1])).collect() };
     let two = images.collapse(&[7, 8, 9, 7, 8, 8, 9]).unwrap();
     for (anchor, is_right) in [(0, false), (1, false), (2, true), (3, true), (4, false)] {
         assert_eq!(images.check_anchor(&two, anchor).is_ok(), is_right, "{anchor}");
@@ -81,9 +86,9 @@ proptest! {
         let lengths = &lengths[..count];
         let mut ids = pieces[0].clone();
         for (piece, &length) in pieces[1..].iter().zip(lengths) {
-            ids.push(MARKS.opens);
+            ids.push(7);
             ids.extend(std::iter::repeat_n(MARKS.placeholder, length));
-            ids.push(MARKS.closes);
+            ids.push(9);
             ids.extend(piece);
         }
         let writing = writing();
@@ -100,6 +105,122 @@ proptest! {
         prop_assert_eq!(images.given(&ids), Ok(ranges.clone()));
         prop_assert!(!MARKS.lacks_images(&ids, &ranges));
         prop_assert_eq!(MARKS.lacks_images(&ids, &[]), count > 0);
-        prop_assert_eq!(MARKS.expand(&collapsed.token_ids, lengths), Ok((ids, ranges)));
+        prop_assert_eq!(MARKS.expand(&collapsed.token_ids, &sizes(lengths)), Ok((ids, ranges)));
+    }
+}
+
+/// 8 in rows, each with a 5 behind it and the last one with a 6.
+const ROWS: ImageMarks = ImageMarks { placeholder: 8, form: ImageForm::Rows { breaks: 5, ends: 6 } };
+
+fn in_rows() -> ImageWriting {
+    ImageWriting { marks: ROWS, texts: vec!["[IMG]".to_owned()], written: None }
+}
+
+fn of_sizes<'w>(writing: &'w ImageWriting, sizes: &[(usize, usize)]) -> Images<'w> {
+    let images = sizes.iter().map(|&(rows, columns)| (0, ImageSize { rows, columns }));
+    Images { writing, images: images.collect() }
+}
+
+fn rows_of(ids: &[TokenId], sizes: &[(usize, usize)]) -> Result<(Vec<TokenId>, Vec<usize>), UnprovableSplice> {
+    of_sizes(&in_rows(), sizes).collapse(ids).map(|collapsed| (collapsed.token_ids, collapsed.places))
+}
+
+#[test]
+fn an_image_in_rows_is_all_of_one_length_up_to_its_end() {
+    assert_eq!(rows_of(&[1, 8, 8, 5, 8, 8, 6, 2], &[(2, 2)]), Ok((vec![1, 8, 2], vec![1])));
+    // Side by side, and one after the other.
+    assert_eq!(
+        rows_of(&[8, 6, 8, 5, 8, 6, 3, 8, 8, 6], &[(1, 1), (2, 1), (1, 2)]),
+        Ok((vec![8, 8, 3, 8], vec![0, 1, 3]))
+    );
+    // Sampled: none of them ends as an image does.
+    for ids in [&[8, 8][..], &[8, 8, 5], &[8, 5, 8, 5, 1], &[5, 6], &[6], &[5], &[8, 5, 6], &[8, 1, 6]] {
+        assert_eq!(rows_of(ids, &[(1, 2)]), Ok((ids.to_vec(), vec![])), "{ids:?}");
+    }
+    // What is before an image, and is no row of it.
+    for before in [&[8][..], &[8, 5], &[5], &[6], &[5, 5], &[1, 5]] {
+        let ids = [before, &[8, 8, 5, 8, 8, 6]].concat();
+        let expected = [before, &[8]].concat();
+        assert_eq!(rows_of(&ids, &[(2, 2)]), Ok((expected, vec![before.len()])), "{before:?}");
+    }
+}
+
+#[test]
+fn ids_with_images_of_other_rows_are_refused() {
+    for (ids, sizes) in [
+        (&[8, 8, 5, 8, 8, 6][..], &[(1, 4)][..]),
+        (&[8, 8, 5, 8, 8, 6], &[(4, 1)]),
+        (&[8, 8, 5, 8, 8, 6], &[]),
+        (&[8, 8, 5, 8, 6], &[(2, 2)]),
+        (&[8, 6, 8, 8, 6], &[(1, 2), (1, 1)]),
+        // What looks like one more row, or one more placeholder, was sampled before it.
+        (&[8, 8, 5, 8, 8, 5, 8, 8, 6], &[(2, 2)]),
+        (&[8, 8, 8, 6], &[(1, 2)]),
+    ] {
+        assert_eq!(rows_of(ids, sizes), Err(UnprovableSplice::OtherImages), "{ids:?} {sizes:?}");
+    }
+}
+
+#[test]
+fn an_image_in_rows_among_sampled_ids_is_refused() {
+    let writing = in_rows();
+    let collapse = |ids: &[TokenId], sampled| {
+        let known = of_sizes(&writing, &[(1, 2)]).collapse_known(&known(ids, sampled));
+        known.map(|(known, _)| (known.token_ids, known.sampled))
+    };
+    assert_eq!(collapse(&[1, 8, 8, 6, 3, 4], 2), Ok((vec![1, 8, 3, 4], 2)));
+    for sampled in 3..6 {
+        assert_eq!(collapse(&[1, 8, 8, 6, 3, 4], sampled), Err(UnprovableSplice::OtherImages), "{sampled}");
+    }
+}
+
+#[test]
+fn ids_have_one_placeholder_of_an_image_in_rows_or_all_of_them() {
+    let expand = |ids: &[TokenId]| {
+        let sizes = [ImageSize { rows: 2, columns: 2 }, ImageSize { rows: 1, columns: 1 }];
+        ROWS.expand(ids, &sizes)
+            .map(|(ids, ranges)| (ids, ranges.into_iter().map(|range| range.start).collect::<Vec<_>>()))
+    };
+    let whole = [8, 8, 5, 8, 8, 6];
+    assert_eq!(expand(&[1, 8, 2, 8]), Ok(([&[1], &whole[..], &[2, 8, 6]].concat(), vec![1, 8])));
+    assert_eq!(expand(&[8, 8]), Ok(([&whole[..], &[8, 6]].concat(), vec![0, 6])));
+    assert_eq!(expand(&[&[8], &[8, 6][..]].concat()), Err(UnprovableSplice::OtherImages));
+    assert_eq!(expand(&[&whole[..], &[8]].concat()), Ok(([&whole[..], &[8, 6]].concat(), vec![0, 6])));
+    assert_eq!(expand(&[&[8, 3], &whole[..], &[3, 8, 6, 8]].concat()).map(|(_, starts)| starts), Ok(vec![2, 9]));
+    for ids in [&[8][..], &[8, 1, 8, 1, 8], &[8, 8, 5, 8, 8, 6], &[8, 6, 8, 8, 5, 8, 8, 6], &[]] {
+        assert_eq!(expand(ids), Err(UnprovableSplice::OtherImages), "{ids:?}");
+    }
+    let twice = [whole, whole].concat();
+    assert!(ROWS.lacks_images(&whole, &[]) && !ROWS.lacks_images(&twice, &[0..6, 6..12]));
+    assert!(ROWS.lacks_images(&twice, &[0..6, 6..11]) && !ROWS.lacks_images(&[8, 5, 8, 8, 5], &[]));
+}
+
+proptest! {
+    /// Whatever is between the images, their places are theirs alone, or they are refused.
+    #[test]
+    fn images_in_rows_are_found_again_or_refused(
+        pieces in prop::collection::vec(prop::collection::vec(prop_oneof![Just(8), Just(8), Just(5), Just(6), 0..5u32], 0..7), 1..5),
+        sizes in prop::collection::vec((1..4usize, 1..4usize), 4),
+    ) {
+        let sizes = &sizes[..pieces.len() - 1];
+        let (mut ids, mut starts) = (pieces[0].clone(), Vec::new());
+        for (piece, &(rows, columns)) in pieces[1..].iter().zip(sizes) {
+            starts.push(ids.len());
+            ids.extend(ROWS.pattern(ImageSize { rows, columns }));
+            ids.extend(piece);
+        }
+        let writing = in_rows();
+        let images = of_sizes(&writing, sizes);
+        if let Ok(collapsed) = images.collapse(&ids) {
+            prop_assert_eq!(collapsed.places.len(), sizes.len());
+            let (expanded, ranges) = images.expand(&collapsed.token_ids, &collapsed.places);
+            prop_assert_eq!(&expanded, &ids);
+            prop_assert_eq!(ranges.iter().map(|range| range.start).collect::<Vec<_>>(), starts);
+            prop_assert_eq!(images.given(&ids), Ok(ranges.clone()));
+            prop_assert!(!ROWS.lacks_images(&ids, &ranges));
+        } else {
+            prop_assert!(images.given(&ids).is_err());
+        }
+        prop_assert_eq!(ROWS.lacks_images(&ids, &[]), !ROWS.runs(&ids).is_empty());
     }
 }

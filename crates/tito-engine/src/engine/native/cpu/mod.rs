@@ -418,6 +418,14 @@ impl Backend for CpuBackend {
         }
     }
 
+    fn interleave(&mut self, from: &States, count: usize, to: &mut States) {
+        to.reshape(from.rows() / count, count * from.columns());
+        for row in 0..to.rows() * count {
+            let places = to.row_mut(row / count)[row % count..].iter_mut().step_by(count);
+            places.zip(from.row(row)).for_each(|(place, number)| *place = *number);
+        }
+    }
+
     fn attend_within(&mut self, states: &States, shape: SegmentHeads, segments: &[Range<usize>], out: &mut Operand) {
         attend_within(&mut self.processor, states, shape, segments, out);
     }

@@ -21,6 +21,7 @@ pub(super) enum InTower {
     PatchBias,
     /// Positions that are learnt.
     Positions,
+    FirstNorm,
     Layer(usize, InTowerLayer),
     LastNorm,
     LastNormBias,
@@ -29,6 +30,8 @@ pub(super) enum InTower {
     /// The same where states are pooled.
     PooledNorm,
     Projection,
+    /// The same where states are projected.
+    Projector(InProjector),
 }
 
 /// Where a tensor of a tower's layer goes. A number says from which row or number on.
@@ -116,6 +119,17 @@ pub(super) enum InLatent {
     Value(usize),
 }
 
+/// Where a tensor of what projects states goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum InProjector {
+    Norm,
+    Join,
+    Up,
+    UpBias,
+    Down,
+    DownBias,
+}
+
 /// Where a tensor of a part with a recurrent state goes. The number of a pair of matrices is 0 for steps and 1 for gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum InRecurrent {
@@ -185,11 +199,12 @@ impl InTower {
     fn is_vector(self) -> bool {
         match self {
             Self::Patch | Self::Positions | Self::Projection => false,
-            Self::PatchBias | Self::LastNorm | Self::LastNormBias | Self::PooledNorm => true,
+            Self::PatchBias | Self::FirstNorm | Self::LastNorm | Self::LastNormBias | Self::PooledNorm => true,
             Self::Layer(_, place) => {
                 !matches!(place, InTowerLayer::Qkv(_) | InTowerLayer::Output | InTowerLayer::Up(_) | InTowerLayer::Down)
             }
             Self::Merger(_, place) => !matches!(place, InMerger::Up | InMerger::Down),
+            Self::Projector(place) => !matches!(place, InProjector::Join | InProjector::Up | InProjector::Down),
         }
     }
 }

@@ -17,6 +17,8 @@ use crate::engine::{
 
 /// Attention in all layers, with mixtures too.
 const MODELS: [&str; 3] = ["qwen2_5_vl_plain", "qwen3_vl_moe_plain", "qwen3_vl_plain"];
+/// Rows of images with ends.
+const ROWS: [&str; 2] = ["mistral3_ministral3", "mistral3_plain"];
 /// Images that are seen both ways.
 const BOTH_WAYS: [&str; 2] = ["gemma3_plain", "gemma3_short_window"];
 /// Layers with recurrent states.
@@ -54,7 +56,7 @@ fn requests(golden: &Golden) -> Vec<SequenceRequest> {
 
 #[tokio::test]
 async fn images_in_company_from_the_cache_in_pieces_and_after_preemption_change_no_bit() {
-    let attending = MODELS.into_iter().chain(BOTH_WAYS).map(|name| (name, [8, 0]));
+    let attending = MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).map(|name| (name, [8, 0]));
     for (name, places) in attending.chain(HYBRIDS.map(|name| (name, [12, 6]))) {
         let golden = golden(name);
         let requests = requests(&golden);
@@ -67,19 +69,21 @@ async fn images_in_company_from_the_cache_in_pieces_and_after_preemption_change_
 
 #[tokio::test]
 async fn what_is_cached_of_a_prompt_is_found_up_to_another_image() {
-    for name in MODELS {
+    for (name, tokens, whole) in MODELS.map(|name| (name, 30, 64)).into_iter().chain(ROWS.map(|name| (name, 36, 96))) {
         let golden = golden(name);
         let engine = hybrid(&golden, &settings_of(&golden));
-        // 40 tokens, and an image of 30 from the 42nd one on.
+        // 40 tokens, and an image of 30 from the 42nd one on, or of 36 with the ends of its rows.
         let prompt = prompts(&golden).into_iter().find(|prompt| prompt.token_ids.len() > 64).unwrap();
         let offset = prompt.images[0].offset;
-        assert_eq!((offset, prompt.images[0].image.placeholders()), (41, 30));
+        assert_eq!((offset, prompt.images[0].image.placeholders()), (41, tokens));
         let asked =
             |images: &[PromptImage]| SequenceRequest { images: images.into(), ..request(&prompt.token_ids, params(1)) };
         let joined = prompt.images[0].image.joined();
         let other = made(99, joined.rows, joined.columns, prompt.images[0].image.shape());
         let other = [PromptImage { offset, image: other }];
-        for (images, cached) in [(&prompt.images[..], 0), (&prompt.images, 64), (&other, 32), (&[], 32), (&other, 64)] {
+        for (images, cached) in
+            [(&prompt.images[..], 0), (&prompt.images, whole), (&other, 32), (&[], 32), (&other, whole)]
+        {
             let output = prompt_output(&engine, asked(images)).await;
             assert!((cached..cached + 31).contains(&output.cached_tokens), "{name}: {}", output.cached_tokens);
         }
@@ -160,7 +164,7 @@ async fn no_sequence_goes_on_from_the_state_after_another_image() {
 
 #[tokio::test]
 async fn prompt_log_probs_of_a_sequence_with_images_are_those_of_the_generation_itself() {
-    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(HYBRIDS) {
+    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(HYBRIDS) {
         let golden = golden(name);
         let engine = hybrid(&golden, &settings_of(&golden));
         for prompt in prompts(&golden) {
@@ -178,7 +182,7 @@ async fn prompt_log_probs_of_a_sequence_with_images_are_those_of_the_generation_
 
 #[tokio::test]
 async fn drafts_after_images_change_no_bit() {
-    for name in MODELS.into_iter().chain(BOTH_WAYS) {
+    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS) {
         let golden = golden(name);
         // Few tokens to choose from make what is sampled repeat itself, and drafts of it.
         let sampling = SamplingParams { ignore_eos: true, allowed_token_ids: Some(vec![3, 5, 90]), ..params(60) };
@@ -204,7 +208,7 @@ async fn drafts_after_images_change_no_bit() {
 
 #[tokio::test]
 async fn a_tower_is_updated_alone_and_so_is_the_text() {
-    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(HYBRIDS) {
+    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(HYBRIDS) {
         let golden = golden(name);
         let engine = hybrid(&golden, &settings_of(&golden));
         let prompt = prompts(&golden).remove(3);
@@ -254,6 +258,17 @@ async fn images_that_the_model_cannot_read_are_refused() {
     assert!(found.starts_with("image 0 of the prompt was prepared as PatchShape { side: 1,"), "{found}");
     let found = error(&engine, asked(made(1, 1, 2, shape), &[1, 90, 91, 2])).await;
     assert!(found.contains("token 2 is 91 rather than its placeholder 90"), "{found}");
+    let rows = loaded("mistral3_plain");
+    let shape = prompts(&self::golden("mistral3_plain"))[1].images[0].image.shape();
+    assert!(collected(rows.generate(asked(made(1, 2, 1, shape), &[1, 90, 92, 90, 93, 2]))).await.1.len() == 1);
+    for (ids, words) in [
+        (&[1, 90, 90, 90, 93, 2][..], "token 2 is 90 rather than the end of a row"),
+        (&[1, 90, 92, 92, 93, 2], "token 3 is 92 rather than its placeholder 90"),
+        (&[1, 90, 92, 90], "is at tokens 1 to 5, and the prompt has 4"),
+    ] {
+        let found = error(&rows, asked(made(1, 2, 1, shape), ids)).await;
+        assert!(found.contains(words), "{found}");
+    }
     let golden = golden("gemma3_plain");
     let few = hybrid(&golden, &NativeSettings { max_num_batched_tokens: 8, ..settings_of(&golden) });
     let square = prompts(&golden).into_iter().find(|prompt| prompt.name == "image_first").unwrap();

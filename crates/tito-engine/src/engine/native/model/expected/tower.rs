@@ -1,7 +1,7 @@
 //! The tensors of the tower for images.
 
 use super::super::{
-    destinations::{Destination, InMerger, InTower, InTowerLayer},
+    destinations::{Destination, InMerger, InProjector, InTower, InTowerLayer},
     shape::{Ending, TowerShape},
     tensor::{Tensor, TensorSlice},
 };
@@ -22,6 +22,7 @@ pub(super) fn of_tower(tower: &TowerShape) -> Vec<Tensor> {
     match tower.ending {
         Ending::Joined => all.mergers(),
         Ending::Pooled { .. } => all.pooling(),
+        Ending::Projected { biases, .. } => all.projector(biases),
     }
     all.tensors
 }
@@ -45,9 +46,20 @@ impl Expected<'_> {
     }
 
     /// A matrix and its bias, of which `name` lacks the endings.
-    fn with_bias(&mut self, name: &str, [rows, columns]: [usize; 2], [weight, bias]: [InTower; 2]) {
+    fn with_bias(&mut self, name: &str, shape: [usize; 2], places: [InTower; 2]) {
+        self.matrix(name, shape, places, true);
+    }
+
+    /// The same of a layer, where its matrices have biases.
+    fn of_layer(&mut self, name: &str, shape: [usize; 2], places: [InTower; 2]) {
+        self.matrix(name, shape, places, self.tower.biases);
+    }
+
+    fn matrix(&mut self, name: &str, [rows, columns]: [usize; 2], [weight, bias]: [InTower; 2], has_bias: bool) {
         self.one(&format!("{name}.weight"), &[rows, columns], weight);
-        self.one(&format!("{name}.bias"), &[rows], bias);
+        if has_bias {
+            self.one(&format!("{name}.bias"), &[rows], bias);
+        }
     }
 
     /// A norm, with its bias where norms have one.
@@ -60,7 +72,7 @@ impl Expected<'_> {
 
     /// What makes states of patches.
     fn beginning(&mut self) {
-        let TowerShape { hidden, patch, patch_bias, positions, names, .. } = self.tower;
+        let TowerShape { hidden, patch, patch_bias, positions, first_norm, names, .. } = self.tower;
         names.prefix.clone_into(&mut self.prefix);
         let mut kernel = vec![*hidden, 3, patch.frames, patch.side, patch.side];
         if !names.patch_has_frames {
@@ -73,6 +85,9 @@ impl Expected<'_> {
         if let Some(positions) = positions {
             self.one(&format!("{}.weight", names.positions), &[*positions, *hidden], InTower::Positions);
         }
+        if *first_norm {
+            self.one(&format!("{}.weight", names.first_norm), &[*hidden], InTower::FirstNorm);
+        }
     }
 
     fn layer(&mut self, place: &dyn Fn(InTowerLayer) -> InTower) {
@@ -83,15 +98,15 @@ impl Expected<'_> {
         let rows = 3 * hidden / names.qkv.len();
         for (number, name) in names.qkv.iter().enumerate() {
             let first = number * rows;
-            self.with_bias(name, [rows, hidden], [InTowerLayer::Qkv(first), InTowerLayer::QkvBias(first)].map(place));
+            self.of_layer(name, [rows, hidden], [InTowerLayer::Qkv(first), InTowerLayer::QkvBias(first)].map(place));
         }
         let output = [InTowerLayer::Output, InTowerLayer::OutputBias].map(place);
-        self.with_bias(names.attention_output, [hidden, hidden], output);
+        self.of_layer(names.attention_output, [hidden, hidden], output);
         for (number, name) in names.ups.iter().enumerate() {
             let first = number * inner;
-            self.with_bias(name, [inner, hidden], [InTowerLayer::Up(first), InTowerLayer::UpBias(first)].map(place));
+            self.of_layer(name, [inner, hidden], [InTowerLayer::Up(first), InTowerLayer::UpBias(first)].map(place));
         }
-        self.with_bias(names.down, [hidden, inner], [InTowerLayer::Down, InTowerLayer::DownBias].map(place));
+        self.of_layer(names.down, [hidden, inner], [InTowerLayer::Down, InTowerLayer::DownBias].map(place));
     }
 
     fn mergers(&mut self) {
@@ -109,6 +124,17 @@ impl Expected<'_> {
         self.prefix.clear();
         self.one(&format!("{}.weight", names.merger[0]), &[hidden], InTower::PooledNorm);
         self.turned(names.merger[1], &[hidden, output], InTower::Projection, true);
+    }
+
+    fn projector(&mut self, biases: bool) {
+        let TowerShape { hidden, output, names, .. } = *self.tower;
+        let place = InTower::Projector;
+        self.prefix.clear();
+        let [norm, join, up, down] = [0, 1, 2, 3].map(|place| names.merger[place]);
+        self.one(&format!("{norm}.weight"), &[hidden], place(InProjector::Norm));
+        self.one(&format!("{join}.weight"), &[hidden, self.tower.joined()], place(InProjector::Join));
+        self.matrix(up, [output, hidden], [InProjector::Up, InProjector::UpBias].map(place), biases);
+        self.matrix(down, [output, output], [InProjector::Down, InProjector::DownBias].map(place), biases);
     }
 
     fn merger(&mut self, number: usize) {

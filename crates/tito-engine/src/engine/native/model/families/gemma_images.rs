@@ -15,9 +15,14 @@ use super::{
 };
 use crate::{
     TokenId,
-    engine::native::backend::{Gate, NormShape},
+    engine::{
+        ImageFrame,
+        native::backend::{Gate, NormShape},
+    },
 };
 
+/// What is around them.
+const FRAME: ImageFrame = ImageFrame::Opening([("boi_token_index", 255_999), ("eoi_token_index", 256_000)]);
 /// No tower is deeper.
 const MOST_LAYERS: usize = 1 << 12;
 /// No image is larger.
@@ -51,6 +56,7 @@ const NAMES: TowerNames = TowerNames {
     patch: "embeddings.patch_embedding",
     patch_has_frames: false,
     positions: "embeddings.position_embedding",
+    first_norm: "",
     layers: "encoder.layers.",
     norms: ["layer_norm1", "layer_norm2"],
     qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
@@ -74,7 +80,7 @@ pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError>
     }
     let placeholders = settings.size_or("mm_tokens_per_image", PLACEHOLDERS, MOST)?;
     let tower = tower(&Settings(&vision), placeholders, shape.hidden)?;
-    shape.images = Some(ImagesShape { placeholder, axes: Vec::new(), both_ways: true, tower });
+    shape.images = Some(ImagesShape { placeholder, frame: FRAME, axes: Vec::new(), both_ways: true, tower });
     shape.names.other_parts = HEADS;
     shape.names.aliases = ALIASES;
     Ok(shape)
@@ -108,10 +114,13 @@ fn tower(vision: &Settings<'_>, placeholders: usize, output: usize) -> Result<To
         gate: Gate::GeluTanhAlone,
         norm: NormShape { epsilon, offset: 0.0, centred: true },
         norm_bias: true,
-        patch: PatchShape { side, merge: patches / rows, frames: 1 },
+        patch: PatchShape { side, merge: patches / rows, frames: 1, row_ends: false },
+        biases: true,
         patch_bias: true,
         positions: Some(patches * patches),
         theta: None,
+        alternating: false,
+        first_norm: false,
         layers: vec![true; vision.size_or("num_hidden_layers", 12, MOST_LAYERS)?],
         window: 1,
         last_norm: true,

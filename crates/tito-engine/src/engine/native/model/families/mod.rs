@@ -31,6 +31,7 @@ mod mamba;
 mod minimax;
 mod mistral;
 mod mistral4;
+mod mistral_images;
 mod mixtures;
 mod nemotron;
 mod olmo;
@@ -92,7 +93,7 @@ const FAMILIES: &[(&str, Read)] = &[
     ("MiniMaxM2ForCausalLM", minimax::minimax_m2),
     ("Ministral3ForCausalLM", mistral::ministral3),
     ("MinistralForCausalLM", mistral::ministral),
-    ("Mistral3ForConditionalGeneration", parts::mistral3),
+    ("Mistral3ForConditionalGeneration", mistral_images::mistral3),
     ("Mistral4ForCausalLM", mistral4::mistral4),
     ("MistralForCausalLM", mistral::mistral),
     ("MixtralForCausalLM", mistral::mixtral),

@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     TokenId,
-    engine::native::backend::{Gate, NormShape},
+    engine::{
+        ImageFrame,
+        native::backend::{Gate, NormShape},
+    },
 };
 
 /// No tower is deeper.
@@ -41,6 +44,7 @@ const NAMES: TowerNames = TowerNames {
     patch: "patch_embed.proj",
     patch_has_frames: true,
     positions: "pos_embed",
+    first_norm: "",
     layers: "blocks.",
     norms: ["norm1", "norm2"],
     qkv: &["attn.qkv"],
@@ -219,6 +223,7 @@ fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<Tow
         side: vision.size_or("patch_size", side, MOST_PIXELS)?,
         merge: vision.size_or("spatial_merge_size", merge, MOST_PIXELS)?,
         frames: vision.size_or("temporal_patch_size", frames, MOST_PIXELS)?,
+        row_ends: false,
     };
     Ok(TowerShape {
         hidden,
@@ -228,9 +233,12 @@ fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<Tow
         norm: NormShape { epsilon: EPSILON, offset: 0.0, centred: false },
         norm_bias: false,
         patch,
+        biases: true,
         patch_bias: false,
         positions: None,
         theta: Some(theta(vision)?),
+        alternating: false,
+        first_norm: false,
         layers: vec![true; vision.size("depth", MOST_LAYERS)?],
         window: 1,
         last_norm: false,
@@ -242,7 +250,7 @@ fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<Tow
 }
 
 /// The base of frequencies, which only transformers 5 writes down.
-fn theta(vision: &Settings<'_>) -> Result<f64, ConfigError> {
+pub(super) fn theta(vision: &Settings<'_>) -> Result<f64, ConfigError> {
     let parameters: Map<String, Value> = vision.get("rope_parameters")?.unwrap_or_default();
     let parameters = Settings(&parameters);
     only(&parameters, "rope_type", &json!("axial"))?;
@@ -274,7 +282,7 @@ fn images(
         let reason = format!("is about {} pairs of numbers, and a head has {pairs}", axes.len());
         return Err(ConfigError::setting("mrope_section", reason));
     }
-    Ok(ImagesShape { placeholder, axes, both_ways: false, tower })
+    Ok(ImagesShape { placeholder, frame: ImageFrame::VISION, axes, both_ways: false, tower })
 }
 
 /// How many pairs of numbers of a head are rotated.

@@ -4,7 +4,10 @@ use tito_images::PatchShape;
 
 use crate::{
     TokenId,
-    engine::native::backend::{Gate, NormShape},
+    engine::{
+        ImageFrame,
+        native::backend::{Gate, NormShape},
+    },
 };
 
 /// How a model reads images.
@@ -12,6 +15,8 @@ use crate::{
 pub(crate) struct ImagesShape {
     /// The id that stands for a part of an image.
     pub(crate) placeholder: TokenId,
+    /// What else shows an image in prompts.
+    pub(crate) frame: ImageFrame,
     /// For each pair of numbers of a head that is rotated, by which coordinate of a token it is; none where tokens of images
     /// have positions as all others.
     pub(crate) axes: Vec<Axis>,
@@ -34,6 +39,7 @@ pub(crate) enum Axis {
 
 /// A tower: an encoder of patches, all of which attend to each other, or to those of their window.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is about a part that some towers have")]
 pub(crate) struct TowerShape {
     /// Numbers of a patch's state.
     pub(crate) hidden: usize,
@@ -49,12 +55,18 @@ pub(crate) struct TowerShape {
     pub(crate) norm_bias: bool,
     /// How patches are cut, and how many of them are joined.
     pub(crate) patch: PatchShape,
+    /// Whether the matrices of layers have biases.
+    pub(crate) biases: bool,
     /// Whether what makes a state of a patch has a bias.
     pub(crate) patch_bias: bool,
     /// Positions that are learnt, in a square; `None` where there are none.
     pub(crate) positions: Option<usize>,
     /// The base of the frequencies of rotary embeddings; `None` where nothing is rotated.
     pub(crate) theta: Option<f64>,
+    /// Whether rows and columns take turns among the frequencies of a head. If not, both have those of half a head.
+    pub(crate) alternating: bool,
+    /// Whether there is a norm before the first layer.
+    pub(crate) first_norm: bool,
     /// Layers, each with whether its patches attend to all others rather than to those of their window.
     pub(crate) layers: Vec<bool>,
     /// The sides of windows, in joined patches.
@@ -81,6 +93,13 @@ pub(crate) enum Ending {
         /// The norm, which has no bias.
         norm: NormShape,
     },
+    /// They are normalised, and go through three matrices. The first one reads them number by number.
+    Projected {
+        /// The norm, which has no bias.
+        norm: NormShape,
+        /// Whether the second and the third matrix have biases.
+        biases: bool,
+    },
 }
 
 /// The names of a tower's tensors, without `.weight` and `.bias`.
@@ -96,6 +115,8 @@ pub(crate) struct TowerNames {
     pub(crate) patch_has_frames: bool,
     /// Positions that are learnt.
     pub(crate) positions: &'static str,
+    /// The norm before the first layer.
+    pub(crate) first_norm: &'static str,
     /// How the tensors of layers begin, up to their numbers.
     pub(crate) layers: &'static str,
     /// The norms before attention and before the feed-forward part.
@@ -111,8 +132,15 @@ pub(crate) struct TowerNames {
     /// The norm after the last layer.
     pub(crate) last_norm: &'static str,
     /// The norm of what is joined, and the two matrices after it; or the norm of what is pooled and the whole name of its
-    /// matrix.
+    /// matrix; or the whole names of the norm of what is projected, and of the three matrices.
     pub(crate) merger: &'static [&'static str],
+}
+
+impl ImagesShape {
+    /// Whether no backend but the processor's reads such images.
+    pub(crate) fn on_processor_alone(&self) -> bool {
+        self.both_ways || matches!(self.tower.ending, Ending::Projected { .. })
+    }
 }
 
 impl TowerShape {

@@ -279,7 +279,7 @@ fn the_text_of_a_model_of_several_parts_is_that_of_the_text_alone() {
 fn compare_nested(golden: &Golden, architecture: &str, prefixes: [(&str, &str); 2]) {
     let tied = golden.config()["tie_word_embeddings"].as_bool().unwrap();
     let vision = json!({
-        "depth": 2, "hidden_size": 24, "intermediate_size": 28, "num_heads": 2,
+        "depth": 2, "hidden_size": 24, "intermediate_size": 28, "num_heads": 2, "num_attention_heads": 2,
         "out_hidden_size": golden.config()["hidden_size"],
     });
     let nested = json!({

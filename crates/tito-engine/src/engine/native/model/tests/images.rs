@@ -35,6 +35,9 @@ pub(in crate::engine::native) const MODELS: [&str; 17] = [
 /// Models that see images both ways, which only a processor computes.
 pub(in crate::engine::native) const BOTH_WAYS: [&str; 4] =
     ["gemma3_full", "gemma3_plain", "gemma3_short_window", "gemma3_untied"];
+/// Models whose rows of an image have ends, which only a processor computes.
+pub(in crate::engine::native) const ROWS: [&str; 5] =
+    ["mistral3_full", "mistral3_ministral3", "mistral3_mistral4", "mistral3_plain", "mistral3_wide_blocks"];
 /// One of each family.
 pub(in crate::engine::native) const FAMILIES: [&str; 5] =
     ["qwen2_5_vl_plain", "qwen3_5_moe_plain", "qwen3_5_plain", "qwen3_vl_moe_plain", "qwen3_vl_plain"];
@@ -123,7 +126,7 @@ impl ImagePrompt {
 
 #[test]
 fn log_probs_of_prompts_with_images_are_those_of_transformers() {
-    for (name, set) in MODELS.into_iter().chain(BOTH_WAYS).zip(KernelSet::tested().into_iter().cycle()) {
+    for (name, set) in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).zip(KernelSet::tested().into_iter().cycle()) {
         let golden = golden(name);
         let mut model = load(&golden, set, 2, Precision::F32);
         for prompt in prompts(&golden) {
@@ -135,7 +138,8 @@ fn log_probs_of_prompts_with_images_are_those_of_transformers() {
 
 #[test]
 fn a_prompt_with_images_in_pieces_gives_the_same_bits() {
-    let names = FAMILIES.into_iter().chain(["gemma3_short_window", "gemma3_plain"]);
+    let names =
+        FAMILIES.into_iter().chain(["gemma3_short_window", "gemma3_plain", "mistral3_plain", "mistral3_ministral3"]);
     for (name, set) in names.zip(KernelSet::tested().into_iter().cycle()) {
         for precision in [Precision::F32, Precision::Bf16] {
             let golden = golden(name);
@@ -154,7 +158,7 @@ fn a_prompt_with_images_in_pieces_gives_the_same_bits() {
 
 #[test]
 fn without_images_a_model_computes_the_bits_of_its_text_alone() {
-    for name in FAMILIES.into_iter().chain(["qwen3_vl_tied", "gemma3_plain"]) {
+    for name in FAMILIES.into_iter().chain(["qwen3_vl_tied", "gemma3_plain", "mistral3_plain"]) {
         let golden = golden(name);
         let set = KernelSet::available()[0];
         let shape = ModelShape::read(golden.config()).unwrap().of_text_alone();
@@ -170,7 +174,7 @@ fn without_images_a_model_computes_the_bits_of_its_text_alone() {
 
 #[test]
 fn numbers_of_towers_that_are_changed_are_those_of_whole_tensors() {
-    for name in FAMILIES.into_iter().chain(["gemma3_plain"]) {
+    for name in FAMILIES.into_iter().chain(["gemma3_plain", "mistral3_full"]) {
         for precision in [Precision::F32, Precision::Bf16] {
             compare_changes(&mut load(&golden(name), KernelSet::PORTABLE, 2, precision));
         }
@@ -179,14 +183,15 @@ fn numbers_of_towers_that_are_changed_are_those_of_whole_tensors() {
 
 #[test]
 fn embeddings_of_images_are_forgotten_when_weights_change() {
-    for name in FAMILIES.into_iter().chain(["gemma3_plain"]) {
+    for name in FAMILIES.into_iter().chain(["gemma3_plain", "mistral3_full"]) {
         let golden = golden(name);
         let mut model = load(&golden, KernelSet::PORTABLE, 1, Precision::F32);
         let prompt = prompts(&golden).into_iter().find(|prompt| prompt.name == "one_image").unwrap();
         let before = prompt.bits(&mut model, &[]);
         // A bias of what makes embeddings, alone.
         let mut held = held_tensors(&mut model);
-        let is_last = |name: &str| name.contains("visual.merger") || name.contains("post_layernorm");
+        let ends = ["visual.merger", "post_layernorm", "linear_1"];
+        let is_last = |name: &str| ends.iter().any(|end| name.contains(end));
         held.retain(|tensor| is_last(&tensor.name) && tensor.name.ends_with("bias"));
         held.truncate(1);
         let (changes, other) = changed(&held[0], 1);
@@ -216,6 +221,8 @@ fn names_that_transformers_has_in_memory_are_those_of_checkpoints() {
         ("gemma3_plain", [("vision_tower.", "model.vision_tower."), ("multi_modal", "model.multi_modal")]),
         ("gemma3_plain", [("vision_tower.vision_model.", "model.vision_tower."), ("", "")]),
         ("gemma3_plain", [("vision_tower.vision_model.", "vision_tower."), ("", "")]),
+        ("mistral3_plain", [("language_model.model.", "model.language_model."), ("multi_modal", "model.multi_modal")]),
+        ("mistral3_plain", [("vision_tower.", "model.vision_tower."), ("multi_modal", "model.multi_modal")]),
     ] {
         let golden = golden(name);
         let mut model = load(&golden, KernelSet::PORTABLE, 1, Precision::F32);
@@ -242,7 +249,7 @@ fn names_that_transformers_has_in_memory_are_those_of_checkpoints() {
 #[test]
 fn bf16_stays_close_to_f32_with_images_too() {
     // A rounded score may choose another expert of a mixture.
-    for name in ["gemma3_plain", "qwen2_5_vl_plain", "qwen3_5_plain", "qwen3_vl_plain"] {
+    for name in ["gemma3_plain", "mistral3_full", "qwen2_5_vl_plain", "qwen3_5_plain", "qwen3_vl_plain"] {
         let golden = golden(name);
         let [mut exact, mut rounded] =
             [Precision::F32, Precision::Bf16].map(|precision| load(&golden, KernelSet::available()[0], 2, precision));
@@ -270,6 +277,11 @@ fn adapters_of_a_tower_are_refused_by_name() {
             "gemma3_plain",
             "model.language_model.layers.1.self_attn.o_proj",
             "model.vision_tower.vision_model.encoder.layers.0.self_attn.q_proj",
+        ),
+        (
+            "mistral3_plain",
+            "model.language_model.layers.1.self_attn.o_proj",
+            "model.vision_tower.transformer.layers.0.attention.q_proj",
         ),
     ] {
         let model = load(&golden(name), KernelSet::PORTABLE, 1, Precision::F32);

@@ -30,14 +30,14 @@ pub(super) struct TowerLayer<B: Backend> {
     whole: bool,
     attention_norm: Norm<B>,
     qkv: B::Matrix,
-    qkv_bias: B::Vector,
+    qkv_bias: Option<B::Vector>,
     output: B::Matrix,
-    output_bias: B::Vector,
+    output_bias: Option<B::Vector>,
     mlp_norm: Norm<B>,
     up: B::Matrix,
-    up_bias: B::Vector,
+    up_bias: Option<B::Vector>,
     down: B::Matrix,
-    down_bias: B::Vector,
+    down_bias: Option<B::Vector>,
 }
 
 impl<B: Backend> Norm<B> {
@@ -71,6 +71,7 @@ impl<B: Backend> TowerLayer<B> {
         let (hidden, inner) = (tower.hidden, tower.gate.inputs(tower.intermediate));
         #[expect(clippy::cast_precision_loss, reason = "heads are small")]
         let scale = 1.0 / (tower.head_dim() as f32).sqrt();
+        let bias = |count| tower.biases.then(|| backend.vector(count)).transpose();
         Ok(Self {
             heads: SegmentHeads { heads: tower.heads, head_dim: tower.head_dim(), scale },
             intermediate: tower.intermediate,
@@ -79,14 +80,14 @@ impl<B: Backend> TowerLayer<B> {
             whole,
             attention_norm: Norm::zeros(backend, tower, hidden)?,
             qkv: backend.matrix(3 * hidden, hidden)?,
-            qkv_bias: backend.vector(3 * hidden)?,
+            qkv_bias: bias(3 * hidden)?,
             output: backend.matrix(hidden, hidden)?,
-            output_bias: backend.vector(hidden)?,
+            output_bias: bias(hidden)?,
             mlp_norm: Norm::zeros(backend, tower, hidden)?,
             up: backend.matrix(inner, hidden)?,
-            up_bias: backend.vector(inner)?,
+            up_bias: bias(inner)?,
             down: backend.matrix(hidden, tower.intermediate)?,
-            down_bias: backend.vector(hidden)?,
+            down_bias: bias(hidden)?,
         })
     }
 
@@ -95,15 +96,15 @@ impl<B: Backend> TowerLayer<B> {
             InTowerLayer::AttentionNorm => Some(Target::Numbers(&mut self.attention_norm.weight, 0)),
             InTowerLayer::AttentionNormBias => numbers(&mut self.attention_norm.bias, 0),
             InTowerLayer::Qkv(first) => Some(Target::Rows(&mut self.qkv, first)),
-            InTowerLayer::QkvBias(first) => Some(Target::Numbers(&mut self.qkv_bias, first)),
+            InTowerLayer::QkvBias(first) => numbers(&mut self.qkv_bias, first),
             InTowerLayer::Output => Some(Target::Rows(&mut self.output, 0)),
-            InTowerLayer::OutputBias => Some(Target::Numbers(&mut self.output_bias, 0)),
+            InTowerLayer::OutputBias => numbers(&mut self.output_bias, 0),
             InTowerLayer::MlpNorm => Some(Target::Numbers(&mut self.mlp_norm.weight, 0)),
             InTowerLayer::MlpNormBias => numbers(&mut self.mlp_norm.bias, 0),
             InTowerLayer::Up(first) => Some(Target::Rows(&mut self.up, first)),
-            InTowerLayer::UpBias(first) => Some(Target::Numbers(&mut self.up_bias, first)),
+            InTowerLayer::UpBias(first) => numbers(&mut self.up_bias, first),
             InTowerLayer::Down => Some(Target::Rows(&mut self.down, 0)),
-            InTowerLayer::DownBias => Some(Target::Numbers(&mut self.down_bias, 0)),
+            InTowerLayer::DownBias => numbers(&mut self.down_bias, 0),
         }
     }
 
@@ -111,7 +112,7 @@ impl<B: Backend> TowerLayer<B> {
     pub(super) fn compute(&self, backend: &mut B, patches: &Patches, buffers: &mut Buffers<B>, shared: &B::StepShared) {
         let Buffers { hidden, wide, out, input, gated } = buffers;
         self.attention_norm.apply(backend, hidden, out, input);
-        backend.linear(input, &self.qkv, Some(&self.qkv_bias), wide);
+        backend.linear(input, &self.qkv, self.qkv_bias.as_ref(), wide);
         let SegmentHeads { heads, head_dim, .. } = self.heads;
         if self.rotates {
             let rotation = Rotation { first: 0, heads: 2 * heads, head_dim, neighbours: false, angles: 0 };
@@ -120,10 +121,10 @@ impl<B: Backend> TowerLayer<B> {
         let all = [patches.all()];
         let segments = if self.whole { &all[..] } else { &patches.windows };
         backend.attend_within(wide, self.heads, segments, gated);
-        backend.add_linear(gated, &self.output, Some(&self.output_bias), hidden);
+        backend.add_linear(gated, &self.output, self.output_bias.as_ref(), hidden);
         self.mlp_norm.apply(backend, hidden, out, input);
-        backend.linear(input, &self.up, Some(&self.up_bias), wide);
+        backend.linear(input, &self.up, self.up_bias.as_ref(), wide);
         backend.gate(wide, self.gate, self.intermediate, gated);
-        backend.add_linear(gated, &self.down, Some(&self.down_bias), hidden);
+        backend.add_linear(gated, &self.down, self.down_bias.as_ref(), hidden);
     }
 }

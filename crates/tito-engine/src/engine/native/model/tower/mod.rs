@@ -8,6 +8,7 @@ mod layer;
 mod merger;
 mod patches;
 mod pooling;
+mod projector;
 
 use tito_images::PreparedImage;
 
@@ -17,6 +18,7 @@ use self::{
     merger::Merger,
     patches::Patches,
     pooling::Pooling,
+    projector::Projector,
 };
 use super::{
     destinations::InTower,
@@ -33,30 +35,39 @@ pub(super) struct Tower<B: Backend> {
     patch: B::Matrix,
     patch_bias: Option<B::Vector>,
     positions: Option<B::Matrix>,
+    first_norm: Option<Norm<B>>,
     layers: Vec<TowerLayer<B>>,
     last_norm: Option<Norm<B>>,
-    /// That of the last layer, and those of the deepstack; none where states are pooled.
-    mergers: Vec<Merger<B>>,
-    pooling: Option<Pooling<B>>,
+    end: End<B>,
+}
+
+/// What makes embeddings of states.
+enum End<B: Backend> {
+    /// That of the last layer, and those of the deepstack.
+    Mergers(Vec<Merger<B>>),
+    Pooling(Pooling<B>),
+    Projector(Projector<B>),
 }
 
 impl<B: Backend> Tower<B> {
     pub(super) fn zeros(backend: &B, ImagesShape { tower: shape, .. }: &ImagesShape) -> Result<Self, NoRoom> {
         let layer = |whole: &bool| TowerLayer::zeros(backend, shape, *whole);
-        let pooled = match shape.ending {
-            Ending::Joined => None,
-            Ending::Pooled { norm } => Some(norm),
+        let norm = || Norm::zeros(backend, shape, shape.hidden);
+        let merger = |number| Merger::zeros(backend, shape, number > 0);
+        let end = match shape.ending {
+            Ending::Joined => End::Mergers((0..=shape.deepstack.len()).map(merger).collect::<Result<_, _>>()?),
+            Ending::Pooled { norm } => End::Pooling(Pooling::zeros(backend, shape, norm)?),
+            Ending::Projected { norm, biases } => End::Projector(Projector::zeros(backend, shape, norm, biases)?),
         };
-        let mergers = if pooled.is_some() { 0 } else { 1 + shape.deepstack.len() };
         Ok(Self {
             shape: shape.clone(),
             patch: backend.matrix(shape.hidden, shape.patch.numbers())?,
             patch_bias: shape.patch_bias.then(|| backend.vector(shape.hidden)).transpose()?,
             positions: shape.positions.map(|positions| backend.matrix(positions, shape.hidden)).transpose()?,
+            first_norm: shape.first_norm.then(norm).transpose()?,
             layers: shape.layers.iter().map(layer).collect::<Result<_, _>>()?,
-            last_norm: shape.last_norm.then(|| Norm::zeros(backend, shape, shape.hidden)).transpose()?,
-            mergers: (0..mergers).map(|number| Merger::zeros(backend, shape, number > 0)).collect::<Result<_, _>>()?,
-            pooling: pooled.map(|norm| Pooling::zeros(backend, shape, norm)).transpose()?,
+            last_norm: shape.last_norm.then(norm).transpose()?,
+            end,
         })
     }
 
@@ -65,12 +76,13 @@ impl<B: Backend> Tower<B> {
             InTower::Patch => Some(Target::Rows(&mut self.patch, 0)),
             InTower::PatchBias => numbers(&mut self.patch_bias, 0),
             InTower::Positions => self.positions.as_mut().map(|table| Target::Rows(table, 0)),
+            InTower::FirstNorm => Some(Target::Numbers(&mut self.first_norm.as_mut()?.weight, 0)),
             InTower::Layer(layer, place) => self.layers.get_mut(layer)?.target(place),
             InTower::LastNorm => Some(Target::Numbers(&mut self.last_norm.as_mut()?.weight, 0)),
             InTower::LastNormBias => numbers(&mut self.last_norm.as_mut()?.bias, 0),
-            InTower::Merger(merger, place) => self.mergers.get_mut(merger)?.target(place),
-            InTower::PooledNorm => Some(Target::Numbers(&mut self.pooling.as_mut()?.weight, 0)),
-            InTower::Projection => Some(Target::Rows(&mut self.pooling.as_mut()?.projection, 0)),
+            InTower::Merger(_, _) | InTower::PooledNorm | InTower::Projection | InTower::Projector(_) => {
+                self.end.target(place)
+            }
         }
     }
 
@@ -85,16 +97,18 @@ impl<B: Backend> Tower<B> {
         let mut deepstack = Vec::new();
         for (number, layer) in self.layers.iter().enumerate() {
             layer.compute(backend, &patches, &mut buffers, &shared);
-            if let Some(place) = self.shape.deepstack.iter().position(|layer| *layer == number) {
-                deepstack.push(patches.in_order(&self.mergers[1 + place].merge(backend, &mut buffers)));
+            let place = self.shape.deepstack.iter().position(|layer| *layer == number);
+            if let (Some(place), End::Mergers(mergers)) = (place, &self.end) {
+                deepstack.push(patches.in_order(&mergers[1 + place].merge(backend, &mut buffers)));
             }
         }
         if let Some(norm) = &self.last_norm {
             norm.apply_in_place(backend, &mut buffers.hidden);
         }
-        let made = match &self.pooling {
-            Some(pooling) => pooling.pool(backend, patches.all().len(), &mut buffers),
-            None => self.mergers[0].merge(backend, &mut buffers),
+        let made = match &self.end {
+            End::Mergers(mergers) => mergers[0].merge(backend, &mut buffers),
+            End::Pooling(pooling) => pooling.pool(backend, patches.all().len(), &mut buffers),
+            End::Projector(projector) => projector.project(backend, &mut buffers),
         };
         let rows = patches.in_order(&made);
         ImageRows { width: self.shape.output, rows, deepstack }
@@ -107,6 +121,9 @@ impl<B: Backend> Tower<B> {
         backend.put(&patches.gathered(&image.patches(), columns), columns, wide);
         backend.round(wide, 0..columns, input);
         backend.linear(input, &self.patch, self.patch_bias.as_ref(), hidden);
+        if let Some(norm) = &self.first_norm {
+            norm.apply_in_place(backend, hidden);
+        }
         let (Some(table), Some(count)) = (&self.positions, self.shape.positions) else { return };
         let taps = patches.taps(count);
         let ids: Vec<u32> = taps.iter().map(|tap| tap.id).collect();
@@ -116,5 +133,17 @@ impl<B: Backend> Tower<B> {
         backend.zeros(hidden, self.shape.hidden, &mut sums);
         backend.add_scaled(wide, &weights, &mut sums);
         backend.add(&sums, 1.0, hidden);
+    }
+}
+
+impl<B: Backend> End<B> {
+    fn target(&mut self, place: InTower) -> Option<Target<'_, B>> {
+        match (self, place) {
+            (Self::Mergers(mergers), InTower::Merger(merger, place)) => mergers.get_mut(merger)?.target(place),
+            (Self::Pooling(pooling), InTower::PooledNorm) => Some(Target::Numbers(&mut pooling.weight, 0)),
+            (Self::Pooling(pooling), InTower::Projection) => Some(Target::Rows(&mut pooling.projection, 0)),
+            (Self::Projector(projector), InTower::Projector(place)) => projector.target(place),
+            _ => None,
+        }
     }
 }

@@ -89,15 +89,24 @@ impl Patches {
     /// The angles of all patches: a head's pairs turn by rows in their first half, and by columns in the second one. `None`
     /// where nothing is rotated.
     pub(super) fn angles(&self, shape: &TowerShape) -> Option<Angles> {
-        let rope = RopeConfig::unscaled(&frequencies(shape.theta?, shape.head_dim() / 2));
+        let (theta, width) = (shape.theta?, shape.head_dim());
+        let of_axes = if shape.alternating {
+            let all = frequencies(theta, width);
+            [0, 1].map(|first| all.iter().copied().skip(first).step_by(2).collect())
+        } else {
+            [0, 1].map(|_| frequencies(theta, width / 2))
+        };
         // Those of a row or a column are the same in all of its patches.
-        let known = rope.angles(0..self.grid.rows.max(self.grid.columns));
-        let pairs = shape.head_dim() / 4;
+        let [rows, columns] = of_axes.map(|frequencies: Vec<f64>| RopeConfig::unscaled(&frequencies));
+        let (rows, columns) = (rows.angles(0..self.grid.rows), columns.angles(0..self.grid.columns));
+        let pairs = width / 4;
         let mut angles = Angles::default();
-        for place in self.places().flat_map(|(row, column)| [row, column]) {
-            let own = place * pairs..(place + 1) * pairs;
-            angles.cosines.extend_from_slice(&known.cosines[own.clone()]);
-            angles.sines.extend_from_slice(&known.sines[own]);
+        for (row, column) in self.places() {
+            for (known, place) in [(&rows, row), (&columns, column)] {
+                let own = place * pairs..(place + 1) * pairs;
+                angles.cosines.extend_from_slice(&known.cosines[own.clone()]);
+                angles.sines.extend_from_slice(&known.sines[own]);
+            }
         }
         Some(angles)
     }
