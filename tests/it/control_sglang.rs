@@ -362,7 +362,7 @@ async fn the_weights_of_a_draft_model_are_replaced_by_a_call_that_names_it() {
     let (status, said) =
         posted(&server, "/update_weights_from_disk", &json!({ "model_path": "/none", "selector": "draft" })).await;
     assert_eq!((status.as_u16(), &said["success"]), (400, &json!(false)), "{said}");
-    assert!(said["message"].as_str().unwrap().contains("the draft model: /none"), "{said}");
+    assert!(said["message"].as_str().unwrap().contains("the draft model: cannot read /none"), "{said}");
     for (path, body) in [
         ("/update_weights_from_disk", json!({ "model_path": model(), "selector": "all" })),
         ("/begin_weight_update", json!({ "selector": "all" })),

@@ -55,7 +55,7 @@ fn a_draft_model_that_does_not_fit_is_refused_with_the_reason() {
         let path = draft.path().join(file);
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains(from), "{text}");
-        fs::write(path, text.replacen(from, to, 1)).unwrap();
+        fs::write(path, text.replace(from, to)).unwrap();
         draft
     };
     let refused = |draft: &Path, reason: &str| {

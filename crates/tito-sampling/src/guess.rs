@@ -5,20 +5,11 @@
 //! forgotten before the next step, which is as it would have been without them.
 
 use super::{
-    SequenceSampler,
     penalties::Penalties,
+    sampler::{Guessing, SequenceSampler},
     softmax::{Scale, max_logit},
 };
 use crate::TokenId;
-
-/// What there was before the first guess.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Guessing {
-    /// Tokens that were sampled.
-    sampled: usize,
-    /// Distinct tokens that penalties know.
-    known: usize,
-}
 
 impl SequenceSampler {
     /// The token that these logits give after what was sampled and guessed. `None` where they give none, or one that ends

@@ -10,7 +10,6 @@ use super::{
     constrained::{Constrained, Left},
     draw::UniformStream,
     edits::Edits,
-    guess::Guessing,
     log_probs::Distribution,
     masks::{AllowedTokens, Pool, completing_tokens},
     penalties::Penalties,
@@ -43,6 +42,15 @@ pub struct SequenceSampler {
     /// Where guesses begin, while there are some.
     pub(super) guessing: Option<Guessing>,
     pub(super) scratch: Scratch,
+}
+
+/// What there was before the first guess.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Guessing {
+    /// Tokens that were sampled.
+    pub(super) sampled: usize,
+    /// Distinct tokens that penalties know.
+    pub(super) known: usize,
 }
 
 /// How a token comes from the logits that penalties and masks leave.
