@@ -116,7 +116,7 @@ async fn weights_checker(State(admin): State<Shared>, RequiredFields(fields): Re
     only(&fields, &["action", "allow_quant_error", "skip_tensor_list", "selector"])?;
     let all = "the checksums are those of all tensors";
     without(&fields, &[("skip_tensor_list", all)])?;
-    check_selector(&fields)?;
+    check_selector(&admin, &fields, "the checksums are those of the model")?;
     let (checksums, _) = weights::checksums(&admin).await?;
     Ok(answer(json!({ "success": true, "message": "Success.", "ranks": [checksums] })))
 }

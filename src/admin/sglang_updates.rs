@@ -14,7 +14,8 @@ use super::{
     json as answer,
     labels::check_label,
     meters::Operation,
-    posted, weights,
+    posted,
+    weights::{self, DRAFT_IN_ONE_CALL, NO_DRAFT_MODEL},
 };
 use crate::control::{TensorRows, Update, Updated};
 
@@ -50,21 +51,40 @@ fn outcome<T>(outcome: Result<T, AdminError>) -> Response {
 /// `POST /begin_weight_update`: an update in parts. Nothing is sampled until it ends.
 async fn begin(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
     only(&fields, &["selector"])?;
-    check_selector(&fields)?;
+    check_selector(&admin, &fields, DRAFT_IN_ONE_CALL)?;
     let operation = Operation::Update("start_weight_update");
     let begun = admin.timed(operation, |control| async move { control.start_update().await }).await;
     Ok(outcome(begun))
 }
 
-/// Refuses the weights of a draft model.
-pub(super) fn check_selector(fields: &Map<String, Value>) -> Result<(), AdminError> {
+/// Whose weights a call is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Selector {
+    Target,
+    Draft,
+}
+
+/// Reads whose weights a call is for: where nothing is said, those of the model.
+fn selector(admin: &Shared, fields: &Map<String, Value>) -> Result<Selector, AdminError> {
+    let drafts = admin.control.has_draft_model();
+    let refused = |message: &str| Err(AdminError::field("body.selector", message));
     match text_of(fields, "selector")?.as_deref() {
-        None | Some("all" | "target") => Ok(()),
-        Some("draft") => Err(AdminError::field("body.selector", "there is no draft model here")),
-        Some(other) => {
-            let message = format!("invalid selector '{other}'; expected 'target', 'draft', or 'all'");
-            Err(AdminError::field("body.selector", message))
-        }
+        Some("all") if drafts => refused(ONE_AT_A_TIME),
+        None | Some("target" | "all") => Ok(Selector::Target),
+        Some("draft") if drafts => Ok(Selector::Draft),
+        Some("draft") => refused(NO_DRAFT_MODEL),
+        Some(other) => refused(&format!("invalid selector '{other}'; expected 'target', 'draft', or 'all'")),
+    }
+}
+
+/// What is said of calls for the weights of both models.
+const ONE_AT_A_TIME: &str = "there is a draft model, and a call is for the weights of one model: `target` or `draft`";
+
+/// Refuses a call for the weights of a draft model, for a reason that counts where there is one.
+pub(super) fn check_selector(admin: &Shared, fields: &Map<String, Value>, reason: &str) -> Result<(), AdminError> {
+    match selector(admin, fields)? {
+        Selector::Target => Ok(()),
+        Selector::Draft => Err(AdminError::field("body.selector", reason)),
     }
 }
 
@@ -117,6 +137,7 @@ struct FromDisk {
     label: Option<String>,
     keeps_cache: bool,
     aborts: bool,
+    selector: Selector,
 }
 
 impl FromDisk {
@@ -124,7 +145,7 @@ impl FromDisk {
     fn read(admin: &Shared, fields: &Map<String, Value>) -> Result<Self, AdminError> {
         only(fields, &FROM_DISK)?;
         check_load_format(fields)?;
-        check_selector(fields)?;
+        let selector = selector(admin, fields)?;
         without(
             fields,
             &[
@@ -135,36 +156,47 @@ impl FromDisk {
         let keeps_cache = !truth_of(fields, "flush_cache", true)?;
         let aborts = truth_of(fields, "abort_all_requests", false)?;
         let label = label_of(fields, "weight_version")?;
+        if selector == Selector::Draft {
+            let reason = "the weights of the draft model have no version: they change no token";
+            without(fields, &[("weight_version", reason)])?;
+        }
         if truth_of(fields, "keep_pause", false)? && !admin.control.status().paused {
             let message = "`keep_pause` keeps a pause, and the server is not paused: POST /pause_generation first";
             return Err(AdminError::field("body.keep_pause", message));
         }
-        Ok(Self { path: required_text(fields, "model_path")?, label, keeps_cache, aborts })
+        Ok(Self { path: required_text(fields, "model_path")?, label, keeps_cache, aborts, selector })
     }
 }
 
 /// `POST /update_weights_from_disk`: an update of its own, or between a begin and an end a part of that one.
 async fn update_from_disk(State(admin): State<Shared>, fields: Result<RequiredFields, AdminError>) -> Answered {
     let read = fields.and_then(|RequiredFields(fields)| FromDisk::read(&admin, &fields));
-    let FromDisk { path, label, keeps_cache, aborts } = admin.or_end_update(read).await?;
+    let FromDisk { path, label, keeps_cache, aborts, selector } = admin.or_end_update(read).await?;
     if aborts {
         admin.control.abort(None);
     }
-    let update = Update { path: path.into(), label: label.clone().map(Into::into) };
-    let operation = Operation::Update("update_weights");
-    let written = admin.timed(operation, |control| async move { control.update_or_part(update).await }).await;
     let told = |success, message| {
         let mut told = said(success, message);
         told["num_paused_requests"] = json!(0);
         told
     };
+    let failure = |message: &str| format!("Failed to update weights: {message}.\nRolling back to original weights.");
+    if selector == Selector::Draft {
+        return Ok(match admin.call(|control| async move { control.update_draft(path.into()).await }).await {
+            Ok(_) => answer(told(true, "Succeeded to update the weights of the draft model.".to_owned())),
+            Err(error) => failed(&error, told(false, failure(error.message()))),
+        });
+    }
+    let update = Update { path: path.into(), label: label.clone().map(Into::into) };
+    let operation = Operation::Update("update_weights");
+    let written = admin.timed(operation, |control| async move { control.update_or_part(update).await }).await;
     match written {
         Ok(updated) => {
             let forgotten = if keeps_cache { FORGOTTEN } else { "" };
             Ok(answer(told(true, success(updated.as_ref(), label) + forgotten)))
         }
         Err(error) => {
-            let text = format!("Failed to update weights: {}.\nRolling back to original weights.", error.message());
+            let text = failure(error.message());
             Ok(failed(&error, told(false, text)))
         }
     }

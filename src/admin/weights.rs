@@ -39,6 +39,12 @@ const NOT_FROM_MEMORY: &str = "weights come over no NCCL, IPC or RDMA here; writ
      of POST /update_weights with the media type application/octet-stream; for LoRA, start the server with \
      --enable-lora and POST /v1/load_lora_adapter";
 
+/// What is said of a draft model where there is none.
+pub(super) const NO_DRAFT_MODEL: &str = "there is no draft model here";
+/// What to use for the weights of a draft model.
+pub(super) const DRAFT_IN_ONE_CALL: &str = "the weights of the draft model are replaced in one call, between two steps: POST \
+     /update_weights_from_disk with {\"selector\": \"draft\", \"model_path\": \"...\"}";
+
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     vec![
         ("/init_weight_transfer_engine", posted(init)),
@@ -132,8 +138,9 @@ async fn start(State(admin): State<Shared>, Fields(fields): Fields) -> Answered 
     Ok(answer(json!({ "message": "Weight update started" })))
 }
 
-async fn start_draft() -> AdminError {
-    AdminError::not_here("there is no draft model here")
+/// `POST /start_draft_weight_update`: weights of a model that drafts come in one call.
+async fn start_draft(State(admin): State<Shared>) -> AdminError {
+    AdminError::not_here(if admin.control.has_draft_model() { DRAFT_IN_ONE_CALL } else { NO_DRAFT_MODEL })
 }
 
 /// `POST /update_weights`: prime-rl's body is an update of its own, vLLM's a part of one that was started; a file of

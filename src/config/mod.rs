@@ -45,7 +45,7 @@ pub use kv_events::KvEventsConfig;
 pub(crate) use otlp::otel_variables;
 pub use parsers::{Choice, ToolStrictLevelArg};
 pub use serve::{ModelLength, ServeArgs};
-pub use speculative::SpeculativeConfig;
+pub use speculative::{DraftModelConfig, SpeculativeConfig};
 
 /// A drop-in replacement for `vllm serve` that keeps conversations exact, token by token.
 ///

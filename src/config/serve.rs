@@ -75,7 +75,7 @@ pub struct ServeArgs {
     ///
     /// For example `{"method":"ngram","num_speculative_tokens":5}`. The default is `{"method":"suffix"}` where drafts are
     /// possible: on the CPU, for models without recurrent states. They change no bit of the output. `null` turns them
-    /// off.
+    /// off. `{"method":"draft_model","model":"DIR","num_speculative_tokens":4}` has a smaller model draft.
     #[arg(long, help_heading = COMPUTING, value_name = "JSON", value_parser = speculative::parse)]
     pub speculative_config: Option<SpeculativeConfig>,
 

@@ -1,9 +1,10 @@
-//! `--speculative-config`, as vLLM's `SpeculativeConfig` has it, for drafts from texts.
+//! `--speculative-config`, as vLLM's `SpeculativeConfig` has it, for drafts from texts and from another model.
 
 use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 
 /// Where drafts come from.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum SpeculativeConfig {
     /// Nowhere: there are none.
     Off,
@@ -29,6 +30,23 @@ pub enum SpeculativeConfig {
         /// How probable a draft must be at the least, from 0 to 1.
         min_token_prob: f64,
     },
+    /// What another model guesses.
+    DraftModel(DraftModelConfig),
+}
+
+/// A model that drafts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DraftModelConfig {
+    /// A directory, a GGUF file, or an id of the hub.
+    pub model: String,
+    /// Branch, tag or commit of the hub; `main` if unset.
+    pub revision: Option<String>,
+    /// How it has to be quantised.
+    pub quantization: Option<String>,
+    /// Beyond so many tokens of a sequence, it does not draft.
+    pub max_model_len: Option<usize>,
+    /// The most tokens of a draft.
+    pub num_speculative_tokens: usize,
 }
 
 impl Default for SpeculativeConfig {
@@ -47,6 +65,7 @@ impl Default for SpeculativeConfig {
 #[derive(Deserialize)]
 struct Method {
     method: Option<String>,
+    model: Option<Value>,
 }
 
 /// What is written for the method `ngram`.
@@ -77,6 +96,27 @@ struct SuffixDecoding {
     min_token_prob: f64,
 }
 
+/// What is written for the method `draft_model`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DraftModel {
+    #[serde(rename = "method")]
+    _method: Option<String>,
+    model: Option<String>,
+    num_speculative_tokens: Option<usize>,
+    revision: Option<String>,
+    quantization: Option<String>,
+    max_model_len: Option<usize>,
+    draft_tensor_parallel_size: Option<usize>,
+    /// There are no graphs, so that it is without effect.
+    #[serde(rename = "enforce_eager")]
+    _enforce_eager: Option<bool>,
+    draft_sample_method: Option<String>,
+    rejection_sample_method: Option<String>,
+    parallel_drafting: Option<bool>,
+    use_heterogeneous_vocab: Option<bool>,
+}
+
 fn default_depth() -> usize {
     24
 }
@@ -97,6 +137,8 @@ fn default_probability() -> f64 {
 const LONGEST: usize = 64;
 /// What vLLM looks up unless it is told.
 const LOOKUP: usize = 5;
+/// What is written for the method `draft_model`, in words.
+const DRAFT_MODEL: &str = "method, model, num_speculative_tokens, revision, quantization and max_model_len";
 /// Deeper lookups are refused: they would take longer than a step saves.
 const DEEPEST: usize = 256;
 
@@ -105,12 +147,15 @@ pub(super) fn parse(text: &str) -> Result<SpeculativeConfig, String> {
     if text.trim() == "null" {
         return Ok(SpeculativeConfig::Off);
     }
-    let Method { method } = read(text, "method and the settings of that method")?;
+    let Method { method, model } = read(text, "method and the settings of that method")?;
     match method.as_deref() {
+        // vLLM takes a model for one that drafts, unless its config.json says otherwise.
+        Some("draft_model") => draft_model(read(text, DRAFT_MODEL)?),
+        None if model.is_some_and(|model| !model.is_null()) => draft_model(read(text, DRAFT_MODEL)?),
         Some("ngram") => ngram(&read(text, "method, num_speculative_tokens, prompt_lookup_max and prompt_lookup_min")?),
         Some("suffix") => suffix(&read(text, "method, num_speculative_tokens and suffix_decoding_*")?),
-        Some(method) => Err(format!("the method {method} is not supported; ngram and suffix are")),
-        None => Err("method is missing; it is ngram or suffix".to_owned()),
+        Some(method) => Err(format!("the method {method} is not supported; ngram, suffix and draft_model are")),
+        None => Err("method is missing; it is ngram, suffix or draft_model".to_owned()),
     }
 }
 
@@ -161,6 +206,44 @@ fn suffix(written: &SuffixDecoding) -> Result<SpeculativeConfig, String> {
     })
 }
 
+fn draft_model(written: DraftModel) -> Result<SpeculativeConfig, String> {
+    let DraftModel { model, num_speculative_tokens, revision, quantization, max_model_len, .. } = written;
+    let model = model.filter(|model| !model.is_empty()).ok_or("model is missing; it names the model that drafts")?;
+    let num_speculative_tokens =
+        num_speculative_tokens.ok_or("num_speculative_tokens is missing; it is the most tokens of a draft")?;
+    if num_speculative_tokens == 0 || max_model_len == Some(0) {
+        return Err("num_speculative_tokens and max_model_len are at least 1".to_owned());
+    }
+    check_longest(num_speculative_tokens)?;
+    let asked = [
+        (written.draft_tensor_parallel_size.is_some_and(|size| size != 1), "draft_tensor_parallel_size must be 1"),
+        (written.parallel_drafting == Some(true), "parallel_drafting is not supported: tokens are drafted one by one"),
+        (
+            written.use_heterogeneous_vocab == Some(true),
+            "use_heterogeneous_vocab is not supported: both models must have the same tokens",
+        ),
+        (
+            written.draft_sample_method.is_some_and(|method| method != "probabilistic"),
+            "draft_sample_method must be probabilistic: drafts are drawn with the random numbers of their request, which \
+             agrees with what is sampled most often, and are the best tokens where the request samples these",
+        ),
+        (
+            written.rejection_sample_method.is_some_and(|method| method != "standard"),
+            "rejection_sample_method must be standard: a draft is kept only where it is what would have been sampled",
+        ),
+    ];
+    if let Some((_, reason)) = asked.into_iter().find(|(is_refused, _)| *is_refused) {
+        return Err(reason.to_owned());
+    }
+    Ok(SpeculativeConfig::DraftModel(DraftModelConfig {
+        model,
+        revision,
+        quantization,
+        max_model_len,
+        num_speculative_tokens,
+    }))
+}
+
 fn check_longest(num_speculative_tokens: usize) -> Result<(), String> {
     if num_speculative_tokens > LONGEST {
         return Err(format!("num_speculative_tokens={num_speculative_tokens} must be <= {LONGEST}"));
@@ -197,8 +280,8 @@ mod tests {
             max_spec_factor: 1.0,
             min_token_prob: 0.1,
         };
-        assert_eq!(parse(r#"{"method":"suffix"}"#), Ok(defaults));
         assert_eq!(SpeculativeConfig::default(), defaults);
+        assert_eq!(parse(r#"{"method":"suffix"}"#), Ok(defaults));
         assert_eq!(parse("null"), Ok(SpeculativeConfig::Off));
         let said = r#"{"method":"suffix","num_speculative_tokens":7,"suffix_decoding_max_tree_depth":100,
             "suffix_decoding_max_cached_requests":0,"suffix_decoding_max_spec_factor":2,"suffix_decoding_min_token_prob":0}"#;
@@ -212,6 +295,51 @@ mod tests {
         assert_eq!(parse(said), Ok(expected));
         let deep = parse(r#"{"method":"suffix","suffix_decoding_max_tree_depth":100}"#);
         assert!(matches!(deep, Ok(SpeculativeConfig::Suffix { num_speculative_tokens: 64, .. })), "{deep:?}");
+    }
+
+    #[test]
+    fn a_draft_model_is_read_as_vllm_reads_it() {
+        let expected = DraftModelConfig {
+            model: "draft".to_owned(),
+            revision: None,
+            quantization: None,
+            max_model_len: None,
+            num_speculative_tokens: 4,
+        };
+        for written in [
+            r#"{"method":"draft_model","model":"draft","num_speculative_tokens":4}"#,
+            r#"{"model":"draft","num_speculative_tokens":4,"draft_tensor_parallel_size":1,"enforce_eager":true,
+                "draft_sample_method":"probabilistic","rejection_sample_method":"standard","parallel_drafting":false,
+                "use_heterogeneous_vocab":false,"quantization":null}"#,
+        ] {
+            assert_eq!(parse(written), Ok(SpeculativeConfig::DraftModel(expected.clone())));
+        }
+        let more = r#"{"method":"draft_model","model":"draft","num_speculative_tokens":4,"revision":"r",
+            "quantization":"fp8","max_model_len":99}"#;
+        let expected = DraftModelConfig {
+            revision: Some("r".to_owned()),
+            quantization: Some("fp8".to_owned()),
+            max_model_len: Some(99),
+            ..expected
+        };
+        assert_eq!(parse(more), Ok(SpeculativeConfig::DraftModel(expected)));
+        for (more, reason) in [
+            ("", "num_speculative_tokens is missing"),
+            (r#","num_speculative_tokens":0"#, "at least 1"),
+            (r#","num_speculative_tokens":65"#, "must be <= 64"),
+            (r#","num_speculative_tokens":4,"max_model_len":0"#, "at least 1"),
+            (r#","num_speculative_tokens":4,"draft_tensor_parallel_size":2"#, "must be 1"),
+            (r#","num_speculative_tokens":4,"parallel_drafting":true"#, "parallel_drafting"),
+            (r#","num_speculative_tokens":4,"use_heterogeneous_vocab":true"#, "use_heterogeneous_vocab"),
+            (r#","num_speculative_tokens":4,"draft_sample_method":"greedy""#, "must be probabilistic"),
+            (r#","num_speculative_tokens":4,"rejection_sample_method":"block""#, "must be standard"),
+            (r#","num_speculative_tokens":4,"prompt_lookup_max":3"#, "prompt_lookup_max"),
+        ] {
+            let refused = format!(r#"{{"method":"draft_model","model":"draft"{more}}}"#);
+            assert!(parse(&refused).unwrap_err().contains(reason), "{refused}");
+        }
+        let nameless = parse(r#"{"method":"draft_model","num_speculative_tokens":4}"#);
+        assert!(nameless.unwrap_err().contains("model is missing"));
     }
 
     #[test]

@@ -114,6 +114,28 @@ impl Control {
         Updated { version, written, tensors, took }
     }
 
+    /// Whether another model drafts.
+    pub fn has_draft_model(&self) -> bool {
+        self.engine.control().is_some_and(EngineControl::has_draft_model)
+    }
+
+    /// Replaces weights of the model that drafts. Requests go on, and no token of them changes.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such model, or the weights cannot be used; it goes on with those that it had.
+    pub async fn update_draft(&self, path: PathBuf) -> Result<Written, ControlError> {
+        let engine = self.of_engine(WHAT)?;
+        let _idle = self.idle().await?;
+        let written = engine.update_draft(path).await?;
+        tracing::info!(
+            tensors = written.tensors,
+            bytes = written.bytes,
+            "the weights of the draft model were replaced"
+        );
+        Ok(written)
+    }
+
     /// Waits for the calls before, and refuses while an update is active.
     pub(super) async fn idle(&self) -> Result<tokio::sync::MutexGuard<'_, State>, ControlError> {
         let state = self.state.lock().await;

@@ -12,11 +12,12 @@ use anyhow::bail;
 use super::{
     adapters,
     device::Device,
+    draft_model,
     engine::{self, Choice},
     listen,
     load_plan::LoadPlan,
     memory::{self, megabytes},
-    model, native,
+    model, native, native_weights,
     parsers::{self, Vocabulary},
     progress::Progress,
     settings::{Listener, Settings},
@@ -53,6 +54,7 @@ async fn of_model(settings: &Settings) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let mut files = model::files_without_weights(&settings.model, &progress).await?;
+    let draft = draft_model::files_without_weights(settings, &progress).await?;
     settings.sampling.take_over(&mut files)?;
     say("model", &files_text(&files))?;
     let text = TextSide::read(settings, &files, &progress)?;
@@ -60,7 +62,10 @@ async fn of_model(settings: &Settings) -> anyhow::Result<()> {
     say_parsers(&files, &text)?;
     let max_model_len = model::max_model_len(&settings.model, &files)?;
     say("context", &of_context(max_model_len, files.max_model_len()))?;
-    of_engine(text.load_plan(settings, device, &files, max_model_len), is_fetched(&settings.model.name, &files)).await
+    let of_draft = settings.engine.draft_model.as_ref().zip(draft.as_ref());
+    let is_fetched = is_fetched(&settings.model.name, &files)
+        && of_draft.is_none_or(|(config, files)| is_fetched(&config.model, files));
+    of_engine(text.load_plan(settings, device, (&files, draft.as_ref()), max_model_len), is_fetched).await
 }
 
 fn device_text(device: Device, asked: DeviceArg, without: Option<String>) -> String {
@@ -148,9 +153,9 @@ fn of_native(native: &NativeSettings, load_plan: LoadPlan<'_>, is_fetched: bool)
     if native.f32_activations {
         say("activations", "f32, as --activation-dtype says; keys and values too")?;
     }
-    say("weights", &weights_text(native::weight_bytes(native)?, is_fetched))?;
+    say("weights", &weights_text(native_weights::weight_bytes(native)?, is_fetched))?;
     let planned = without_panics(|| plan(native, is_fetched));
-    let Plan { device, cached_tokens, state_bytes } =
+    let Plan { device, cached_tokens, state_bytes, draft_tokens } =
         planned.map_err(|reason| anyhow::anyhow!("the model cannot be loaded: {reason}"))??;
     say("kernels", &device)?;
     let cache = megabytes(native.kv_cache_bytes);
@@ -159,6 +164,13 @@ fn of_native(native: &NativeSettings, load_plan: LoadPlan<'_>, is_fetched: bool)
         None => "what the weights leave of the GPU's memory, see --gpu-memory-utilization".to_owned(),
     };
     say("keys and values", &room)?;
+    if let Some((draft, tokens)) = native.draft_model.as_ref().zip(draft_tokens) {
+        let bytes = weights_text(native_weights::draft_bytes(draft)?, is_fetched);
+        say(
+            "draft model",
+            &format!("{}, {bytes}; room for {tokens} tokens, from the same memory", draft.path().display()),
+        )?;
+    }
     if state_bytes > 0 {
         say("recurrent states", &format!("{state_bytes} bytes for each sequence, from the same memory"))?;
     }

@@ -16,6 +16,8 @@ pub(super) struct LoadPlan<'a> {
     pub(super) images: &'a ImageSettings,
     pub(super) device: Device,
     pub(super) files: &'a ModelFiles,
+    /// Those of the model that drafts, if one does.
+    pub(super) draft: Option<&'a ModelFiles>,
     pub(super) tokenizer: &'a Tokenizer,
     pub(super) eos: &'a EosTokens,
     pub(super) max_model_len: usize,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use time::UtcOffset;
 
 use super::{
-    adapters, capture, engine,
+    adapters, capture, draft_model, engine,
     images::{self, ImageSide},
     kv_events, model,
     progress::Progress,
@@ -54,6 +54,7 @@ impl Loaded {
         let device = engine::device(&settings.engine, progress)?;
         let mut files = model::files(&settings.model, progress).await?;
         settings.sampling.take_over(&mut files)?;
+        let draft = draft_model::files(settings, progress).await?;
         let modules = adapters::find(&settings.adapters, &settings.model, progress).await?;
         let responses = store::open(&settings.store, progress)?;
         let trajectories = store::capture(settings.capture.as_ref(), progress)?;
@@ -63,7 +64,8 @@ impl Loaded {
         let models = ServedModels::new(settings.model.name.clone(), settings.model.served_names.clone());
         // Before the engine, which makes its handles while it loads.
         let metrics = Metrics::install(models.name(), max_model_len)?;
-        let engine = engine::load(text.load_plan(settings, device, &files, max_model_len), progress).await?;
+        let engine =
+            engine::load(text.load_plan(settings, device, (&files, draft.as_ref()), max_model_len), progress).await?;
         let images = images::find(&*engine, &files, &text.tokenizer, settings.images.clone(), progress)?;
         let adapters = adapters::load(&engine, &settings.adapters, modules, &models, progress).await?;
         let models = models.with_adapters(Arc::clone(&adapters));

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use futures::StreamExt;
 
 use super::{
-    adapters, engine, images,
+    adapters, draft_model, engine, images,
     load_plan::LoadPlan,
     model,
     progress::Progress,
@@ -72,6 +72,7 @@ pub(super) async fn replay(capture: &Path, trajectory: Option<&str>, settings: S
 /// The model, ready to sample.
 async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Replayer> {
     let device = engine::device(&settings.engine, progress)?;
+    let draft = draft_model::files(&settings, progress).await?;
     let asked = settings.model;
     let files = model::files(&asked, progress).await?;
     let modules = adapters::find(&settings.adapters, &asked, progress).await?;
@@ -84,6 +85,7 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
         images: &settings.images,
         device,
         files: &files,
+        draft: draft.as_ref(),
         tokenizer: &tokenizer,
         eos: &eos,
         max_model_len,

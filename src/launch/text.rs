@@ -83,10 +83,10 @@ impl TextSide {
         &'a self,
         settings: &'a Settings,
         device: Device,
-        files: &'a ModelFiles,
+        (files, draft): (&'a ModelFiles, Option<&'a ModelFiles>),
         max_model_len: usize,
     ) -> LoadPlan<'a> {
-        let (tokenizer, eos) = (&*self.tokenizer, &self.eos);
-        LoadPlan { settings: &settings.engine, images: &settings.images, device, files, tokenizer, eos, max_model_len }
+        let (tokenizer, eos, images) = (&*self.tokenizer, &self.eos, &settings.images);
+        LoadPlan { settings: &settings.engine, images, device, files, draft, tokenizer, eos, max_model_len }
     }
 }

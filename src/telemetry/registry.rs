@@ -4,7 +4,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    hash::BuildHasherDefault,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -13,9 +12,7 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use metrics::{
-    Counter, Gauge, Histogram, HistogramFn, Key, KeyHasher, KeyName, Metadata, Recorder, SharedString, Unit,
-};
+use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use parking_lot::Mutex;
 
 use super::families::{FAMILIES, Family, Labels, MetricKind};
@@ -34,7 +31,7 @@ struct Inner {
 
 /// What was registered, by its name and labels as code gives them. A series has more labels, in order, and to make these each
 /// time that something is counted takes longer than to count it.
-struct Known<T>(Mutex<HashMap<Key, T, BuildHasherDefault<KeyHasher>>>);
+struct Known<T>(Mutex<HashMap<Key, T>>);
 
 impl<T> Default for Known<T> {
     fn default() -> Self {

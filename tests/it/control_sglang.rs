@@ -6,8 +6,10 @@ use axum::http::{Method, StatusCode};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
+use tito::engine::native::{DraftModelSettings, Drafting, ModelDrafts, NativeSettings, Speculation};
+
 use super::{
-    control::MODEL,
+    control::{MODEL, settings},
     control_effects::{Server, ask},
 };
 
@@ -344,4 +346,45 @@ async fn a_session_is_neither_opened_nor_closed_as_if_it_were_there() {
             }
         }
     }
+}
+
+/// A model that drafts has weights of its own: a call is for the weights of one of both, and says whose.
+#[tokio::test]
+async fn the_weights_of_a_draft_model_are_replaced_by_a_call_that_names_it() {
+    let plain = settings();
+    let NativeSettings { source, config, dtype, max_model_len, .. } = plain.clone();
+    let drafting = Drafting::Required(Speculation::Model(ModelDrafts { num_speculative_tokens: 4, cost: 0.1 }));
+    let draft_model = Some(Box::new(DraftModelSettings { source, config, dtype, max_model_len }));
+    let server = Server::of(&NativeSettings { drafting, draft_model, ..plain });
+    let told = done(&server, "/update_weights_from_disk", json!({ "model_path": model(), "selector": "draft" })).await;
+    assert_eq!(told["message"], "Succeeded to update the weights of the draft model.");
+    assert_eq!(looked(&server, "/weight_info").await.1["updates"], 0);
+    let (status, said) =
+        posted(&server, "/update_weights_from_disk", &json!({ "model_path": "/none", "selector": "draft" })).await;
+    assert_eq!((status.as_u16(), &said["success"]), (400, &json!(false)), "{said}");
+    assert!(said["message"].as_str().unwrap().contains("the draft model: cannot read /none"), "{said}");
+    for (path, body) in [
+        ("/update_weights_from_disk", json!({ "model_path": model(), "selector": "all" })),
+        ("/begin_weight_update", json!({ "selector": "all" })),
+        ("/begin_weight_update", json!({ "selector": "draft" })),
+        ("/weights_checker", json!({ "action": "checksum", "selector": "draft" })),
+        ("/weights_checker", json!({ "action": "checksum", "selector": "all" })),
+    ] {
+        let (status, said) = posted(&server, path, &body).await;
+        assert_eq!((status.as_u16(), &said["error"]["param"]), (400, &json!("body.selector")), "{path}: {said}");
+    }
+    let versioned = json!({ "model_path": model(), "selector": "draft", "weight_version": "7" });
+    let (status, said) = posted(&server, "/update_weights_from_disk", &versioned).await;
+    assert_eq!((status.as_u16(), &said["error"]["param"]), (400, &json!("body.weight_version")), "{said}");
+    let (status, said) = posted(&server, "/start_draft_weight_update", &json!({})).await;
+    assert_eq!(status, 501);
+    assert!(said["error"]["message"].as_str().unwrap().contains("/update_weights_from_disk"), "{said}");
+    // While the model's weights are replaced, those of the draft model are not.
+    done(&server, "/begin_weight_update", json!({ "selector": "target" })).await;
+    let (status, said) =
+        posted(&server, "/update_weights_from_disk", &json!({ "model_path": model(), "selector": "draft" })).await;
+    assert_eq!((status.as_u16(), &said["success"]), (400, &json!(false)), "{said}");
+    done(&server, "/update_weights_from_disk", json!({ "model_path": model() })).await;
+    done(&server, "/end_weight_update", json!({})).await;
+    assert_eq!(looked(&server, "/weight_info").await.1["updates"], 1);
 }

@@ -20,6 +20,7 @@ mod damage;
 mod damaged;
 /// What `tito doctor` says.
 mod doctor;
+mod draft_model;
 /// Adapters that requests find by their names.
 mod found_adapters;
 mod gpt_oss;

@@ -36,6 +36,7 @@ mod constraint;
 mod draw;
 mod edits;
 mod error;
+mod guess;
 mod log_probs;
 mod masks;
 mod params;

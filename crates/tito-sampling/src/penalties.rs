@@ -44,6 +44,21 @@ impl Penalties {
         *self.entry(id) += 1;
     }
 
+    /// How many distinct tokens occurred.
+    pub(super) fn known(&self) -> usize {
+        self.occurrences.len()
+    }
+
+    /// Takes back tokens that were counted last, before which so many were [known](Self::known).
+    pub(super) fn take_back(&mut self, ids: &[TokenId], known: usize) {
+        for &id in ids {
+            *self.entry(id) -= 1;
+        }
+        for (id, _) in self.occurrences.drain(known..) {
+            self.places.remove(&id);
+        }
+    }
+
     /// Penalises what occurred so far. One rounding to `f32` per token, at the end.
     pub(super) fn apply(&self, logits: &mut [f32], edits: &mut Edits) {
         for &(id, count) in &self.occurrences {

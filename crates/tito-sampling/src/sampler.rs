@@ -39,7 +39,18 @@ pub struct SequenceSampler {
     pub(super) penalties: Option<Penalties>,
     pub(super) allowed: Option<AllowedTokens>,
     pub(super) constrained: Option<Constrained>,
-    scratch: Scratch,
+    /// Where guesses begin, while there are some.
+    pub(super) guessing: Option<Guessing>,
+    pub(super) scratch: Scratch,
+}
+
+/// What there was before the first guess.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Guessing {
+    /// Tokens that were sampled.
+    pub(super) sampled: usize,
+    /// Distinct tokens that penalties know.
+    pub(super) known: usize,
 }
 
 /// How a token comes from the logits that penalties and masks leave.
@@ -55,9 +66,9 @@ pub(super) enum Method {
 
 /// Buffers that outlive a position; nothing is carried over in them.
 #[derive(Debug, Default)]
-struct Scratch {
-    edits: Edits,
-    raw: BlockSums,
+pub(super) struct Scratch {
+    pub(super) edits: Edits,
+    pub(super) raw: BlockSums,
     pool: BlockSums,
     best: BestTokens,
     /// For [`LogprobsMode::Processed`]: the logits of the tokens that could be sampled, and -infinity for all others.
@@ -82,6 +93,7 @@ impl SequenceSampler {
             penalties: Penalties::new(&params, &prompt_token_ids),
             allowed: params.allowed_token_ids.as_deref().map(AllowedTokens::new),
             constrained: Constrained::new(&params),
+            guessing: None,
             scratch: Scratch::default(),
             params,
         }
@@ -100,6 +112,7 @@ impl SequenceSampler {
     ///
     /// An error leaves the sequence where it was: no token was sampled, and none can be from these logits.
     pub fn step(&mut self, logits: &mut [f32]) -> Result<Step, SampleError> {
+        debug_assert!(self.guessing.is_none(), "guesses are forgotten before a token is sampled");
         let raw_scale = Scale::new(max_logit(logits)?, 1.0);
         self.scratch.raw.compute(logits, raw_scale)?;
         self.edit(logits);
@@ -139,7 +152,7 @@ impl SequenceSampler {
     }
 
     /// Applies what comes between the raw log-probs and the temperature, except `allowed_token_ids`.
-    fn edit(&mut self, logits: &mut [f32]) {
+    pub(super) fn edit(&mut self, logits: &mut [f32]) {
         let Self { params, output, penalties, scratch: Scratch { edits, .. }, .. } = self;
         for id in completing_tokens(&params.bad_words, output) {
             edits.forbid(logits, id);
@@ -158,7 +171,7 @@ impl SequenceSampler {
     }
 
     /// Takes the best of the edited logits or draws one of them; also gives the scale that makes them weights.
-    fn choose(&mut self, logits: &[f32], raw_scale: Scale) -> Result<(TokenId, Scale), SampleError> {
+    pub(super) fn choose(&mut self, logits: &[f32], raw_scale: Scale) -> Result<(TokenId, Scale), SampleError> {
         let Self { params, method, allowed, constrained, scratch, .. } = self;
         let Scratch { edits, raw, pool: sums, processed, mask: support, .. } = scratch;
         let left = constrained.as_mut().map_or(Ok(Left::Anything), Constrained::prepare)?;

@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 
 use crate::{
     config::{
-        ActivationDtype, DeviceArg, Dtype as Asked, EngineKind, GgufWeights, KvEventsConfig, QuantizedWeights,
-        ServeArgs, SpeculativeConfig,
+        ActivationDtype, DeviceArg, DraftModelConfig, Dtype as Asked, EngineKind, GgufWeights, KvEventsConfig,
+        QuantizedWeights, ServeArgs, SpeculativeConfig,
     },
     engine::{
         AdapterLimits,
-        native::{self, Drafting, Dtype, NgramLookup, Speculation, SuffixDecoding},
+        native::{self, Drafting, Dtype, ModelDrafts, NgramLookup, Speculation, SuffixDecoding},
     },
     launch::device::Device,
 };
@@ -58,6 +58,8 @@ pub(in crate::launch) struct EngineSettings {
     pub(in crate::launch) return_routed_experts: bool,
     /// Drafts; `None` for none.
     pub(in crate::launch) drafting: Drafting,
+    /// The model that drafts, if one does.
+    pub(in crate::launch) draft_model: Option<DraftModelConfig>,
     /// The bounds of adapters; `None` where none are served.
     pub(in crate::launch) adapters: Option<AdapterLimits>,
     /// Let mistral.rs serve what it has not been shown to compute right.
@@ -121,7 +123,7 @@ impl EngineSettings {
 
 /// Drafts are there by default, as they change no bit. Where steps are counted by a gate, each samples a single token.
 fn drafting(args: &ServeArgs) -> Drafting {
-    let (config, of): (_, fn(Speculation) -> Drafting) = match args.speculative_config {
+    let (config, of): (_, fn(Speculation) -> Drafting) = match args.speculative_config.clone() {
         Some(config) => (config, Drafting::Required),
         None if args.step_gate.is_some() => return Drafting::Off,
         None => (SpeculativeConfig::default(), Drafting::WherePossible),
@@ -144,6 +146,17 @@ fn drafting(args: &ServeArgs) -> Drafting {
             max_spec_factor,
             min_token_prob,
         })),
+        // What it costs shows once its files are read.
+        SpeculativeConfig::DraftModel(DraftModelConfig { num_speculative_tokens, .. }) => {
+            of(Speculation::Model(ModelDrafts { num_speculative_tokens, cost: 1.0 }))
+        }
+    }
+}
+
+fn draft_model(args: &ServeArgs) -> Option<DraftModelConfig> {
+    match &args.speculative_config {
+        Some(SpeculativeConfig::DraftModel(config)) => Some(config.clone()),
+        _ => None,
     }
 }
 
@@ -165,6 +178,7 @@ pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
         step_gate: args.step_gate.clone(),
         return_routed_experts: args.enable_return_routed_experts,
         drafting: drafting(args),
+        draft_model: draft_model(args),
         adapters: super::adapters::limits(&args.adapters),
         unproven_models: args.unproven_models,
         kv_events: args.kv_events_config.0.clone(),

@@ -44,7 +44,11 @@ fn settings() -> NativeSettings {
 
 impl Server {
     pub(super) fn new() -> Self {
-        let engine: Arc<dyn Engine> = Arc::new(engine_of(&settings()));
+        Self::of(&settings())
+    }
+
+    pub(super) fn of(settings_of_engine: &NativeSettings) -> Self {
+        let engine: Arc<dyn Engine> = Arc::new(engine_of(settings_of_engine));
         let served = serve(Arc::clone(&engine), ControlPolicy::default());
         let adapters = Arc::new(Adapters::new(engine, AdapterPolicy::default()));
         let names = admin::Served { model: "tiny".to_owned(), name: "tiny".to_owned(), kv_block_size: None };

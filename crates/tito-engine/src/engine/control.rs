@@ -185,6 +185,13 @@ pub trait EngineControl: Send + Sync {
         change: OnWeightsChange,
     ) -> Answer<'_, Arc<WeightVersion>, UpdateError>;
 
+    /// Whether another model drafts.
+    fn has_draft_model(&self) -> bool;
+
+    /// Replaces weights of the model that drafts by those of a directory or file, in one call. That changes no token, so they
+    /// have no version, and nothing is computed anew. An error leaves the old ones.
+    fn update_draft(&self, path: PathBuf) -> Answer<'_, Written, UpdateError>;
+
     /// Puts the old weights back, if an update is under way.
     fn cancel_update(&self) -> Answer<'_, (), UpdateError>;
 

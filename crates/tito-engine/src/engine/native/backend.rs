@@ -420,6 +420,8 @@ pub(crate) trait Backend: Send + 'static {
     ) {
         unreachable!("this backend reads no images")
     }
+    /// Exchanges the threads that compute with those of another backend, where the system's threads do.
+    fn swap_threads(&mut self, _other: &mut Self) {}
     /// The first `columns` numbers of all rows, on the host, row by row.
     fn read(&mut self, states: &Self::States, columns: usize) -> Vec<f32>;
     /// Makes logits of what the head gave, in place, and hands all rows on; the consumer's number of the first is `first`.

@@ -1,6 +1,6 @@
 //! The engine's side of what a training loop asks: each call goes to the thread and is answered between two steps.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use futures::FutureExt;
 use tokio::sync::oneshot;
@@ -135,6 +135,14 @@ impl EngineControl for NativeEngine {
         change: OnWeightsChange,
     ) -> Answer<'_, Arc<WeightVersion>, UpdateError> {
         ask(self, move |thread| thread.finish_update(label, change))
+    }
+
+    fn has_draft_model(&self) -> bool {
+        self.has_draft_model
+    }
+
+    fn update_draft(&self, path: PathBuf) -> Answer<'_, Written, UpdateError> {
+        ask(self, move |thread| thread.update_draft(&path))
     }
 
     fn cancel_update(&self) -> Answer<'_, (), UpdateError> {

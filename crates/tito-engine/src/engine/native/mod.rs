@@ -8,6 +8,7 @@ mod backend;
 mod control;
 mod cpu;
 mod cuda;
+mod draft_model;
 mod drafts;
 mod executor;
 mod gates;
@@ -48,16 +49,19 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tito_images::PatchShape;
 
-pub use self::drafts::{Drafting, NgramLookup, Speculation, SuffixDecoding};
+pub use self::drafts::{Drafting, ModelDrafts, NgramLookup, Speculation, SuffixDecoding};
 pub use self::load_error::LoadError;
 pub use self::plan::{Plan, kept_gguf_bytes, plan};
 pub use self::processor::try_kernels;
-pub use self::settings::{Device, Dtype, KernelName, KernelSet, Mismatch, NativeSettings, WeightsSource};
+pub use self::settings::{
+    Device, DraftModelSettings, Dtype, KernelName, KernelSet, Mismatch, NativeSettings, WeightsSource,
+};
 pub use self::step_gate::StepGate;
 use self::{
     backend::{Backend, NoRoom},
     cpu::Pool,
     cuda::{Gpu, StepBytes},
+    draft_model::DraftModel,
     executor::{Command, Entry, Executor},
     kv_cache::Told,
     model::{AdapterSites, Model, ModelShape, Room},
@@ -83,6 +87,12 @@ pub fn supports(config: &Map<String, Value>) -> Result<(), String> {
 /// How many numbers the tensors of a model with this config.json have; the reason if this engine does not compute it.
 pub fn parameter_count(config: &Map<String, Value>) -> Result<u64, String> {
     ModelShape::read(config).map(|shape| model::parameter_count(&shape)).map_err(|error| error.to_string())
+}
+
+/// The share of the numbers of a model with this config.json that a token is computed with: neither the embeddings of others,
+/// nor the experts that are not chosen.
+pub fn share_read(config: &Map<String, Value>) -> Result<f64, String> {
+    ModelShape::read(config).map(|shape| model::share_read(&shape)).map_err(|error| error.to_string())
 }
 
 /// Whether a directory has weights that can stay in their codes, FP8 or MXFP4.
@@ -111,6 +121,7 @@ struct Loading<'a> {
     shape: ModelShape,
     weights: &'a dyn Weights,
     pool: Pool,
+    draft: Option<ModelShape>,
     progress: &'a mut (dyn FnMut(u64, u64) + Send),
 }
 
@@ -128,6 +139,8 @@ pub struct NativeEngine {
     longest_sequence: usize,
     /// What the model consists of.
     tensors: Arc<[TensorInfo]>,
+    /// Whether another model drafts.
+    has_draft_model: bool,
     /// Why weights cannot be replaced, if they cannot.
     irreplaceable: Option<String>,
     /// The mixtures of the model, where it has any.
@@ -160,8 +173,8 @@ impl NativeEngine {
     ///
     /// Takes seconds and blocks: not for an async thread.
     pub fn load(settings: &NativeSettings, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<Self, LoadError> {
-        let plan::Checked { shape, weights, pool } = plan::checked(settings)?;
-        let loading = Loading { settings, shape, weights: &*weights, pool, progress };
+        let plan::Checked { shape, weights, pool, draft } = plan::checked(settings)?;
+        let loading = Loading { settings, shape, weights: &*weights, pool, draft, progress };
         match settings.device {
             Device::Cpu => Self::on_processor(loading),
             Device::Cuda { number, .. } => Self::on_gpu(loading, &Gpu::open(number)?),
@@ -169,16 +182,23 @@ impl NativeEngine {
     }
 
     fn on_processor(loading: Loading<'_>) -> Result<Self, LoadError> {
-        let Loading { settings, shape, weights, pool, progress } = loading;
+        let Loading { settings, shape, weights, pool, draft, progress } = loading;
         let (device, backend) = plan::on_processor(settings, pool)?;
         let bytes = settings.kv_cache_bytes;
-        let room = memory_needs(settings, &backend, &shape).divide(bytes)?;
-        let model = Model::load(backend, shape, weights, progress)?;
-        Self::serve(settings, device, model, bytes, room)
+        let (room, of_draft) = plan::rooms(settings, &backend, &shape, draft.as_ref())?;
+        let mut model = Model::load(backend, shape, weights, progress)?;
+        let draft = match (of_draft, draft, &settings.draft_model) {
+            (Some(plan::DraftPlan { backend, bounds }), Some(shape), Some(of_draft)) => {
+                Some(DraftModel::load((**of_draft).clone(), (backend, shape), bounds, &mut model)?)
+            }
+            _ => None,
+        };
+        Self::serve(settings, device, (model, draft), bytes, room)
     }
 
     fn on_gpu(loading: Loading<'_>, gpu: &Gpu) -> Result<Self, LoadError> {
-        let Loading { settings, shape, weights, pool, progress } = loading;
+        // On a GPU nothing is drafted, which was checked.
+        let Loading { settings, shape, weights, pool, draft: _, progress } = loading;
         if let WeightsSource::Gguf { keep_blocks: true, .. } = settings.source {
             return Err(LoadError::Unsupported(
                 "weights stay in the blocks of a GGUF file on the CPU only; --gguf-weights widened computes with them in \
@@ -205,13 +225,13 @@ impl NativeEngine {
             None => settings.kv_cache_bytes,
             Some(memory_share) => gpu.room_for_cache(memory_share, StepBytes { all: step.all + adapters, ..step })?,
         };
-        Self::serve(settings, gpu.name(), model, bytes, wanted.divide(bytes)?)
+        Self::serve(settings, gpu.name(), (model, None), bytes, wanted.divide(bytes)?)
     }
 
     fn serve<B: Backend>(
         settings: &NativeSettings,
         device: String,
-        mut model: Model<B>,
+        (mut model, draft): (Model<B>, Option<DraftModel<B>>),
         bytes: u64,
         room: Room,
     ) -> Result<Self, LoadError> {
@@ -257,7 +277,8 @@ impl NativeEngine {
             Some(told) => scheduler.telling(told),
             None => scheduler,
         };
-        let mut executor = Executor::new(model, scheduler, (commands.clone(), received), Arc::clone(&status));
+        let executor = Executor::new(model, scheduler, (commands.clone(), received), Arc::clone(&status));
+        let mut executor = executor.drafting_by(draft);
         if let (true, Some(shape)) = (settings.return_routed_experts, &routes) {
             executor = executor.keeping_routes(shape.width());
         }
@@ -271,6 +292,7 @@ impl NativeEngine {
             seats: max_num_seqs,
             longest_sequence,
             tensors,
+            has_draft_model: settings.draft_model.is_some(),
             irreplaceable: settings.irreplaceable(),
             keeps_routes: settings.return_routed_experts,
             routes,

@@ -3,15 +3,17 @@
 
 use std::{num::NonZero, path::Path, thread};
 
+use serde_json::{Map, Value};
+
 use super::{
-    Device, Dtype, LoadError, NativeSettings, WeightsSource,
+    Device, DraftModelSettings, Dtype, LoadError, NativeSettings, WeightsSource,
     backend::BLOCK_TOKENS,
     cpu::{CpuBackend, Matrix, Pool, Precision},
     cuda::Gpu,
-    drafts::{Drafting, Speculation},
-    model::{ImagesShape, ModelShape},
+    drafts::{Drafting, ModelDrafts, Speculation},
+    model::{ImagesShape, Model, ModelShape, Room},
     processor,
-    room::memory_needs,
+    room::{DraftBounds, memory_needs},
     weights::{self, GgufWeights, Rounded, Weights, WeightsError},
 };
 use crate::gguf::GgufFile;
@@ -25,27 +27,35 @@ pub struct Plan {
     pub cached_tokens: Option<usize>,
     /// Bytes of a recurrent state, of which a sequence has one; 0 in a model without them.
     pub state_bytes: usize,
+    /// Tokens of which a draft model can keep keys and values, if there is one.
+    pub draft_tokens: Option<usize>,
 }
 
 /// Decides what [`NativeEngine::load`](super::NativeEngine::load) decides before it reads weights, and fails as it would.
 /// Of the weights, only what their files say of them is read, and nothing if they are not `there` yet.
 pub fn plan(settings: &NativeSettings, there: bool) -> Result<Plan, LoadError> {
     let shape = checked_shape(settings)?;
+    let draft = draft_shape(settings)?;
     if there {
-        open(settings)?;
+        open(&settings.source, &settings.config)?;
+        if let Some(draft) = &settings.draft_model {
+            open(&draft.source, &draft.config).map_err(|error| unusable(draft, &error.to_string()))?;
+        }
     }
     let pool = pool(settings)?;
     match settings.device {
         Device::Cpu => {
             let (device, backend) = on_processor(settings, pool)?;
-            let wanted = memory_needs(settings, &backend, &shape);
-            let room = wanted.divide(settings.kv_cache_bytes)?;
+            let state_bytes = memory_needs(settings, &backend, &shape).slot_bytes;
+            let (room, draft) = rooms(settings, &backend, &shape, draft.as_ref())?;
             let cached_tokens = Some(room.blocks.saturating_mul(BLOCK_TOKENS));
-            Ok(Plan { device, cached_tokens, state_bytes: wanted.slot_bytes })
+            let draft_tokens = draft.map(|draft| draft.bounds.blocks.saturating_mul(BLOCK_TOKENS));
+            Ok(Plan { device, cached_tokens, state_bytes, draft_tokens })
         }
         Device::Cuda { number, .. } => {
             processor::choose(settings, pool)?;
-            Ok(Plan { device: Gpu::open(number)?.name(), cached_tokens: None, state_bytes: 0 })
+            let device = Gpu::open(number)?.name();
+            Ok(Plan { device, cached_tokens: None, state_bytes: 0, draft_tokens: None })
         }
     }
 }
@@ -55,12 +65,15 @@ pub(super) struct Checked {
     pub(super) shape: ModelShape,
     pub(super) weights: Box<dyn Weights>,
     pub(super) pool: Pool,
+    /// The arithmetic of the draft model, where there is one.
+    pub(super) draft: Option<ModelShape>,
 }
 
 /// Refuses what the engine does not do, and opens the files.
 pub(super) fn checked(settings: &NativeSettings) -> Result<Checked, LoadError> {
-    let (shape, weights) = (checked_shape(settings)?, open(settings)?);
-    Ok(Checked { shape, weights, pool: pool(settings)? })
+    let (shape, draft) = (checked_shape(settings)?, draft_shape(settings)?);
+    let weights = open(&settings.source, &settings.config)?;
+    Ok(Checked { shape, weights, pool: pool(settings)?, draft })
 }
 
 fn pool(settings: &NativeSettings) -> Result<Pool, LoadError> {
@@ -100,24 +113,86 @@ fn reads_images(settings: &NativeSettings, shape: &ModelShape) -> bool {
 /// This machine's processor, in words and as it computes.
 pub(super) fn on_processor(settings: &NativeSettings, pool: Pool) -> Result<(String, CpuBackend), LoadError> {
     let processor = processor::choose(settings, pool)?;
-    let precision = match settings.dtype {
-        Dtype::Bf16 => Precision::Bf16,
-        Dtype::F32 => Precision::F32,
-    };
+    let precision = precision(settings.dtype);
     let device = format!("cpu ({}, {} threads)", processor.set, processor.pool.threads());
     let backend = CpuBackend::new(processor, precision);
     let backend = if settings.f32_activations { backend.with_f32_activations() } else { backend };
-    let backend = match settings.source {
-        WeightsSource::Coded(_) | WeightsSource::Gguf { keep_blocks: true, .. } => backend.keeping_quantized(),
-        WeightsSource::Directory(_) | WeightsSource::Gguf { .. } => backend,
-    };
+    let backend = if settings.source.kept_by().is_some() { backend.keeping_quantized() } else { backend };
     Ok((device, backend))
 }
 
-fn open(settings: &NativeSettings) -> Result<Box<dyn Weights>, LoadError> {
-    match &settings.source {
-        WeightsSource::Directory(path) => Ok(weights::open_directory(path, &settings.config)?),
-        WeightsSource::Coded(path) => Ok(weights::open_coded(path, &settings.config)?),
+fn precision(dtype: Dtype) -> Precision {
+    match dtype {
+        Dtype::Bf16 => Precision::Bf16,
+        Dtype::F32 => Precision::F32,
+    }
+}
+
+/// The arithmetic of the draft model, where there is one; refuses what cannot draft.
+fn draft_shape(settings: &NativeSettings) -> Result<Option<ModelShape>, LoadError> {
+    let Some(draft) = &settings.draft_model else {
+        return match settings.drafting {
+            Drafting::Required(Speculation::Model(_)) | Drafting::WherePossible(Speculation::Model(_)) => {
+                Err(LoadError::Unsupported("there is no draft model to draft with".to_owned()))
+            }
+            _ => Ok(None),
+        };
+    };
+    let refused = |reason: &str| Err(unusable(draft, reason));
+    let shape = match ModelShape::read(&draft.config) {
+        Ok(shape) => shape,
+        Err(error) => return refused(&error.to_string()),
+    };
+    if shape.images.is_some() {
+        return refused("it reads images, and a draft model is to read text alone");
+    }
+    if shape.layers.iter().any(|layer| layer.recurrent.is_some()) {
+        return refused("it has recurrent states, which cannot go back over a draft");
+    }
+    match shape.check_length(draft.max_model_len) {
+        Ok(()) => Ok(Some(shape)),
+        Err(error) => refused(&error.to_string()),
+    }
+}
+
+/// What is said of a draft model that does not serve.
+pub(super) fn unusable(draft: &DraftModelSettings, reason: &str) -> LoadError {
+    LoadError::Unsupported(format!("the draft model {} cannot be used: {reason}", draft.path().display()))
+}
+
+/// What computes a draft model, and what it may take.
+pub(super) struct DraftPlan {
+    pub(super) backend: CpuBackend,
+    pub(super) bounds: DraftBounds,
+}
+
+/// Room for the past of sequences: that of the model, and that of a draft model where there is one.
+pub(super) fn rooms(
+    settings: &NativeSettings,
+    backend: &CpuBackend,
+    shape: &ModelShape,
+    draft: Option<&ModelShape>,
+) -> Result<(Room, Option<DraftPlan>), LoadError> {
+    let wanted = memory_needs(settings, backend, shape);
+    let (Some(draft), Some(of_draft), Some(Speculation::Model(ModelDrafts { cost, .. }))) =
+        (draft, &settings.draft_model, speculation(settings, shape)?)
+    else {
+        return Ok((wanted.divide(settings.kv_cache_bytes)?, None));
+    };
+    let keeps_quantized = of_draft.source.kept_by().is_some();
+    let beside = backend.beside(precision(of_draft.dtype), keeps_quantized).map_err(LoadError::Thread)?;
+    let longest = of_draft.max_model_len.min(settings.max_model_len);
+    let block_bytes = Model::block_bytes(&beside, draft);
+    let (room, blocks) = wanted.divide_with_draft(settings.kv_cache_bytes, block_bytes, longest)?;
+    let bounds = DraftBounds { blocks, step_tokens: settings.max_num_batched_tokens, cost };
+    Ok((room, Some(DraftPlan { backend: beside, bounds })))
+}
+
+/// Opens the files of a model's weights.
+pub(super) fn open(source: &WeightsSource, config: &Map<String, Value>) -> Result<Box<dyn Weights>, LoadError> {
+    match source {
+        WeightsSource::Directory(path) => Ok(weights::open_directory(path, config)?),
+        WeightsSource::Coded(path) => Ok(weights::open_coded(path, config)?),
         WeightsSource::Gguf { path, keep_blocks } => Ok(Box::new(open_gguf(path, *keep_blocks)?)),
     }
 }

@@ -30,6 +30,17 @@ pub(super) struct MemoryNeeds {
     pub(super) max_model_len: usize,
 }
 
+/// What a draft model may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DraftBounds {
+    /// Blocks of keys and values.
+    pub(super) blocks: usize,
+    /// Tokens of a step.
+    pub(super) step_tokens: usize,
+    /// See [`ModelDrafts`](super::drafts::ModelDrafts).
+    pub(super) cost: f64,
+}
+
 /// What there is to be room for.
 pub(super) fn memory_needs<B: Backend>(settings: &NativeSettings, backend: &B, shape: &ModelShape) -> MemoryNeeds {
     let (block_bytes, slot_bytes) = (Model::block_bytes(backend, shape), Model::<B>::slot_bytes(shape));
@@ -53,6 +64,23 @@ impl MemoryNeeds {
             return Err(LoadError::CacheTooSmall { bytes, block_bytes, states_bytes: LEAST_SLOTS * slot_bytes });
         }
         Ok(Room { blocks, slots })
+    }
+
+    /// Divides so many bytes between the model and a draft model, of which a block takes `draft_block_bytes`. There is room
+    /// for as many tokens of both, but a draft model keeps sequences that run alone, each up to `longest` tokens. The
+    /// second number is that of its blocks.
+    pub(super) fn divide_with_draft(
+        self,
+        bytes: u64,
+        draft_block_bytes: usize,
+        longest: usize,
+    ) -> Result<(Room, usize), LoadError> {
+        let size = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let of_all = longest.div_ceil(BLOCK_TOKENS).saturating_mul(self.max_num_seqs);
+        let together = self.block_bytes.saturating_add(draft_block_bytes).max(1);
+        let blocks = (size / together).min(of_all).min(MOST_PLACES);
+        let left = size.saturating_sub(blocks.saturating_mul(draft_block_bytes));
+        Ok((self.divide(left as u64)?, blocks))
     }
 
     fn slots(self, size: usize) -> usize {
@@ -124,6 +152,20 @@ mod tests {
         assert_eq!(divided(memory_needs(0, 100), 199), None);
         let endless = MemoryNeeds { max_model_len: usize::MAX, ..memory_needs(0, 100) };
         assert_eq!(divided(endless, 200), Some((u32::MAX as usize / 2, 2)));
+    }
+
+    #[test]
+    fn a_draft_model_has_room_for_as_many_tokens_but_only_of_sequences_that_run() {
+        let divided = |bytes, longest| {
+            let (room, blocks) = memory_needs(10, 0).divide_with_draft(bytes, 5, longest).unwrap();
+            (room.blocks, blocks)
+        };
+        assert_eq!(divided(150, 100), (10, 10));
+        // Four sequences of four blocks each.
+        assert_eq!(divided(1_000, 100), (92, 16));
+        assert_eq!(divided(1_000, 1), (98, 4));
+        assert_eq!(divided(14, 100), (1, 0), "the model comes first");
+        assert!(memory_needs(10, 0).divide_with_draft(9, 5, 100).is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the engine is told when it starts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
@@ -86,6 +86,28 @@ pub enum Device {
     },
 }
 
+/// A second, smaller model, whose guesses the model checks.
+#[derive(Debug, Clone)]
+pub struct DraftModelSettings {
+    /// Where its weights are.
+    pub source: WeightsSource,
+    /// The content of its config.json.
+    pub config: Map<String, Value>,
+    /// The type of its weights, and of what is cached.
+    pub dtype: Dtype,
+    /// Beyond so many tokens of a sequence, nothing is drafted.
+    pub max_model_len: usize,
+}
+
+impl DraftModelSettings {
+    /// The file or directory of its weights.
+    pub fn path(&self) -> &Path {
+        match &self.source {
+            WeightsSource::Directory(path) | WeightsSource::Coded(path) | WeightsSource::Gguf { path, .. } => path,
+        }
+    }
+}
+
 /// What to load, and the bounds to keep.
 #[derive(Debug, Clone)]
 pub struct NativeSettings {
@@ -111,6 +133,8 @@ pub struct NativeSettings {
     pub return_routed_experts: bool,
     /// Whether tokens are drafted, and from what.
     pub drafting: Drafting,
+    /// What drafts with [`Speculation::Model`](super::Speculation::Model); loaded with that alone.
+    pub draft_model: Option<Box<DraftModelSettings>>,
     /// The bounds of adapters; `None` where none are served.
     pub adapters: Option<AdapterLimits>,
     /// The most patches that an image may have, where the model reads images; `None` to load what reads text alone. A GPU
@@ -148,6 +172,7 @@ impl NativeSettings {
             max_waiting: 1_024,
             return_routed_experts: false,
             drafting: Drafting::Off,
+            draft_model: None,
             adapters: None,
             image_patches: Some(usize::MAX),
             cache_events: None,
@@ -217,6 +242,7 @@ impl NativeSettings {
             max_waiting: 0,
             return_routed_experts: false,
             drafting: Drafting::Off,
+            draft_model: None,
             adapters: None,
             image_patches: Some(usize::MAX),
             cache_events: None,

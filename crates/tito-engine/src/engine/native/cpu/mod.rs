@@ -71,6 +71,12 @@ impl CpuBackend {
         Self { keeps_quantized: true, ..self }
     }
 
+    /// Another one that computes in the same way, with weights in this precision, and has a single thread.
+    pub(crate) fn beside(&self, precision: Precision, keeps_quantized: bool) -> std::io::Result<Self> {
+        let processor = Processor { set: self.processor.set, pool: Pool::new(1)? };
+        Ok(Self { keeps_quantized, ..Self::new(processor, precision) })
+    }
+
     fn packed(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
         Packed::try_zeros(self.precision, outputs, inputs).map(Matrix::Packed)
     }
@@ -105,6 +111,10 @@ impl Backend for CpuBackend {
             return Ok(Matrix::Blocked(Blocked::zeros(outputs, inputs)));
         }
         self.packed(outputs, inputs)
+    }
+
+    fn swap_threads(&mut self, other: &mut Self) {
+        std::mem::swap(&mut self.processor.pool, &mut other.processor.pool);
     }
 
     fn adapter_matrix(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {

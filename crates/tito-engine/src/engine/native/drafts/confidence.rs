@@ -10,11 +10,25 @@ const LESSON: f64 = 0.2;
 const MOST_RIGHT: f64 = 0.98;
 /// How much is forgotten with each token that had no draft, so that another one is tried some day.
 const FORGETTING: f64 = 0.01;
+/// The share of a draft model's tokens that is taken to be right before anything is known.
+const PRIOR_OF_A_MODEL: f64 = 0.8;
+/// How much a draft of one token tells of a draft model, whose drafts for all sequences are learnt from.
+const LESSON_ABOUT_A_MODEL: f64 = 0.02;
+/// How much of that is forgotten with each token that had no draft: a draft model that was wrong for long costs little.
+const FORGETTING_A_MODEL: f64 = 0.000_1;
 
 /// How probable a token of a draft must be to be worth its row, in a step that has `rows` without it; from 0 to 1.
 #[expect(clippy::cast_precision_loss, reason = "no step has 2^52 rows")]
 pub(super) fn least_probability(rows: usize) -> f64 {
     rows as f64 / (rows as f64 + STEP_COST)
+}
+
+/// The same where another model drafts: it takes a step of its own for each token of a draft, beside those of other sequences
+/// that draft. A row of it costs `cost` times what a row of the model costs.
+#[expect(clippy::cast_precision_loss, reason = "no step has 2^52 rows")]
+pub(super) fn least_probability_by_model(rows: usize, drafting: usize, cost: f64) -> f64 {
+    let drafting = drafting.max(1) as f64;
+    least_probability(rows) * (1.0 + cost * (STEP_COST + drafting) / drafting)
 }
 
 /// What is expected of the drafts of a sequence.
@@ -43,7 +57,11 @@ impl Confidence {
     /// A row more has to give as much of a token as the step gives for what a row costs. Where a step has many rows, only
     /// drafts that are nearly certain do.
     pub(crate) fn worth(self, rows: usize, most: usize) -> usize {
-        let least = least_probability(rows);
+        self.worth_at(least_probability(rows), most)
+    }
+
+    /// How many tokens of a draft are at least as probable.
+    pub(super) fn worth_at(self, least: f64, most: usize) -> usize {
         let mut probability = 1.0;
         let is_worth = |_: &usize| {
             probability *= self.right;
@@ -53,16 +71,48 @@ impl Confidence {
     }
 
     /// Learns how many tokens of a draft were right.
-    #[expect(clippy::cast_precision_loss, reason = "drafts are short")]
     pub(crate) fn learn(&mut self, drafted: usize, accepted: usize) {
-        let tried = drafted.min(accepted + 1) as f64;
-        let weight = 1.0 - (1.0 - LESSON).powf(tried);
-        self.right = (self.right + (accepted as f64 / tried - self.right) * weight).min(MOST_RIGHT);
+        self.right = learnt(self.right, LESSON, drafted, accepted);
     }
 
     /// Takes note of a token for which no draft was worth it.
     pub(crate) fn forget(&mut self) {
         self.right += (self.prior - self.right) * FORGETTING;
+    }
+}
+
+/// What is expected after a draft of which so many tokens were right.
+#[expect(clippy::cast_precision_loss, reason = "drafts are short")]
+fn learnt(right: f64, lesson: f64, drafted: usize, accepted: usize) -> f64 {
+    let tried = drafted.min(accepted + 1) as f64;
+    let weight = 1.0 - (1.0 - lesson).powf(tried);
+    (right + (accepted as f64 / tried - right) * weight).min(MOST_RIGHT)
+}
+
+/// What is expected of a draft model, over all sequences: new ones begin with that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reputation(f64);
+
+impl Default for Reputation {
+    fn default() -> Self {
+        Self(PRIOR_OF_A_MODEL)
+    }
+}
+
+impl Reputation {
+    /// That of the drafts of a sequence that begins.
+    pub(crate) fn confidence(self) -> Confidence {
+        Confidence { right: self.0, prior: self.0 }
+    }
+
+    /// Learns how many tokens of a draft were right.
+    pub(crate) fn learn(&mut self, drafted: usize, accepted: usize) {
+        self.0 = learnt(self.0, LESSON_ABOUT_A_MODEL, drafted, accepted);
+    }
+
+    /// Takes note of a token for which no draft was worth it.
+    pub(crate) fn forget(&mut self) {
+        self.0 += (PRIOR_OF_A_MODEL - self.0) * FORGETTING_A_MODEL;
     }
 }
 
@@ -85,6 +135,33 @@ mod tests {
             })
             .count();
         assert!((20..200).contains(&pause), "{pause}");
+    }
+
+    #[test]
+    fn a_draft_model_is_asked_for_what_is_worth_its_own_steps_too() {
+        let new = Reputation::default().confidence();
+        let worth = |rows, drafting, cost| new.worth_at(least_probability_by_model(rows, drafting, cost), 9);
+        assert_eq!([0.0, 0.1, 0.3, 1.0].map(|cost| worth(1, 1, cost)), [7, 5, 3, 0]);
+        assert_eq!([1, 4, 16, 64].map(|rows| worth(rows, rows, 0.05)), [6, 2, 0, 0], "less in a step of more rows");
+        assert!(worth(8, 1, 0.05) <= worth(8, 8, 0.05), "its steps are shared");
+    }
+
+    #[test]
+    fn a_draft_model_that_is_always_wrong_is_hardly_asked_any_more_and_one_that_is_right_is_asked_again() {
+        let mut reputation = Reputation::default();
+        let worth = |reputation: Reputation| reputation.confidence().worth_at(least_probability_by_model(1, 1, 0.1), 5);
+        (0..100).for_each(|_| reputation.learn(3, 0));
+        assert_eq!(worth(reputation), 0);
+        let mut sequence = reputation.confidence();
+        (0..10_000).for_each(|_| sequence.forget());
+        assert_eq!(worth(Reputation(sequence.right)), 0, "a sequence does not try by itself");
+        let pause = (0..100_000).take_while(|_| {
+            reputation.forget();
+            worth(reputation) == 0
+        });
+        assert!((500..50_000).contains(&pause.count()));
+        (0..200).for_each(|_| reputation.learn(5, 5));
+        assert_eq!(worth(reputation), 5);
     }
 
     #[test]

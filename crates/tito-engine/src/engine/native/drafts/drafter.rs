@@ -1,7 +1,7 @@
 //! What drafts: one of several ways, and what it keeps.
 
 use super::{
-    confidence::{Confidence, least_probability},
+    confidence::{Confidence, Reputation, least_probability, least_probability_by_model},
     ngram::NgramLookup,
     suffix::SuffixDecoding,
     texts::{RecentTexts, RecordedText},
@@ -15,6 +15,26 @@ pub enum Speculation {
     Ngram(NgramLookup),
     /// From the sequence's own text and from recent ones of others, by counts.
     Suffix(SuffixDecoding),
+    /// From another model, the settings' [draft](crate::engine::native::NativeSettings::draft_model).
+    Model(ModelDrafts),
+}
+
+/// Drafts by another model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ModelDrafts {
+    /// The most tokens of a draft, at least 1.
+    pub num_speculative_tokens: usize,
+    /// What a row of the other model costs, as a share of what a row of the model costs: that of the weights that a token
+    /// reads, where memory is the wall. Drafts are as long as this makes them worth it.
+    pub cost: f64,
+}
+
+impl ModelDrafts {
+    /// How many tokens of at most `most` are worth their rows, in a step that has `rows` without drafts, and `drafting`
+    /// sequences that may have one.
+    pub(crate) fn worth(self, confidence: Confidence, most: usize, rows: usize, drafting: usize) -> usize {
+        confidence.worth_at(least_probability_by_model(rows, drafting, self.cost), most)
+    }
 }
 
 /// Whether tokens are drafted, which changes no bit. It is not possible for models with recurrent states, in which there is
@@ -45,15 +65,18 @@ pub(crate) struct DraftContext<'a> {
 pub(crate) struct Drafter {
     speculation: Speculation,
     texts: Option<RecentTexts>,
+    /// What is expected of another model that drafts.
+    reputation: Reputation,
 }
 
 impl Drafter {
     pub(crate) fn new(speculation: Speculation) -> Self {
         let most_texts = match speculation {
-            Speculation::Ngram(_) => 0,
+            Speculation::Ngram(_) | Speculation::Model(_) => 0,
             Speculation::Suffix(suffix) => suffix.most_texts(),
         };
-        Self { speculation, texts: (most_texts > 0).then(|| RecentTexts::new(most_texts)) }
+        let texts = (most_texts > 0).then(|| RecentTexts::new(most_texts));
+        Self { speculation, texts, reputation: Reputation::default() }
     }
 
     /// The most tokens of a draft.
@@ -61,7 +84,31 @@ impl Drafter {
         match self.speculation {
             Speculation::Ngram(ngram) => ngram.num_speculative_tokens,
             Speculation::Suffix(suffix) => suffix.num_speculative_tokens,
+            Speculation::Model(drafts) => drafts.num_speculative_tokens,
         }
+    }
+
+    /// How another model drafts, if one does.
+    pub(crate) fn by_model(&self) -> Option<ModelDrafts> {
+        match self.speculation {
+            Speculation::Model(drafts) => Some(drafts),
+            Speculation::Ngram(_) | Speculation::Suffix(_) => None,
+        }
+    }
+
+    /// Learns how many tokens of another model's draft were right.
+    pub(crate) fn learn(&mut self, drafted: usize, accepted: usize) {
+        self.reputation.learn(drafted, accepted);
+    }
+
+    /// Takes note of a token for which no draft of another model was worth it.
+    pub(crate) fn forget(&mut self) {
+        self.reputation.forget();
+    }
+
+    /// Expects of another model what is expected of a new one.
+    pub(crate) fn renew(&mut self) {
+        self.reputation = Reputation::default();
     }
 
     /// What is expected of a sequence's drafts before anything is known.
@@ -69,6 +116,7 @@ impl Drafter {
         match self.speculation {
             Speculation::Ngram(_) => Confidence::default(),
             Speculation::Suffix(_) => Confidence::in_estimates(),
+            Speculation::Model(_) => self.reputation.confidence(),
         }
     }
 
@@ -77,6 +125,8 @@ impl Drafter {
         let suffix = match self.speculation {
             Speculation::Ngram(ngram) => return ngram.draft(sequence.token_ids, most),
             Speculation::Suffix(suffix) => suffix,
+            // It is asked once the step is planned.
+            Speculation::Model(_) => return Vec::new(),
         };
         let token_ids = sequence.token_ids;
         let Some(allowance) = suffix.allowance(most, least_probability(rows)) else { return Vec::new() };

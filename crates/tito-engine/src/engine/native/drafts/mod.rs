@@ -10,7 +10,7 @@ mod occurrence;
 mod suffix;
 mod texts;
 
-pub use self::drafter::{Drafting, Speculation};
+pub use self::drafter::{Drafting, ModelDrafts, Speculation};
 pub use self::ngram::NgramLookup;
 pub use self::suffix::SuffixDecoding;
 pub(super) use self::{

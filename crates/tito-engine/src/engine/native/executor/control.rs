@@ -1,6 +1,6 @@
 //! What a training loop does to the thread, between two steps.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use super::{
     controlled::Controlled,
@@ -235,6 +235,15 @@ impl<B: Backend> Controlled for Executor<B> {
         Ok(self.publish(WeightVersion { number, label: label.unwrap_or_else(|| number.to_string().into()) }))
     }
 
+    fn update_draft(&mut self, path: &Path) -> Result<Written, UpdateError> {
+        let Some(draft) = &mut self.draft_model else {
+            return Err(UpdateError::Refused("there is no draft model here".to_owned()));
+        };
+        let written = draft.update(path, &mut self.model)?;
+        self.scheduler.renew_drafter();
+        Ok(written)
+    }
+
     fn cancel_update(&mut self) -> Result<(), UpdateError> {
         self.roll_back().map_err(|NoRoom| UpdateError::Lost { reason: "the update was cancelled".to_owned() })
     }
@@ -250,9 +259,17 @@ impl<B: Backend> Controlled for Executor<B> {
                 self.scheduler.give_back_blocks();
                 self.scheduler.reset_prefix_cache();
                 self.model.discard_cache();
+                if let Some(draft) = &mut self.draft_model {
+                    draft.discard_cache();
+                }
                 self.standing.without_cache = true;
             }
-            Memory::Weights => self.model.discard_weights(),
+            Memory::Weights => {
+                self.model.discard_weights();
+                if let Some(draft) = &mut self.draft_model {
+                    draft.discard_weights();
+                }
+            }
         }
         self.publish_lacking();
     }
@@ -261,10 +278,19 @@ impl<B: Backend> Controlled for Executor<B> {
         match memory {
             Memory::KvCache => {
                 self.model.restore_cache()?;
+                if let Some(draft) = &mut self.draft_model {
+                    draft.restore_cache();
+                }
                 self.standing.without_cache = false;
                 Ok(())
             }
-            Memory::Weights => self.model.restore_weights(),
+            Memory::Weights => {
+                self.model.restore_weights()?;
+                if let Some(draft) = &mut self.draft_model {
+                    draft.restore_weights(&mut self.model);
+                }
+                Ok(())
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a training loop can have the thread do.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use super::steps::Steps;
 use crate::engine::{
@@ -25,6 +25,7 @@ pub(in crate::engine::native) trait Controlled {
         label: Option<Arc<str>>,
         change: OnWeightsChange,
     ) -> Result<Arc<WeightVersion>, UpdateError>;
+    fn update_draft(&mut self, path: &Path) -> Result<Written, UpdateError>;
     fn cancel_update(&mut self) -> Result<(), UpdateError>;
     fn lose_weights(&mut self);
     fn discard(&mut self, memory: Memory);

@@ -1,15 +1,42 @@
-//! What became of drafts.
+//! Drafts of another model, and what became of all drafts.
 
 use super::{
     rows::{LogitsRow, RowUse},
     state::Executor,
 };
 use crate::{
-    engine::native::{backend::Backend, jobs::Made, scheduler::Plan},
+    engine::native::{
+        backend::Backend,
+        draft_model::Ask,
+        jobs::Made,
+        scheduler::{DraftWish, Plan},
+    },
     sampling::SampleError,
 };
 
 impl<B: Backend> Executor<B> {
+    /// Has another model draft, where one does, for the sequences of a plan for which that is wished.
+    pub(super) fn put_drafts(&mut self, plan: &mut Plan) {
+        let Self { model, draft_model: Some(draft_model), scheduler, active, .. } = self else { return };
+        draft_model.retain(|id| scheduler.holds_blocks(id));
+        let wishes = std::mem::take(&mut plan.wishes);
+        if wishes.is_empty() {
+            return;
+        }
+        // The first token of a request does not wait for what is of use to others alone.
+        let prefills = plan.work.iter().any(|work| work.token_ids.len() > 1 + work.drafts || !work.samples);
+        let catches_up = !prefills && scheduler.load().1 == 0;
+        let ask = |wish: &DraftWish| {
+            let (token_ids, prompt_len) = scheduler.text_of(wish.id)?;
+            let sampler = &active.get(&wish.id)?.sampler;
+            Some(Ask { id: wish.id, token_ids, prompt_len, most: wish.most, sampler })
+        };
+        let asks: Vec<Ask<'_>> = wishes.iter().filter_map(ask).collect();
+        for (id, drafts) in draft_model.guess(&asks, model, catches_up) {
+            scheduler.put_draft(plan, id, drafts);
+        }
+    }
+
     /// Takes note of how many tokens of each draft were what was sampled.
     pub(super) fn take_note(&mut self, plan: &Plan, places: &[LogitsRow], made: &[Result<Made, SampleError>]) {
         if plan.work.iter().all(|work| work.drafts == 0) {

@@ -88,6 +88,7 @@ impl<B: Backend> Executor<B> {
         (0..plan.preempted + plan.reclaimed).for_each(|_| self.meters.preempted());
         self.admit(&plan);
         self.put_adapters(&mut plan);
+        self.put_drafts(&mut plan);
         let computes = !plan.work.is_empty();
         if computes {
             self.compute(&plan);

@@ -14,6 +14,7 @@ use crate::engine::{
     native::{
         aside::Aside,
         backend::Backend,
+        draft_model::DraftModel,
         model::Model,
         scheduler::{Scheduler, SequenceId},
         status::Status,
@@ -23,6 +24,8 @@ use crate::engine::{
 /// The state of the thread.
 pub(in crate::engine::native) struct Executor<B: Backend> {
     pub(super) model: Model<B>,
+    /// What guesses what the model samples, where another model does.
+    pub(super) draft_model: Option<DraftModel<B>>,
     pub(super) scheduler: Scheduler,
     pub(super) active: HashMap<SequenceId, Active>,
     pub(super) commands: Receiver<Command>,
@@ -50,12 +53,31 @@ impl<B: Backend> Executor<B> {
         let standing = Standing::new(status.weights());
         let draft_meters = scheduler.longest_draft().map(DraftMeters::new);
         let (steps, routes) = (Steps::default(), None);
-        Self { model, scheduler, active, commands, own, aside, standing, steps, status, meters, draft_meters, routes }
+        Self {
+            model,
+            draft_model: None,
+            scheduler,
+            active,
+            commands,
+            own,
+            aside,
+            standing,
+            steps,
+            status,
+            meters,
+            draft_meters,
+            routes,
+        }
     }
 
     /// Keeps the routes of all tokens, which go through `width` experts.
     pub(in crate::engine::native) fn keeping_routes(self, width: usize) -> Self {
         Self { routes: Some(RouteStore::new(width)), ..self }
+    }
+
+    /// Has another model draft.
+    pub(in crate::engine::native) fn drafting_by(self, draft_model: Option<DraftModel<B>>) -> Self {
+        Self { draft_model, ..self }
     }
 
     /// Ends a sequence.

@@ -91,6 +91,16 @@ impl<B: Backend> Model<B> {
         &self.adapter_sites
     }
 
+    /// Has another backend compute with this one's threads, and this one with the other's.
+    pub(crate) fn swap_threads(&mut self, other: &mut B) {
+        self.backend.swap_threads(other);
+    }
+
+    /// What computes.
+    pub(crate) fn backend_mut(&mut self) -> &mut B {
+        &mut self.backend
+    }
+
     /// What there is room for.
     pub(crate) fn room(&self) -> Room {
         self.room

@@ -9,9 +9,10 @@ use super::{
     destinations::Destination,
     expected::expected,
     names::{ExpertNames, Names},
-    shape::ModelShape,
+    shape::{MlpShape, ModelShape},
     tensor::{LAYERS, Tensor},
 };
+use crate::engine::native::routing::ExpertShape;
 
 /// The tensors of a model, by their order and by name.
 pub(super) struct Tensors {
@@ -33,6 +34,21 @@ pub(crate) fn parameter_count(shape: &ModelShape) -> u64 {
     let of_tensor =
         |tensor: &Tensor| tensor.shape.iter().fold(1, |product: u64, len| product.saturating_mul(*len as u64));
     expected(shape).iter().map(of_tensor).fold(0, u64::saturating_add)
+}
+
+/// The share of these numbers that a token is computed with.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+pub(crate) fn share_read(shape: &ModelShape) -> f64 {
+    let looked_up = if shape.tied { 0 } else { shape.vocab_size * shape.hidden };
+    let unchosen = shape.layers.iter().filter_map(|layer| layer.mlp.as_ref()).map(|mlp| match mlp {
+        MlpShape::Dense(_) => 0,
+        MlpShape::Sparse(sparse) | MlpShape::Both(_, sparse) => {
+            let ExpertShape { width, intermediate, .. } = sparse.expert_shape(shape.hidden);
+            (sparse.experts - sparse.per_token) * width * (sparse.expert.inner_width() + intermediate)
+        }
+    });
+    let unread = looked_up + unchosen.sum::<usize>();
+    1.0 - (unread as f64 / parameter_count(shape) as f64).min(1.0)
 }
 
 impl Tensors {

@@ -3,10 +3,18 @@
 //! They take what nobody else wants: tokens that the step has left, and blocks that hold nothing. A sequence counts them as
 //! computed only once they were sampled.
 
-use super::{Scheduler, SequenceId, plan::Plan};
-use crate::engine::native::{
-    backend::BLOCK_TOKENS,
-    drafts::{Drafter, Speculation},
+use super::{
+    Scheduler, SequenceId,
+    cache::Cache,
+    plan::{DraftWish, Plan, Work},
+    sequence::Sequence,
+};
+use crate::{
+    TokenId,
+    engine::native::{
+        backend::BLOCK_TOKENS,
+        drafts::{Drafter, Speculation},
+    },
 };
 
 impl Scheduler {
@@ -26,44 +34,104 @@ impl Scheduler {
     pub(super) fn draft(&mut self, plan: &mut Plan, budget: &mut usize) {
         let Some(drafter) = &mut self.drafter else { return };
         let mut rows: usize = plan.work.iter().map(|work| work.token_ids.len()).sum();
+        let drafting = plan.work.iter().filter(|work| may_draft(work)).count();
         for work in &mut plan.work {
             let Some(sequence) = self.running.get_mut(work.id) else { continue };
-            if !work.samples || work.token_ids.len() > 1 || !work.scores.is_empty() {
+            if !may_draft(work) {
                 continue;
             }
             // The last token is sampled, not computed.
             let left = sequence.longest.saturating_sub(sequence.token_ids.len() + 1);
             let most = left.min(*budget).min(drafter.longest_draft());
-            let confidence = sequence.draft_confidence();
-            let worth = confidence.worth(rows, most);
-            if worth == 0 {
-                confidence.forget();
+            let by_model = drafter.by_model().filter(|_| sequence.forced.is_empty());
+            if by_model.is_some() && sequence.images.is_some() {
                 continue;
             }
-            let mut drafts = if sequence.forced.is_empty() {
+            let confidence = sequence.draft_confidence();
+            let worth = match by_model {
+                Some(drafts) => drafts.worth(*confidence, most, rows, drafting),
+                None => confidence.worth(rows, most),
+            };
+            if worth == 0 {
+                confidence.forget();
+                if by_model.is_some() {
+                    drafter.forget();
+                }
+                continue;
+            }
+            if by_model.is_some() {
+                plan.wishes.push(DraftWish { id: work.id, most: worth });
+                *budget -= worth;
+                rows += worth;
+                continue;
+            }
+            let drafts = if sequence.forced.is_empty() {
                 drafter.draft(sequence.draft_context(), worth, rows)
             } else {
                 sequence.forced.iter().take(worth).copied().collect()
             };
-            let computed = sequence.computed + 1;
-            while sequence.blocks.len() * BLOCK_TOKENS < computed + drafts.len()
-                && let Some(block) = self.cache.blocks.take_free()
-            {
-                sequence.blocks.push(block);
-            }
-            drafts.truncate(sequence.blocks.len() * BLOCK_TOKENS - computed);
-            work.drafts = drafts.len();
-            work.token_ids.extend(drafts);
-            work.blocks = sequence.blocks[..(computed + work.drafts).div_ceil(BLOCK_TOKENS)].to_vec();
+            put(sequence, work, drafts, &mut self.cache);
             *budget -= work.drafts;
             rows += work.drafts;
+        }
+    }
+
+    /// Adds a draft to a sequence for which the plan wishes one.
+    pub(crate) fn put_draft(&mut self, plan: &mut Plan, id: SequenceId, drafts: Vec<TokenId>) {
+        if let Some(sequence) = self.running.get_mut(id)
+            && let Some(work) = plan.work.iter_mut().find(|work| work.id == id)
+        {
+            put(sequence, work, drafts, &mut self.cache);
+        }
+    }
+
+    /// Prompt and output of a sequence that runs, and how much of it is its prompt.
+    pub(crate) fn text_of(&self, id: SequenceId) -> Option<(&[TokenId], usize)> {
+        self.running.get(id).map(|sequence| (&sequence.token_ids[..], sequence.prompt_len))
+    }
+
+    /// Whether a sequence holds blocks.
+    pub(crate) fn holds_blocks(&self, id: SequenceId) -> bool {
+        let paused = || self.paused.iter().find(|sequence| sequence.id == id);
+        self.running.get(id).or_else(paused).is_some_and(|sequence| !sequence.blocks.is_empty())
+    }
+
+    /// Takes note that another model drafts with new weights.
+    pub(crate) fn renew_drafter(&mut self) {
+        let Some(drafter) = &mut self.drafter else { return };
+        drafter.renew();
+        let confidence = drafter.confidence();
+        for sequence in self.waiting.iter_mut().chain(self.running.iter_mut()).chain(&mut self.paused) {
+            sequence.confidence = confidence;
         }
     }
 
     /// Learns how many tokens of a sequence's draft were what was sampled.
     pub(crate) fn drafted(&mut self, id: SequenceId, drafted: usize, accepted: usize) {
         if let Some(sequence) = self.running.get_mut(id) {
+            if let Some(drafter) = self.drafter.as_mut().filter(|_| sequence.forced.is_empty()) {
+                drafter.learn(drafted, accepted);
+            }
             sequence.draft_confidence().learn(drafted, accepted);
         }
     }
+}
+
+/// Whether a sequence samples from a single row.
+fn may_draft(work: &Work) -> bool {
+    work.samples && work.token_ids.len() == 1 && work.scores.is_empty()
+}
+
+/// Adds a draft, as far as the sequence has blocks for it or there are some that hold nothing.
+fn put(sequence: &mut Sequence, work: &mut Work, mut drafts: Vec<TokenId>, cache: &mut Cache) {
+    let computed = sequence.computed + 1;
+    while sequence.blocks.len() * BLOCK_TOKENS < computed + drafts.len()
+        && let Some(block) = cache.blocks.take_free()
+    {
+        sequence.blocks.push(block);
+    }
+    drafts.truncate(sequence.blocks.len() * BLOCK_TOKENS - computed);
+    work.drafts = drafts.len();
+    work.token_ids.extend(drafts);
+    work.blocks = sequence.blocks[..(computed + work.drafts).div_ceil(BLOCK_TOKENS)].to_vec();
 }

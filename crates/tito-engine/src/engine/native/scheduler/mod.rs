@@ -29,7 +29,7 @@ mod states;
 mod tests;
 mod told;
 
-pub(crate) use plan::{Plan, Work};
+pub(crate) use plan::{DraftWish, Plan, Work};
 pub(crate) use sequence::{NewSequence, SequenceId};
 
 use self::{adapter_slots::AdapterSlots, cache::Cache, running::Running, sequence::Sequence};

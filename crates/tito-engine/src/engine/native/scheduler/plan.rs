@@ -40,6 +40,15 @@ pub(crate) struct Work {
     pub(crate) drafts: usize,
 }
 
+/// A sequence for which a draft of another model is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DraftWish {
+    /// The sequence.
+    pub(crate) id: SequenceId,
+    /// The most tokens of the draft, at least 1.
+    pub(crate) most: usize,
+}
+
 /// What is computed in a step.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
@@ -57,6 +66,8 @@ pub(crate) struct Plan {
     pub(crate) preempted: usize,
     /// Sequences that gave back blocks which they only kept for later.
     pub(crate) reclaimed: usize,
+    /// Sequences for which drafts of another model are wanted, all of which have work. The step has room for the drafts.
+    pub(crate) wishes: Vec<DraftWish>,
 }
 
 impl Plan {

@@ -2,6 +2,7 @@
 
 mod activations;
 mod adapters;
+mod draft_model;
 mod forced;
 mod images;
 mod recurrent;
@@ -46,6 +47,7 @@ pub(super) fn settings(model: &str) -> NativeSettings {
         max_waiting: 1_000,
         return_routed_experts: false,
         drafting: Drafting::Off,
+        draft_model: None,
         adapters: None,
         image_patches: Some(usize::MAX),
         cache_events: None,

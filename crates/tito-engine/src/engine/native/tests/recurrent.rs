@@ -19,6 +19,7 @@ pub(super) fn settings_of(golden: &Golden) -> NativeSettings {
 
 pub(super) fn hybrid(golden: &Golden, settings: &NativeSettings) -> NativeEngine {
     let loading = Loading {
+        draft: None,
         settings,
         shape: ModelShape::read(golden.config()).unwrap(),
         weights: &golden.weights(),

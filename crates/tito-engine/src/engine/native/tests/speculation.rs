@@ -82,7 +82,19 @@ async fn drafts_change_no_bit_in_company_in_pieces_and_under_preemption() {
 
 /// Each request alone and without drafts, then all of them in company and with drafts, some of which are right.
 pub(super) async fn change_no_bit(speculation: Speculation, requests: &[SequenceRequest]) {
-    let model = "llama";
+    let with_drafts = |settings| NativeSettings { drafting: Drafting::Required(speculation), ..settings };
+    for [drafts, tokens, accepted] in no_bit_changes("llama", with_drafts, requests).await {
+        assert!(drafts > 0 && accepted > 0 && accepted < tokens, "{drafts} drafts, {accepted} of {tokens}");
+    }
+}
+
+/// Likewise with drafts of any kind; gives how many drafts there were, of how many tokens, and how many of these were right.
+pub(super) async fn no_bit_changes(
+    model: &str,
+    with_drafts: impl Fn(NativeSettings) -> NativeSettings,
+    requests: &[SequenceRequest],
+) -> Vec<[u64; 3]> {
+    let mut counted_drafts = Vec::new();
     let plain = engine(&NativeSettings { max_num_seqs: 1, ..settings(model) });
     let mut expected = Vec::new();
     for request in requests {
@@ -97,9 +109,9 @@ pub(super) async fn change_no_bit(speculation: Speculation, requests: &[Sequence
             max_num_batched_tokens,
             threads: Some(threads),
             kv_cache_bytes: blocks(model, kv, Dtype::Bf16),
-            drafting: Drafting::Required(speculation),
             ..settings(model)
         };
+        let settings = with_drafts(settings);
         let (engine, metrics) = counted(&settings);
         let found = join_all(in_company(&engine, requests).into_iter().map(collected)).await;
         for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
@@ -109,10 +121,14 @@ pub(super) async fn change_no_bit(speculation: Speculation, requests: &[Sequence
         // What was written for drafts is found by nobody.
         let again = join_all(in_company(&engine, requests).into_iter().map(collected)).await;
         assert!(again.iter().zip(&expected).all(|(again, expected)| bits(again) == bits(expected)));
-        let [drafts, tokens, accepted] =
-            ["num_drafts", "num_draft_tokens", "num_accepted_tokens"].map(|name| count(&metrics, name));
-        assert!(drafts > 0 && accepted > 0 && accepted < tokens, "{drafts} drafts, {accepted} of {tokens}");
+        counted_drafts.push(counts_of(&metrics));
     }
+    counted_drafts
+}
+
+/// How many drafts there were, of how many tokens, and how many of these were right.
+pub(super) fn counts_of(metrics: &Counts) -> [u64; 3] {
+    ["num_drafts", "num_draft_tokens", "num_accepted_tokens"].map(|name| count(metrics, name))
 }
 
 #[tokio::test]

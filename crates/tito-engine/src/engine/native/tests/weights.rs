@@ -20,13 +20,37 @@ pub(super) fn norm(value: f32) -> Vec<WeightTensor> {
     }]
 }
 
+/// All tensors of a model of the tests.
+pub(super) fn all_of(model: &str) -> NewWeights {
+    let WeightsSource::Directory(path) = settings(model).source else { unreachable!("a directory") };
+    NewWeights::Path(path)
+}
+
+/// Another head for a model of 96 tokens.
+pub(super) fn other_head(engine: &NativeEngine) -> WeightTensor {
+    let tensors = engine.tensors();
+    let TensorInfo { name, shape, .. } = tensors.iter().find(|tensor| tensor.name == "lm_head.weight").unwrap();
+    let numbers = u16::try_from(shape[0] * shape[1]).unwrap();
+    WeightTensor {
+        name: name.clone(),
+        dtype: WeightDtype::F32,
+        shape: shape.clone(),
+        bytes: (0..numbers).map(|place| (f32::from(place) * 1.7).sin()).flat_map(f32::to_le_bytes).collect(),
+    }
+}
+
 /// Replaces weights in one go.
 pub(super) async fn replace(
     engine: &NativeEngine,
     tensors: Vec<WeightTensor>,
 ) -> Result<Arc<WeightVersion>, UpdateError> {
+    replace_by(engine, NewWeights::Tensors(tensors)).await
+}
+
+/// The same with weights of any kind.
+pub(super) async fn replace_by(engine: &NativeEngine, weights: NewWeights) -> Result<Arc<WeightVersion>, UpdateError> {
     engine.begin_update(UndoPolicy::Memory).await?;
-    engine.write_weights(NewWeights::Tensors(tensors)).await?;
+    engine.write_weights(weights).await?;
     engine.finish_update(None, OnWeightsChange::Recompute).await
 }
 

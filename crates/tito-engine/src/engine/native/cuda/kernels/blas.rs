@@ -10,7 +10,7 @@ use candle_core::{
     },
 };
 
-use super::{address, device, rows_of, sums_of, unwritten};
+use super::{address, device, memory::unwritten, rows_of, sums_of};
 
 /// `matrix * row` for every row of `input`, written to `out` or added to it.
 pub(in super::super) fn multiply(input: &Tensor, matrix: &Tensor, out: &Tensor, accumulate: bool) -> Result<()> {

@@ -6,7 +6,8 @@ use super::{
     super::summaries::Summaries,
     address, device, landed,
     launch::{Argument, Kernels, Launch, narrow},
-    sums_of, unwritten,
+    memory::unwritten,
+    sums_of,
 };
 use crate::sampling::{SKIM_BLOCK, bits_per_logit};
 

@@ -9,8 +9,8 @@ use super::{
         cache::Cache,
         shared::{StepShared, Tables},
     },
+    memory::unwritten,
     rows::new_keys,
-    unwritten,
 };
 use crate::engine::native::backend::CacheShape;
 

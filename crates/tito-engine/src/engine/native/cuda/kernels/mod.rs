@@ -9,19 +9,20 @@
 
 mod blas;
 mod coded;
+#[cfg(test)]
+mod counting;
 mod experts;
 mod landing;
 mod launch;
 mod logits;
+mod memory;
 mod mistralrs_paged_attention;
 mod paged_attention;
 mod rows;
 mod segments;
 
 use candle_core::{
-    CudaDevice, DType, Device, Error, Result, Shape, Storage, Tensor,
-    backend::BackendDevice,
-    bail,
+    CudaDevice, DType, Device, Error, Result, Storage, Tensor, bail,
     cuda_backend::{
         CudaError, WrapErr,
         cudarc::driver::{
@@ -29,17 +30,19 @@ use candle_core::{
             sys::{self, CUresult},
         },
     },
-    op::BackpropOp,
 };
 
+#[cfg(test)]
+pub(super) use self::counting::{Counts, counted};
 pub(super) use self::{
     blas::{batched, multiply},
     coded::widen,
     experts::{add_experts, choose_experts, list_rows, multiply_experts, table},
     landing::landed,
     logits::{blocks_of, count_at_least, summarize},
+    memory::partial_sums,
     mistralrs_paged_attention::{attend, serve, write_cache},
-    paged_attention::{attend_paged, partial_sums, prepare_paged, serve_paged, write_paged},
+    paged_attention::{attend_paged, prepare_paged, serve_paged, write_paged},
     rows::{centred_norm, embed, gate, head_norm, norm, put_vector, rotate},
     segments::{join_heads, split_heads, weights},
 };
@@ -87,17 +90,6 @@ pub(super) fn is_out_of_memory(error: &Error) -> bool {
         Error::WithBacktrace { inner, .. } => is_out_of_memory(inner),
         _ => false,
     }
-}
-
-/// Memory for numbers. Zeros would be as many bytes to write as the kernel writes itself.
-///
-/// # Safety
-/// Every number is written before it is read.
-unsafe fn unwritten(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
-    let shape = shape.into();
-    // SAFETY: as the caller says.
-    let storage = unsafe { device.as_cuda_device()?.alloc_uninit(&shape, dtype)? };
-    Ok(Tensor::from_storage(Storage::Cuda(storage), shape, BackpropOp::none(), false))
 }
 
 /// The device of a tensor.

@@ -1,6 +1,6 @@
 //! The engine's own attention over the blocks of a cache, in `paged_attention.cu` and what it includes.
 
-use candle_core::{DType, Device, Result, Tensor, bail};
+use candle_core::{DType, Result, Tensor, bail};
 
 use super::{
     super::{
@@ -10,7 +10,7 @@ use super::{
     },
     address,
     launch::{Argument, Kernels, Launch, narrow},
-    rows_of, sums_of, unwritten,
+    rows_of, sums_of,
 };
 use crate::engine::native::backend::{AttentionShape, BLOCK_TOKENS, CacheShape, HeadPreparation, Reach};
 
@@ -136,12 +136,6 @@ pub(in super::super) fn prepare_paged(
     // SAFETY: each row has all heads, a slot, a mark, and a cosine and a sine for each pair of a head, as was just compared; slots
     // are places of blocks of the cache, and weights are those of a head.
     unsafe { launch.run(super::device(states)?, &arguments) }
-}
-
-/// Room for so many partial sums of a layer. Those of a part are written before they are merged.
-pub(in super::super) fn partial_sums(count: usize, device: &Device) -> Result<Tensor> {
-    // SAFETY: a merge reads the parts that the items of its own schedule wrote, and nothing else reads them.
-    unsafe { unwritten(count, DType::F32, device) }
 }
 
 /// Attention of all rows of a step, whose queries are the first numbers of `states`; the result is

@@ -5,8 +5,9 @@ use candle_core::{DType, Result, Tensor, bail};
 use super::{
     address, device,
     launch::{Argument, Kernels, Launch},
+    memory::unwritten,
     rows::{THREADS, for_type},
-    rows_of, sums_of, unwritten,
+    rows_of, sums_of,
 };
 use crate::engine::native::backend::SegmentHeads;
 

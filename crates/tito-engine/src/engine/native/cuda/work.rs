@@ -4,10 +4,6 @@
 //! have few layers of small widths. Two depths tell what a step takes once from what each layer takes, which is nearly all
 //! of it in a real model.
 
-#![expect(unsafe_code, reason = "the emulated GPU's functions are found by their names")]
-
-mod counting;
-
 use std::{collections::BTreeSet, fmt::Write as _, sync::Arc};
 
 use expect_test::expect_file;
@@ -16,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     DeviceBackend,
+    kernels::{Counts, counted},
     tests::{processor, test_device},
 };
 use crate::{
@@ -26,7 +23,6 @@ use crate::{
     },
     sampling::{SamplingParams, SequenceSampler},
 };
-use counting::{Counts, counted};
 
 /// Layers of the two models of which each layer's work is the difference.
 const DEPTHS: [usize; 2] = [2, 3];

@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, ffi::c_char};
 
 /// What a GPU was asked for: numbers by what they count, by the names of kernels and calls.
-pub(super) type Counts = BTreeMap<String, BTreeMap<String, u64>>;
+pub(in super::super) type Counts = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// The text of one step is shorter.
 const MOST_TEXT: usize = 1 << 16;
 
 /// What some work asks of the GPU; `None` where the GPU is not the emulated one.
-pub(super) fn counted(work: impl FnOnce()) -> Option<Counts> {
+pub(in super::super) fn counted(work: impl FnOnce()) -> Option<Counts> {
     let (begin, end) = functions()?;
     let mut text = vec![0_u8; MOST_TEXT];
     // SAFETY: `counts.h` declares both so. The first has no arguments, and the second writes no more than it is told.

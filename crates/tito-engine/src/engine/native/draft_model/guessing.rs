@@ -1,0 +1,174 @@
+//! How a draft model guesses: all sequences of a step together, a token of each in turn.
+
+use parking_lot::Mutex;
+
+use super::DraftModel;
+use crate::{
+    TokenId,
+    engine::native::{
+        backend::{Backend, Batch, Span},
+        model::Model,
+        scheduler::SequenceId,
+    },
+    sampling::SequenceSampler,
+};
+
+/// Tokens of a sequence that may be computed at any time, because they are few.
+const FEW: usize = 8;
+/// What is spent on the text of a sequence before anything is guessed, for each token that was sampled, in rows of the
+/// model: answers that end soon cost nothing, and the others no more than this share.
+const SPENT_PER_TOKEN: f64 = 2.0;
+
+/// A sequence of which some tokens are to be guessed.
+pub(in crate::engine::native) struct Ask<'a> {
+    pub(in crate::engine::native) id: SequenceId,
+    /// Prompt and output.
+    pub(in crate::engine::native) token_ids: &'a [TokenId],
+    /// How much of them is the prompt.
+    pub(in crate::engine::native) prompt_len: usize,
+    /// The most tokens to guess, at least 1.
+    pub(in crate::engine::native) most: usize,
+    /// What would sample them.
+    pub(in crate::engine::native) sampler: &'a Mutex<SequenceSampler>,
+}
+
+/// A sequence of which tokens are being guessed.
+struct Guessed<'a> {
+    ask: &'a Ask<'a>,
+    most: usize,
+    /// The position of the tokens to compute next.
+    first: usize,
+    next: Vec<TokenId>,
+    guesses: Vec<TokenId>,
+}
+
+impl Guessed<'_> {
+    /// Whether the logits of the next tokens give a guess: they do not if more of the text is to be computed.
+    fn guesses(&self) -> bool {
+        self.first + self.next.len() >= self.ask.token_ids.len()
+    }
+}
+
+impl<B: Backend> DraftModel<B> {
+    /// Guesses tokens of these sequences, of each as many as it asks for or fewer. Where not much else is to be done, it
+    /// `catches_up` on texts of which it knows nothing yet, in pieces. The threads of `model` do the work.
+    pub(in crate::engine::native) fn guess(
+        &mut self,
+        asks: &[Ask<'_>],
+        model: &mut Model<B>,
+        catches_up: bool,
+    ) -> Vec<(SequenceId, Vec<TokenId>)> {
+        if !self.has_cache || self.model.lacking() > 0 {
+            return Vec::new();
+        }
+        let mut budget = self.step_tokens;
+        let mut going: Vec<Guessed<'_>> =
+            asks.iter().filter_map(|ask| self.begin(ask, catches_up, &mut budget)).collect();
+        let mut guessed = Vec::new();
+        let vocab_size = model.shape().vocab_size;
+        model.swap_threads(self.model.backend_mut());
+        while !going.is_empty() {
+            let (ended, others): (Vec<_>, _) =
+                self.step(going, vocab_size).into_iter().partition(|one| one.next.is_empty());
+            guessed.extend(ended);
+            going = others;
+        }
+        model.swap_threads(self.model.backend_mut());
+        let done = guessed.into_iter().map(|Guessed { ask, guesses, .. }| {
+            ask.sampler.lock().forget_guesses();
+            (ask.id, guesses)
+        });
+        done.filter(|(_, guesses)| !guesses.is_empty()).collect()
+    }
+
+    /// What is to be computed of a sequence first; `None` if nothing is, now or ever.
+    fn begin<'a>(&mut self, ask: &'a Ask<'a>, catches_up: bool, budget: &mut usize) -> Option<Guessed<'a>> {
+        let text = ask.token_ids;
+        // The last guess is not computed.
+        let most = ask.most.min((self.settings.max_model_len + 1).saturating_sub(text.len()));
+        if most == 0 {
+            return None;
+        }
+        let first = self.sequences.computed(ask.id, text)?;
+        let left = &text[first..];
+        if left.len() > FEW && !(catches_up && self.is_worth_catching_up(left.len(), text.len() - ask.prompt_len)) {
+            return None;
+        }
+        let known = self.model.shape().vocab_size;
+        if left.iter().any(|id| *id as usize >= known) {
+            self.sequences.lose(ask.id);
+            return None;
+        }
+        let next = left[..left.len().min(*budget)].to_vec();
+        let guessed = Guessed { ask, most, first, next, guesses: Vec::new() };
+        let ahead = if guessed.guesses() { most - 1 } else { 0 };
+        if guessed.next.is_empty() || !self.sequences.reserve(ask.id, first + guessed.next.len() + ahead) {
+            return None;
+        }
+        *budget -= guessed.next.len();
+        Some(guessed)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "no text has 2^52 tokens")]
+    fn is_worth_catching_up(&self, left: usize, sampled: usize) -> bool {
+        left as f64 * self.cost <= sampled as f64 * SPENT_PER_TOKEN
+    }
+
+    /// Computes the next tokens of all of these sequences, and guesses one of each whose text is computed.
+    fn step<'a>(&mut self, mut going: Vec<Guessed<'a>>, vocab_size: usize) -> Vec<Guessed<'a>> {
+        let mut batch = Batch::default();
+        let mut guessing = Vec::new();
+        for (number, one) in going.iter().enumerate() {
+            let (first_row, tokens) = (batch.token_ids.len(), one.next.len());
+            batch.token_ids.extend(&one.next);
+            if one.guesses() {
+                batch.logit_rows.push(batch.token_ids.len() - 1);
+                guessing.push((number, one.ask, Mutex::new(None)));
+            }
+            batch.spans.push(Span {
+                first_row,
+                tokens,
+                first_position: one.first,
+                blocks: self.sequences.blocks(one.ask.id, one.first + tokens),
+                slot: 0,
+                adapter: None,
+                snapshots: Vec::new(),
+            });
+        }
+        let finite = self.model.forward(&batch, &|row: usize, logits: &mut [f32]| {
+            let (_, ask, found) = &guessing[row];
+            // Tokens that the model does not have are none of its samples.
+            let known = logits.len().min(vocab_size);
+            *found.lock() = ask.sampler.lock().guess(&mut logits[..known]);
+        });
+        let mut found = vec![None; going.len()];
+        for (number, _, guess) in guessing {
+            found[number] = guess.into_inner();
+        }
+        for ((one, finite), found) in going.iter_mut().zip(finite).zip(found) {
+            self.take(one, finite, found);
+        }
+        going
+    }
+
+    /// Takes note of what was computed of a sequence, and of the guess that it gave. Without anything to compute next, the
+    /// sequence is done.
+    fn take(&mut self, one: &mut Guessed<'_>, finite: bool, found: Option<TokenId>) {
+        let id = one.ask.id;
+        let computed = std::mem::take(&mut one.next);
+        if !finite {
+            self.sequences.lose(id);
+            return;
+        }
+        one.first += computed.len();
+        match one.guesses.last() {
+            Some(guess) => self.sequences.guess(id, *guess),
+            None => self.sequences.advance(id, one.first),
+        }
+        let Some(token) = found else { return };
+        one.guesses.push(token);
+        if one.guesses.len() < one.most {
+            one.next.push(token);
+        }
+    }
+}

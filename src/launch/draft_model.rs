@@ -1,0 +1,138 @@
+//! The model that drafts, if one does: its files, whether they fit the model, and what it costs.
+
+use anyhow::{Context, anyhow, bail};
+use serde_json::{Map, Value};
+
+use super::{
+    load_plan::LoadPlan,
+    memory::megabytes,
+    native_weights,
+    progress::Progress,
+    quantization,
+    settings::{EngineSettings, Settings},
+};
+use crate::{
+    engine::native::{
+        DraftModelSettings, Drafting, ModelDrafts, NativeSettings, Speculation, WeightsSource, share_read, supports,
+    },
+    model::{HubOptions, ModelFiles},
+    tokenizer::Tokenizer,
+};
+
+/// What is to be loaded to draft.
+pub(super) struct FoundDraft {
+    config: Map<String, Value>,
+    source: WeightsSource,
+    /// The longest sequence of which it computes tokens.
+    max_model_len: usize,
+}
+
+/// The files of the model that drafts, if one does.
+pub(super) async fn files(settings: &Settings, progress: &Progress) -> anyhow::Result<Option<ModelFiles>> {
+    files_by(settings, settings.model.hub(progress.downloads())).await
+}
+
+/// The same, though a hub is not asked for the weights.
+pub(super) async fn files_without_weights(
+    settings: &Settings,
+    progress: &Progress,
+) -> anyhow::Result<Option<ModelFiles>> {
+    files_by(settings, HubOptions { without_weights: true, ..settings.model.hub(progress.downloads()) }).await
+}
+
+async fn files_by(settings: &Settings, hub: HubOptions) -> anyhow::Result<Option<ModelFiles>> {
+    let Some(config) = &settings.engine.draft_model else { return Ok(None) };
+    let hub = HubOptions { revision: config.revision.clone(), ..hub };
+    let files = ModelFiles::resolve(&config.model, &hub).await;
+    files.map(Some).with_context(|| unusable(&config.model))
+}
+
+fn unusable(name: &str) -> String {
+    format!("the draft model {name} cannot be used")
+}
+
+/// What is to be loaded to draft; fails with one sentence if it does not fit the model.
+pub(super) fn find(load_plan: LoadPlan<'_>) -> anyhow::Result<Option<FoundDraft>> {
+    let LoadPlan { settings, draft, tokenizer, max_model_len, .. } = load_plan;
+    let Some((asked, files)) = settings.draft_model.as_ref().zip(draft) else { return Ok(None) };
+    let find = || -> anyhow::Result<FoundDraft> {
+        quantization::check(asked.quantization.as_deref(), files)?;
+        let (config, source) =
+            native_weights::source(files, settings.gguf_weights)?.map_err(|reason| anyhow!(reason))?;
+        supports(&config).map_err(|reason| anyhow!(reason))?;
+        check_tokens(tokenizer, &files.tokenizer()?)?;
+        let lengths = [Some(max_model_len), asked.max_model_len, files.max_model_len()];
+        let max_model_len = lengths.into_iter().flatten().min().unwrap_or(max_model_len);
+        Ok(FoundDraft { config, source, max_model_len })
+    };
+    find().map(Some).with_context(|| unusable(&asked.model))
+}
+
+/// Refuses other tokens than the model's: nothing that it drafts would be right.
+fn check_tokens(of_model: &Tokenizer, of_draft: &Tokenizer) -> anyhow::Result<()> {
+    let most = of_model.vocab_size().max(of_draft.vocab_size());
+    let most = u32::try_from(most).context("a tokenizer has more ids than there are")?;
+    for id in 0..most {
+        let [model, draft] = [of_model, of_draft].map(|tokenizer| tokenizer.token(id));
+        if model != draft {
+            let said =
+                |token: Option<String>| token.map_or_else(|| "no token".to_owned(), |token| format!("{token:?}"));
+            bail!(
+                "its tokenizer is not the model's: the id {id} is {} there, and {} in the model",
+                said(draft),
+                said(model)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The settings of a model with one that drafts. What drafts cost is estimated by the weights that a token is computed with.
+pub(super) fn added(
+    found: FoundDraft,
+    asked: &EngineSettings,
+    settings: NativeSettings,
+) -> anyhow::Result<NativeSettings> {
+    let FoundDraft { config, source, max_model_len } = found;
+    let dtype = asked.native_dtype(&config);
+    let source = native_weights::as_wanted(asked, source, &config, dtype)?;
+    let draft = DraftModelSettings { source, config, dtype, max_model_len };
+    let bytes = (native_weights::draft_bytes(&draft)?, native_weights::weight_bytes(&settings)?);
+    let drafting = match settings.drafting {
+        Drafting::Required(Speculation::Model(drafts)) => {
+            let cost = match bytes {
+                (Some(of_draft), Some(of_model)) => {
+                    read(of_draft, &draft.config)? / read(of_model, &settings.config)?.max(1.0)
+                }
+                // Weights that are not here yet: nothing is loaded now.
+                _ => drafts.cost,
+            };
+            Drafting::Required(Speculation::Model(ModelDrafts { cost, ..drafts }))
+        }
+        other => other,
+    };
+    Ok(NativeSettings { drafting, draft_model: Some(Box::new(draft)), ..settings })
+}
+
+/// The bytes of weights that a token is computed with.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn read(bytes: u64, config: &Map<String, Value>) -> anyhow::Result<f64> {
+    Ok(bytes as f64 * share_read(config).map_err(anyhow::Error::msg)?)
+}
+
+/// A line about the model that drafts, if one does.
+pub(super) fn said(settings: &NativeSettings) -> anyhow::Result<Option<String>> {
+    let (Some(draft), Drafting::Required(Speculation::Model(drafts))) = (&settings.draft_model, settings.drafting)
+    else {
+        return Ok(None);
+    };
+    let said = |bytes: Option<u64>| bytes.map_or_else(|| "an unknown amount".to_owned(), megabytes);
+    let (of_draft, of_model) =
+        (said(native_weights::draft_bytes(draft)?), said(native_weights::weight_bytes(settings)?));
+    let ModelDrafts { num_speculative_tokens, cost } = drafts;
+    let (path, longest) = (draft.path().display(), draft.max_model_len);
+    Ok(Some(format!(
+        "drafts of at most {num_speculative_tokens} tokens by {path}, up to {longest} tokens of a sequence: {of_draft} of weights, beside the \
+         model's {of_model}; a row costs {cost:.2} of the model's, and keys and values share the same memory"
+    )))
+}
