@@ -430,6 +430,14 @@ impl Backend for DeviceBackend {
         done(from.tensor().reshape(out.shape()).and_then(|joined| out.slice_set(&joined, 0, 0)));
     }
 
+    fn interleave(&mut self, from: &Buffer, count: usize, to: &mut Buffer) {
+        let (rows, columns) = done(from.tensor().dims2());
+        let out = done(to.reshape(self.sums(), rows / count, count * columns));
+        let turned =
+            from.tensor().reshape((rows / count, count, columns)).and_then(|rows| rows.transpose(1, 2)?.contiguous());
+        done(turned.and_then(|turned| out.slice_set(&turned.reshape(out.shape())?, 0, 0)));
+    }
+
     fn attend_within(&mut self, states: &Buffer, shape: SegmentHeads, segments: &[Range<usize>], out: &mut Buffer) {
         let (states, width) = (states.tensor(), shape.heads * shape.head_dim);
         let out = done(states.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, width)));

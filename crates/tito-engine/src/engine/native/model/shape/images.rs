@@ -139,7 +139,7 @@ pub(crate) struct TowerNames {
 impl ImagesShape {
     /// Whether no backend but the processor's reads such images.
     pub(crate) fn on_processor_alone(&self) -> bool {
-        self.both_ways || matches!(self.tower.ending, Ending::Projected { .. })
+        self.both_ways
     }
 }
 

@@ -35,7 +35,7 @@ pub(in crate::engine::native) const MODELS: [&str; 17] = [
 /// Models that see images both ways, which only a processor computes.
 pub(in crate::engine::native) const BOTH_WAYS: [&str; 4] =
     ["gemma3_full", "gemma3_plain", "gemma3_short_window", "gemma3_untied"];
-/// Models whose rows of an image have ends, which only a processor computes.
+/// Models whose rows of an image have ends.
 pub(in crate::engine::native) const ROWS: [&str; 5] =
     ["mistral3_full", "mistral3_ministral3", "mistral3_mistral4", "mistral3_plain", "mistral3_wide_blocks"];
 /// One of each family.
