@@ -259,7 +259,7 @@ def test_a_busy_collector_is_asked_again_and_a_refusal_is_counted(model):
         sink.statuses = [401]
         chat(server)
         server.poll("the refusal is counted", lambda: dropped(server)["refused"] > 0)
-        assert server.logged().count("401") == 1, server.logged()
+        assert server.logged().count("the collector answers 401") == 1, server.logged()
         assert sink.requests[0][0]["x-collector-key"] == SECRET
     sink.close()
 
