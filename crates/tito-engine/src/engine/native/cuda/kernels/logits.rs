@@ -30,7 +30,7 @@ pub(in super::super) fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Res
         bits.extend(rows.iter().map(|(_, temperature)| bits_per_logit(*temperature)));
     }
     // One copy takes both to the device: the bits first, as they are wider.
-    let mut words: Vec<u32> = bits.iter().flat_map(|bits| words_of(*bits)).collect();
+    let mut words: Vec<u32> = bytemuck::cast_slice(&bits).to_vec();
     let first_number = words.len();
     words.extend(numbers_of_rows(rows.iter().map(|(row, _)| *row), count)?);
     let words = Tensor::new(words, logits.device())?;
@@ -52,8 +52,7 @@ pub(in super::super) fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Res
     // SAFETY: as above; of each kind there are bits for each row, and a sum for each block of each row.
     unsafe { launch("block_sums").run(device(logits)?, &arguments)? };
     let mut raw: Vec<f64> = landed(&found)?;
-    let halves = raw.split_off(all_sums).into_iter().flat_map(|number| words_of(number).map(f32::from_bits));
-    let maxima = halves.take(all_maxima).collect();
+    let maxima: Vec<f32> = bytemuck::cast_slice(&raw.split_off(all_sums))[..all_maxima].to_vec();
     let scaled = if plain { raw.clone() } else { raw.split_off(rows.len() * blocks) };
     Ok(Summaries { maxima, raw, scaled })
 }
@@ -103,11 +102,4 @@ pub(in super::super) fn count_at_least(logits: &Tensor, chosen: &[(usize, f32)])
 /// Numbers of rows as kernels count, all below `count`.
 fn numbers_of_rows(rows: impl Iterator<Item = usize>, count: usize) -> Result<Vec<u32>> {
     rows.map(|row| if row < count { narrow(row) } else { bail!("row {row} of {count}") }).collect()
-}
-
-/// The halves of a number in the order in which a device has them.
-fn words_of(number: f64) -> [u32; 2] {
-    let bytes = number.to_le_bytes();
-    let [first, second] = [0, 4].map(|at| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    [u32::from_le_bytes(first), u32::from_le_bytes(second)]
 }

@@ -19,10 +19,9 @@ struct Place {
     __nv_bfloat16 *keys, *values;
     unsigned token;
 
-    // Writes a number of a head to the keys or to the values; whether it is not finite.
-    __device__ bool write(bool is_key, unsigned head, unsigned i, float number) const {
+    // Writes a number to the keys or to the values, whose heads follow each other; whether it is not finite.
+    __device__ bool write(bool is_key, unsigned at, float number) const {
         const __nv_bfloat16 kept = __float2bfloat16_rn(number);
-        const unsigned at = head * HEAD_DIM + i;
         if (is_key)
             keys[(at / 8 * BLOCK + token) * 8 + at % 8] = kept;
         else
@@ -31,34 +30,14 @@ struct Place {
     }
 };
 
-// How queries and keys are turned: `pairs` of each head, which are two neighbours, or a number of the first half of these and one
-// of the second.
-struct Turn {
-    const float *cosines, *sines;
-    unsigned pairs, neighbours;
-
-    __device__ void apply(float *head, unsigned lane) const {
-        for (unsigned pair = lane; pair < pairs; pair += 32) {
-            float *one = head + (neighbours ? 2 * pair : pair);
-            float *other = neighbours ? one + 1 : one + pairs;
-            const float x = *one, y = *other;
-            *one = x * cosines[pair] - y * sines[pair];
-            *other = y * cosines[pair] + x * sines[pair];
-        }
-    }
-};
-
-// The norm of a head of f32, as `head_norm` in rows.cu computes it, or the head as it is where there are no weights.
+// The norm of a head of f32, or the head as it is where there are no weights.
 __device__ void normed(const float *from, float *to, const float *weights, unsigned lane, float epsilon, float offset) {
     if (weights == nullptr) {
         for (unsigned i = lane; i < HEAD_DIM; i += 32)
             to[i] = from[i];
         return;
     }
-    float sum = 0.0f;
-    for (unsigned i = lane; i < HEAD_DIM; i += 32)
-        sum += from[i] * from[i];
-    const float scale = 1.0f / sqrtf(over_warp(sum) / float(HEAD_DIM) + epsilon);
+    const float scale = norm_scale(from, HEAD_DIM, lane, epsilon);
     for (unsigned i = lane; i < HEAD_DIM; i += 32)
         to[i] = from[i] * scale * (offset + weights[i]);
 }
@@ -72,13 +51,12 @@ extern "C" __global__ void write_cache(
     unsigned columns, unsigned first, unsigned kv_heads, unsigned width) {
     const float *row = states + size_t(blockIdx.x) * columns + first;
     const size_t slot = slots[blockIdx.x], begin = slot / BLOCK * kv_heads * width * BLOCK;
-    const unsigned token = slot % BLOCK, count = kv_heads * width;
+    const Place place{keys + begin, values + begin, unsigned(slot % BLOCK)};
+    const unsigned count = kv_heads * width;
     bool bad = false;
     for (unsigned i = threadIdx.x; i < count; i += blockDim.x) {
-        const __nv_bfloat16 key = __float2bfloat16_rn(row[i]), value = __float2bfloat16_rn(row[count + i]);
-        bad |= !isfinite(__bfloat162float(key)) || !isfinite(__bfloat162float(value));
-        keys[begin + (i / 8 * BLOCK + token) * 8 + i % 8] = key;
-        values[begin + i * BLOCK + token] = value;
+        bad |= place.write(true, i, row[i]);
+        bad |= place.write(false, i, row[count + i]);
     }
     if (__syncthreads_or(bad) && threadIdx.x == 0)
         broken[blockIdx.x] = 1.0f;
@@ -101,16 +79,18 @@ extern "C" __global__ void prepare_heads(
     if (head < heads + kv_heads) {
         normed(from, own, head < heads ? query_norm : key_norm, lane, epsilon, offset);
         __syncwarp();
-        Turn{cosines + size_t(blockIdx.x) * pairs, sines + size_t(blockIdx.x) * pairs, pairs, neighbours}.apply(own, lane);
+        const size_t angles = size_t(blockIdx.x) * pairs;
+        for (unsigned pair = lane; pair < pairs; pair += 32)
+            turn(own, pair, pairs, neighbours, cosines[angles + pair], sines[angles + pair]);
         __syncwarp();
         for (unsigned i = lane; i < HEAD_DIM; i += 32)
             if (head < heads)
                 from[i] = own[i];
             else
-                bad |= place.write(true, head - heads, i, own[i]);
+                bad |= place.write(true, (head - heads) * HEAD_DIM + i, own[i]);
     } else {
         for (unsigned i = lane; i < HEAD_DIM; i += 32)
-            bad |= place.write(false, head - heads - kv_heads, i, from[i]);
+            bad |= place.write(false, (head - heads - kv_heads) * HEAD_DIM + i, from[i]);
     }
     if (__any_sync(ALL_LANES, bad) && lane == 0)
         broken[blockIdx.x] = 1.0f;

@@ -51,6 +51,13 @@ fn kernels(head_dim: usize) -> Option<&'static Kernels> {
     ATTENTION.iter().find(|(served, _)| *served == head_dim).map(|(_, kernels)| kernels)
 }
 
+/// The kernels that read a cache.
+fn kernels_for(cache: &Cache) -> Result<&'static Kernels> {
+    let head_dim = cache.shape().head_dim;
+    let Some(file) = kernels(head_dim).filter(|_| serve_paged(cache)) else { bail!("heads of {head_dim}") };
+    Ok(file)
+}
+
 /// Whether the kernels read a cache.
 pub(in super::super) fn serve_paged(cache: &Cache) -> bool {
     let keys = &cache.keys;
@@ -64,7 +71,7 @@ pub(in super::super) fn write_paged(states: &Tensor, first: usize, cache: &Cache
     let CacheShape { heads, head_dim } = cache.shape();
     let (from, rows, columns) = sums_of(states)?;
     let slots = shared.slots()?;
-    let Some(file) = kernels(head_dim).filter(|_| serve_paged(cache)) else { bail!("heads of {head_dim}") };
+    let file = kernels_for(cache)?;
     if first + 2 * heads * head_dim > columns || slots.dims1()? != rows {
         bail!("keys and values of {rows} rows of {columns}, {heads} heads of {head_dim} after {first}");
     }
@@ -99,7 +106,7 @@ pub(in super::super) fn prepare_paged(
     let (cosines, sines) = &shared.angles[rotation.angles];
     let (cosines, angle_rows, pairs) = sums_of(cosines)?;
     let (sines, sine_rows, sine_pairs) = sums_of(sines)?;
-    let Some(file) = kernels(head_dim).filter(|_| serve_paged(cache)) else { bail!("heads of {head_dim}") };
+    let file = kernels_for(cache)?;
     let all = heads + 2 * kv_heads;
     let fits = kept == cache.shape() && all * head_dim <= columns && 2 * pairs <= head_dim && !norm.centred;
     let turns_all = (rotation.first, rotation.heads, rotation.head_dim) == (0, heads + kv_heads, head_dim);
@@ -153,7 +160,7 @@ pub(in super::super) fn attend_paged(
     let CacheShape { heads: kv_heads, head_dim } = kept;
     let (from, rows, columns) = sums_of(states)?;
     let (to, out_rows, width) = rows_of(out)?;
-    let Some(file) = kernels(head_dim).filter(|_| serve_paged(cache)) else { bail!("heads of {head_dim}") };
+    let file = kernels_for(cache)?;
     let fits = shape.heads * head_dim == width && width <= columns && shape.heads.is_multiple_of(kv_heads);
     if !fits || rows != out_rows || out.dtype() != DType::BF16 || rows != shared.rows() {
         bail!("attention of {rows} rows of {columns} to {out_rows} of {width}, heads of {head_dim}");

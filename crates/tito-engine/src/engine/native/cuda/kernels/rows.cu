@@ -276,10 +276,7 @@ extern "C" __global__ void head_norm(
     float epsilon,
     float offset) {
     float *head = states + size_t(blockIdx.x) * columns + first + blockIdx.y * head_dim;
-    float sum = 0.0f;
-    for (unsigned i = threadIdx.x; i < head_dim; i += 32)
-        sum += head[i] * head[i];
-    const float scale = 1.0f / sqrtf(over_warp(sum) / float(head_dim) + epsilon);
+    const float scale = norm_scale(head, head_dim, threadIdx.x, epsilon);
     for (unsigned i = threadIdx.x; i < head_dim; i += 32)
         head[i] = head[i] * scale * (offset + weight[i]);
 }
@@ -303,12 +300,7 @@ extern "C" __global__ void rotate(
     if (i >= heads * pairs)
         return;
     const unsigned pair = i % pairs;
-    float *head = row + (i / pairs) * head_dim;
-    float *one = head + (neighbours ? 2 * pair : pair);
-    float *other = neighbours ? one + 1 : one + pairs;
-    const float x = *one, y = *other;
-    *one = x * cosines[pair] - y * sines[pair];
-    *other = y * cosines[pair] + x * sines[pair];
+    turn(row + (i / pairs) * head_dim, pair, pairs, neighbours, cosines[pair], sines[pair]);
 }
 
 extern "C" __global__ void widen_e4m3_bf16(

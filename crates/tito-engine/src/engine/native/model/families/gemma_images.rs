@@ -71,13 +71,7 @@ const NAMES: TowerNames = TowerNames {
 pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = parts::gemma3(settings)?;
     let Some(vision) = settings.get::<Map<String, Value>>("vision_config")? else { return Ok(shape) };
-    let placeholder = match settings.get("image_token_index")? {
-        Some(id) => id,
-        None => settings.get("image_token_id")?.unwrap_or(PLACEHOLDER),
-    };
-    if placeholder as usize >= shape.vocab_size {
-        return Err(ConfigError::setting("image_token_index", "is out of vocabulary"));
-    }
+    let placeholder = parts::image_token(settings, PLACEHOLDER, shape.vocab_size)?;
     let placeholders = settings.size_or("mm_tokens_per_image", PLACEHOLDERS, MOST)?;
     let tower = tower(&Settings(&vision), placeholders, shape.hidden)?;
     shape.images = Some(ImagesShape { placeholder, frame: FRAME, axes: Vec::new(), both_ways: true, tower });

@@ -64,13 +64,7 @@ const NAMES: TowerNames = TowerNames {
 pub(super) fn mistral3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = parts::mistral3(settings)?;
     let Some(vision) = settings.get::<Map<String, Value>>("vision_config")? else { return Ok(shape) };
-    let placeholder = match settings.get("image_token_index")? {
-        Some(id) => id,
-        None => settings.get("image_token_id")?.unwrap_or(PLACEHOLDER),
-    };
-    if placeholder as usize >= shape.vocab_size {
-        return Err(ConfigError::setting("image_token_index", "is out of vocabulary"));
-    }
+    let placeholder = parts::image_token(settings, PLACEHOLDER, shape.vocab_size)?;
     only(settings, "projector_hidden_act", &json!("gelu"))?;
     // The last layer of the tower.
     only(settings, "vision_feature_layer", &json!(-1))?;

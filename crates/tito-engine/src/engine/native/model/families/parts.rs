@@ -12,6 +12,7 @@ use super::{
     },
     gemma, gemma4, llama4, mistral, mistral4,
 };
+use crate::TokenId;
 
 /// Makes a shape of config.json.
 pub(super) type Read = fn(&Settings<'_>) -> Result<ModelShape, ConfigError>;
@@ -76,6 +77,22 @@ pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError>
 /// Gemma 4.
 pub(super) fn gemma4(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     of_parts(settings, &[], gemma4::gemma4, &WITH_INPUTS)
+}
+
+/// The id of an image's placeholders, by either of its names; `default` where there is none.
+pub(super) fn image_token(
+    settings: &Settings<'_>,
+    default: TokenId,
+    vocab_size: usize,
+) -> Result<TokenId, ConfigError> {
+    let id = match settings.get("image_token_index")? {
+        Some(id) => id,
+        None => settings.get("image_token_id")?.unwrap_or(default),
+    };
+    if id as usize >= vocab_size {
+        return Err(ConfigError::setting("image_token_index", "is out of vocabulary"));
+    }
+    Ok(id)
 }
 
 /// Mistral Small 3.1 and later, Ministral 3 and Mistral 4: one frame for three families.
