@@ -6,6 +6,7 @@
 
 #include "counts.h"
 #include "gpu.h"
+#include "graphs.h"
 
 #include <cublas_v2.h>
 
@@ -13,6 +14,10 @@
 #include <vector>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
+
+struct cublasContext {
+    CUstream stream = nullptr;
+};
 
 namespace {
 
@@ -72,52 +77,56 @@ bool check(const void *at, cudaDataType type, long long rows, long long columns,
 
 } // namespace
 
-EXPORT cublasStatus_t cublasCreate_v2(cublasHandle_t *handle) {
-    static int one;
-    return *handle = reinterpret_cast<cublasHandle_t>(&one), CUBLAS_STATUS_SUCCESS;
+EXPORT cublasStatus_t cublasCreate_v2(cublasHandle_t *handle) { return *handle = new cublasContext, CUBLAS_STATUS_SUCCESS; }
+EXPORT cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) { return delete handle, CUBLAS_STATUS_SUCCESS; }
+EXPORT cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
+    return handle->stream = stream, CUBLAS_STATUS_SUCCESS;
 }
-EXPORT cublasStatus_t cublasDestroy_v2(cublasHandle_t) { return CUBLAS_STATUS_SUCCESS; }
-EXPORT cublasStatus_t cublasSetStream_v2(cublasHandle_t, cudaStream_t) { return CUBLAS_STATUS_SUCCESS; }
 EXPORT cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }
 EXPORT cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void *, std::size_t) { return CUBLAS_STATUS_SUCCESS; }
 
 EXPORT cublasStatus_t cublasGemmStridedBatchedEx(
-    cublasHandle_t, cublasOperation_t left_operation, cublasOperation_t right_operation, int m, int n, int k,
+    cublasHandle_t handle, cublasOperation_t left_operation, cublasOperation_t right_operation, int m, int n, int k,
     const void *alpha, const void *a, cudaDataType a_type, int a_leading, long long a_stride, const void *b,
     cudaDataType b_type, int b_leading, long long b_stride, const void *beta, void *c, cudaDataType c_type, int c_leading,
     long long c_stride, int batches, cublasComputeType_t compute, cublasGemmAlgo_t) {
     const bool left_transposed = left_operation != CUBLAS_OP_N, right_transposed = right_operation != CUBLAS_OP_N;
     const bool sums_in_f32 = compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-    const bool fits =
-        m >= 0 && n >= 0 && k >= 0 && sums_in_f32 && a_type == b_type && (c_type == CUDA_R_32F || c_type == a_type) &&
-        check(a, a_type, left_transposed ? k : m, left_transposed ? m : k, a_leading, a_stride, batches, "a left operand") &&
-        check(b, b_type, right_transposed ? n : k, right_transposed ? k : n, b_leading, b_stride, batches, "a right operand") &&
-        check(c, c_type, m, n, c_leading, c_stride, batches, "a product");
-    if (!fits) {
+    // Also when a recorded product is computed, by when memory may be gone.
+    const auto fits = [=] {
+        return m >= 0 && n >= 0 && k >= 0 && sums_in_f32 && a_type == b_type && (c_type == CUDA_R_32F || c_type == a_type) &&
+            check(a, a_type, left_transposed ? k : m, left_transposed ? m : k, a_leading, a_stride, batches, "a left operand") &&
+            check(b, b_type, right_transposed ? n : k, right_transposed ? k : n, b_leading, b_stride, batches, "a right operand") &&
+            check(c, c_type, m, n, c_leading, c_stride, batches, "a product");
+    };
+    if (!fits()) {
         std::fprintf(stderr, "emulated GPU: a product of %d x %d x %d that cuBLAS refuses\n", m, n, k);
         return CUBLAS_STATUS_INVALID_VALUE;
     }
     const f32 by = *static_cast<const f32 *>(alpha), keep = *static_cast<const f32 *>(beta);
-    const u64 rows_and_columns = u64(m) * u64(k) * size_of(a_type) + u64(n) * u64(k) * size_of(b_type);
-    const u64 results = u64(m) * u64(n) * size_of(c_type), every = u64(batches);
-    count_product(every * (rows_and_columns + (keep != 0 ? results : 0)), every * results, every * u64(m) * u64(n) * u64(k));
-    const Operand left{a, a_type, a_leading, a_stride}, right{b, b_type, b_leading, b_stride};
-    const int piece = 4 + (m + 3 * n) % 7;
-    for (long long batch = 0; batch < batches; ++batch) {
-        const std::vector<f32> rows = left.vectors(batch, m, k, left_transposed);
-        const std::vector<f32> columns = right.vectors(batch, n, k, !right_transposed);
-        for (long long column = 0; column < n; ++column)
-            for (long long row = 0; row < m; ++row) {
-                const f32 *const x = rows.data() + row * k, *const y = columns.data() + column * k;
-                f32 total = 0;
-                for (int first = 0; first < k; first += piece) {
-                    f32 sum = 0;
-                    for (int inner = first; inner < std::min(first + piece, k); ++inner) sum += x[inner] * y[inner];
-                    total += sum;
+    enqueue(handle->stream, [=] {
+        fits();
+        const u64 rows_and_columns = u64(m) * u64(k) * size_of(a_type) + u64(n) * u64(k) * size_of(b_type);
+        const u64 results = u64(m) * u64(n) * size_of(c_type), every = u64(batches);
+        count_product(every * (rows_and_columns + (keep != 0 ? results : 0)), every * results, every * u64(m) * u64(n) * u64(k));
+        const Operand left{a, a_type, a_leading, a_stride}, right{b, b_type, b_leading, b_stride};
+        const int piece = 4 + (m + 3 * n) % 7;
+        for (long long batch = 0; batch < batches; ++batch) {
+            const std::vector<f32> rows = left.vectors(batch, m, k, left_transposed);
+            const std::vector<f32> columns = right.vectors(batch, n, k, !right_transposed);
+            for (long long column = 0; column < n; ++column)
+                for (long long row = 0; row < m; ++row) {
+                    const f32 *const x = rows.data() + row * k, *const y = columns.data() + column * k;
+                    f32 total = 0;
+                    for (int first = 0; first < k; first += piece) {
+                        f32 sum = 0;
+                        for (int inner = first; inner < std::min(first + piece, k); ++inner) sum += x[inner] * y[inner];
+                        total += sum;
+                    }
+                    write(c, c_type, batch * c_stride + row + column * c_leading, total * by, keep);
                 }
-                write(c, c_type, batch * c_stride + row + column * c_leading, total * by, keep);
-            }
-    }
+        }
+    });
     return CUBLAS_STATUS_SUCCESS;
 }
 EXPORT cublasStatus_t cublasGemmEx(

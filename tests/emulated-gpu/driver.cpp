@@ -1,10 +1,11 @@
 // CUDA's driver, with memory that is the host's and kernels that are translated from PTX when they are first asked for.
 //
-// Everything is done when it is called: streams have no work left. New memory holds 0xff everywhere, which is no number.
+// Everything is done when it is called, unless a stream records it (graphs.h): streams have no work left. New memory holds 0xff everywhere, which is no number.
 // TITO_EMULATED_MEMORY is the size of the GPU in MiB (4096), TITO_EMULATED_CACHE the folder for compiled kernels.
 
 #include "counts.h"
 #include "gpu.h"
+#include "graphs.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -33,7 +34,11 @@ struct CUmod_st {
     std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
 };
 struct CUctx_st {};
-struct CUstream_st {};
+// What a kernel is given, which is kept where its launch is recorded.
+struct Arguments {
+    alignas(16) u8 bytes[4096];
+    u32 size = 0;
+};
 struct CUevent_st {};
 
 namespace {
@@ -44,7 +49,6 @@ u64 in_use;
 CUctx_st context;
 // Of this thread: most calls need one.
 thread_local CUcontext current_context;
-CUstream_st stream;
 CUevent_st event;
 
 u64 total_memory() {
@@ -118,6 +122,7 @@ bool inside(u64 address, u64 size) {
 }
 
 CUresult to_device(CUdeviceptr to, const void *from, std::size_t size) {
+    refuse_while_recording("a copy to the device");
     if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     if (size > 0 && !inside(to, size)) refuse("a copy to where no memory is", to, size);
@@ -126,6 +131,7 @@ CUresult to_device(CUdeviceptr to, const void *from, std::size_t size) {
 }
 
 CUresult to_host(void *to, CUdeviceptr from, std::size_t size) {
+    refuse_while_recording("a copy to the host");
     if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     if (size > 0 && !inside(from, size)) refuse("a copy from where no memory is", from, size);
@@ -140,11 +146,18 @@ CUresult within_device(CUdeviceptr to, CUdeviceptr from, std::size_t size) {
 }
 
 CUresult fill(CUdeviceptr at, unsigned char value, std::size_t size) {
+    refuse_while_recording("memory is set");
     if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     if (size > 0 && !inside(at, size)) refuse("memory is set where none is", at, size);
     count_call("set", size);
     std::memset(reinterpret_cast<void *>(at), value, size);
+    return CUDA_SUCCESS;
+}
+
+CUresult waited() {
+    refuse_while_recording("the host waits");
+    count_call("wait", 0);
     return CUDA_SUCCESS;
 }
 
@@ -211,20 +224,18 @@ EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
 EXPORT CUresult cuCtxSetCurrent(CUcontext asked) { return current_context = asked, CUDA_SUCCESS; }
 EXPORT CUresult cuCtxGetCurrent(CUcontext *out) { return *out = current_context, CUDA_SUCCESS; }
 EXPORT CUresult cuCtxGetDevice(CUdevice *device) { return *device = 0, CUDA_SUCCESS; }
-EXPORT CUresult cuCtxSynchronize() { return count_call("wait", 0), CUDA_SUCCESS; }
-EXPORT CUresult cuStreamCreate(CUstream *out, unsigned int) { return *out = &stream, CUDA_SUCCESS; }
-EXPORT CUresult cuStreamDestroy(CUstream) { return CUDA_SUCCESS; }
-EXPORT CUresult cuStreamSynchronize(CUstream) { return count_call("wait", 0), CUDA_SUCCESS; }
+EXPORT CUresult cuCtxSynchronize() { return waited(); }
+EXPORT CUresult cuStreamCreate(CUstream *out, unsigned int) { return *out = new CUstream_st, CUDA_SUCCESS; }
+EXPORT CUresult cuStreamDestroy(CUstream stream) { return delete stream, CUDA_SUCCESS; }
+EXPORT CUresult cuStreamSynchronize(CUstream) { return waited(); }
 EXPORT CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned int) { return CUDA_SUCCESS; }
-EXPORT CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus *status) {
-    return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
-}
 EXPORT CUresult cuEventCreate(CUevent *out, unsigned int) { return *out = &event, CUDA_SUCCESS; }
 EXPORT CUresult cuEventDestroy(CUevent) { return CUDA_SUCCESS; }
 EXPORT CUresult cuEventRecord(CUevent, CUstream) { return CUDA_SUCCESS; }
-EXPORT CUresult cuEventSynchronize(CUevent) { return count_call("wait", 0), CUDA_SUCCESS; }
+EXPORT CUresult cuEventSynchronize(CUevent) { return waited(); }
 
 EXPORT CUresult cuMemAlloc(CUdeviceptr *out, std::size_t size) {
+    refuse_while_recording("memory is allocated");
     if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     if (size == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -240,6 +251,7 @@ EXPORT CUresult cuMemAlloc(CUdeviceptr *out, std::size_t size) {
     return CUDA_SUCCESS;
 }
 EXPORT CUresult cuMemFree(CUdeviceptr at) {
+    refuse_while_recording("memory is freed");
     if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     const auto found = allocations.find(at);
@@ -313,7 +325,7 @@ EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute att
 }
 EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                                unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int dynamic_shared,
-                               CUstream, void **arguments, void **) {
+                               CUstream stream, void **arguments, void **) {
     if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     const Shape &shape = *function->shape;
@@ -325,16 +337,18 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigne
                      function->name.c_str(), grid_x, grid_y, grid_z, block_x, block_y, block_z, dynamic_shared);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    alignas(16) u8 parameters[4096];
-    u32 size = 0;
+    Arguments given;
     for (u32 index = 0; index < shape.parameter_count; ++index) {
         const Parameter &parameter = shape.parameters[index];
-        std::memcpy(parameters + parameter.offset, arguments[index], parameter.size);
-        size = parameter.offset + parameter.size;
+        std::memcpy(given.bytes + parameter.offset, arguments[index], parameter.size);
+        given.size = parameter.offset + parameter.size;
     }
-    const Launch launch{function->name.c_str(), function->body, &shape, {grid_x, grid_y, grid_z},
-                        {block_x, block_y, block_z}, dynamic_shared, parameters, size};
-    run_grid(launch, find_memory);
+    enqueue(stream, [=] {
+        const std::lock_guard guard(lock);
+        const Launch launch{function->name.c_str(), function->body, function->shape, {grid_x, grid_y, grid_z},
+                            {block_x, block_y, block_z}, dynamic_shared, given.bytes, given.size};
+        run_grid(launch, find_memory);
+    });
     return CUDA_SUCCESS;
 }
 EXPORT CUresult cuGetErrorName(CUresult error, const char **text) {

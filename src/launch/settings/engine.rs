@@ -69,8 +69,14 @@ pub(in crate::launch) struct EngineSettings {
     /// What the scripted engine samples.
     pub(in crate::launch) script: Option<PathBuf>,
     max_num_batched_tokens: Option<usize>,
+    on_gpu: GpuSettings,
+}
+
+/// What only a GPU asks for.
+struct GpuSettings {
     deterministic: bool,
-    gpu_memory_utilization: Option<f64>,
+    cuda_graphs: bool,
+    memory_utilization: Option<f64>,
 }
 
 impl EngineSettings {
@@ -82,7 +88,7 @@ impl EngineSettings {
 
     /// What is to be said about flags that have no effect on this device.
     pub(in crate::launch) fn idle_on(&self, device: Device) -> Option<&'static str> {
-        (device == Device::Cpu && self.gpu_memory_utilization.is_some()).then_some(
+        (device == Device::Cpu && self.on_gpu.memory_utilization.is_some()).then_some(
             "ignored flags, without effect on the CPU: --gpu-memory-utilization; --kv-cache-memory bounds keys and values",
         )
     }
@@ -99,8 +105,12 @@ impl EngineSettings {
             Device::Cpu => native::Device::Cpu,
             Device::Cuda(number) => native::Device::Cuda {
                 number,
-                deterministic: self.deterministic,
-                memory_share: self.kv_cache_memory.is_none().then(|| self.gpu_memory_utilization.unwrap_or(GPU_SHARE)),
+                deterministic: self.on_gpu.deterministic,
+                records_steps: self.on_gpu.cuda_graphs,
+                memory_share: self
+                    .kv_cache_memory
+                    .is_none()
+                    .then(|| self.on_gpu.memory_utilization.unwrap_or(GPU_SHARE)),
             },
         }
     }
@@ -184,7 +194,10 @@ pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
         kv_events: args.kv_events_config.0.clone(),
         script: args.script.clone(),
         max_num_batched_tokens: args.max_num_batched_tokens,
-        deterministic: args.deterministic,
-        gpu_memory_utilization: args.gpu_memory_utilization,
+        on_gpu: GpuSettings {
+            deterministic: args.deterministic,
+            cuda_graphs: args.cuda_graphs,
+            memory_utilization: args.gpu_memory_utilization,
+        },
     }
 }

@@ -274,6 +274,11 @@ pub(crate) trait Backend: Send + 'static {
     );
     /// Prepares a step over a batch whose rows have these angles.
     fn begin_step(&mut self, batch: &Batch, angles: Vec<Angles>) -> Self::StepShared;
+    /// Has `compute` compute the layers of a step, all of whose operations and their arguments follow from the step's shape,
+    /// while memory stays where it is. A backend may launch what they did in a step of the same shape, and not call it.
+    fn repeat(&mut self, shared: &mut Self::StepShared, compute: &mut dyn FnMut(&mut Self, &mut Self::StepShared)) {
+        compute(self, shared);
+    }
     /// Rotates heads of every row.
     fn rotate(&mut self, states: &mut Self::States, rotation: Rotation, shared: &Self::StepShared);
     /// Writes the keys and values of all new tokens: those of a row begin at number `first`.

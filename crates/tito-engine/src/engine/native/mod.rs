@@ -206,11 +206,14 @@ impl NativeEngine {
                     .to_owned(),
             ));
         }
-        let Device::Cuda { deterministic, memory_share, .. } = settings.device else { unreachable!("there is a GPU") };
+        let Device::Cuda { deterministic, records_steps, memory_share, .. } = settings.device else {
+            unreachable!("there is a GPU")
+        };
         let backend = gpu.backend(settings.dtype, processor::choose(settings, pool)?);
         let backend = if deterministic { backend.deterministic() } else { backend };
         let is_coded = matches!(settings.source, WeightsSource::Coded(_));
         let backend = if is_coded { backend.keeping_codes() } else { backend };
+        let backend = if records_steps { backend.recording() } else { backend };
         let wanted = memory_needs(settings, &backend, &shape);
         if memory_share.is_none() {
             wanted.divide(settings.kv_cache_bytes)?;
@@ -221,6 +224,11 @@ impl NativeEngine {
             max_loras as u64 * AdapterSites::of(&shape).slot_bytes(max_lora_rank, number)
         });
         let model = Model::load(backend, shape, weights, progress)?;
+        if records_steps && !model.follows_from_shape() {
+            tracing::warn!(
+                "--cuda-graphs has no effect: a part of this model's layers is computed in ways that are not recorded"
+            );
+        }
         let bytes = match memory_share {
             None => settings.kv_cache_bytes,
             Some(memory_share) => gpu.room_for_cache(memory_share, StepBytes { all: step.all + adapters, ..step })?,

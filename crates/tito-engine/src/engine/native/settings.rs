@@ -81,6 +81,8 @@ pub enum Device {
         number: usize,
         /// Whether every sequence gets the bits that it would have alone.
         deterministic: bool,
+        /// Whether steps whose shape comes back are recorded.
+        records_steps: bool,
         /// The share of its memory to use, where that decides how much keys and values get.
         memory_share: Option<f64>,
     },
@@ -267,7 +269,7 @@ mod tests {
         let directory = WeightsSource::Directory(path.clone());
         let coded = WeightsSource::Coded(path.clone());
         let gguf = |keep_blocks| WeightsSource::Gguf { path: path.clone(), keep_blocks };
-        let gpu = Device::Cuda { number: 0, deterministic: true, memory_share: None };
+        let gpu = Device::Cuda { number: 0, deterministic: true, records_steps: false, memory_share: None };
         let cases = [
             (&directory, Device::Cpu, None, None),
             (&gguf(false), Device::Cpu, None, None),

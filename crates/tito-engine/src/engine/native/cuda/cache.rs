@@ -20,13 +20,14 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(super) fn new(
-        TensorKind { device, dtype }: TensorKind<'_>,
+        TensorKind { device, dtype, allocations }: TensorKind<'_>,
         CacheShape { heads, head_dim }: CacheShape,
         blocks: usize,
     ) -> std::result::Result<Self, NoRoom> {
         let bytes = [blocks, heads, head_dim, BLOCK_TOKENS, dtype.size_in_bytes()];
         let bytes = bytes.into_iter().try_fold(1_usize, usize::checked_mul);
         bytes.and_then(|bytes| isize::try_from(bytes).ok()).ok_or(NoRoom)?;
+        allocations.count();
         let x = numbers_of_a_read(dtype, head_dim);
         let zeros = |shape: &[usize]| Tensor::zeros(shape, dtype, device).map_err(|_| NoRoom);
         Ok(Self {

@@ -2,14 +2,15 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-#[cfg(feature = "cuda")]
-use super::mixture::SentAddresses;
 use super::{
-    buffer::{Buffer, TensorKind},
+    buffer::{Allocations, Buffer, TensorKind},
     elementwise,
+    inputs::StepInputs,
     matrix::Matrix,
     products,
 };
+#[cfg(feature = "cuda")]
+use super::{graphs::StepGraphs, mixture::SentAddresses};
 use crate::engine::native::cpu::Processor;
 
 /// How many rows every product has where all are to have one shape: so many that a GPU takes no longer for them than
@@ -28,6 +29,12 @@ pub(crate) struct DeviceBackend {
     pub(super) keeps_codes: bool,
     /// The numbers of the matrix in codes that is multiplied with.
     pub(super) widened: Buffer,
+    pub(super) allocations: Allocations,
+    /// What the next step is told, while there is none.
+    pub(super) inputs: StepInputs,
+    /// The steps that were recorded.
+    #[cfg(feature = "cuda")]
+    pub(super) graphs: StepGraphs,
     /// The experts that rows go through.
     #[cfg(feature = "cuda")]
     pub(super) chosen: Buffer,
@@ -39,6 +46,7 @@ pub(crate) struct DeviceBackend {
 impl DeviceBackend {
     /// A backend whose matrices and caches are of this type, bf16 or f32.
     pub(crate) fn new(device: Device, dtype: DType, processor: Processor) -> Self {
+        let allocations = Allocations::default();
         Self {
             device,
             dtype,
@@ -46,10 +54,14 @@ impl DeviceBackend {
             tile: None,
             keeps_codes: false,
             widened: Buffer::default(),
+            inputs: StepInputs::default(),
+            #[cfg(feature = "cuda")]
+            graphs: StepGraphs::default(),
             #[cfg(feature = "cuda")]
             chosen: Buffer::default(),
             #[cfg(feature = "cuda")]
-            sent: SentAddresses::default(),
+            sent: SentAddresses::new(allocations.clone()),
+            allocations,
         }
     }
 
@@ -63,17 +75,32 @@ impl DeviceBackend {
         Self { keeps_codes: true, ..self }
     }
 
+    /// Records steps whose shape comes back, and launches what was recorded.
+    pub(crate) fn recording(self) -> Self {
+        #[cfg(feature = "cuda")]
+        if self.can_record() {
+            super::failure::done(super::kernels::give_workspace(&self.device));
+            return Self { graphs: StepGraphs::on(), ..self };
+        }
+        tracing::warn!(
+            "--cuda-graphs has no effect: steps are recorded on a GPU in bfloat16 only, and neither with --deterministic nor \
+             with weights that stay quantised"
+        );
+        self
+    }
+
     pub(super) fn numbers(&self) -> TensorKind<'_> {
-        TensorKind { device: &self.device, dtype: self.dtype }
+        TensorKind { device: &self.device, dtype: self.dtype, allocations: &self.allocations }
     }
 
     pub(super) fn sums(&self) -> TensorKind<'_> {
-        TensorKind { device: &self.device, dtype: DType::F32 }
+        TensorKind { device: &self.device, dtype: DType::F32, allocations: &self.allocations }
     }
 
     /// The numbers of a matrix; those of codes are there until the next one's are.
     pub(super) fn numbers_of(&mut self, matrix: &Matrix) -> Result<Tensor> {
-        matrix.numbers(TensorKind { device: &self.device, dtype: self.dtype }, &mut self.widened)
+        let kind = TensorKind { device: &self.device, dtype: self.dtype, allocations: &self.allocations };
+        matrix.numbers(kind, &mut self.widened)
     }
 
     /// `matrix * row (+ bias)` of every row, written to `out` or added to it.

@@ -128,6 +128,10 @@ pub(super) fn multiply_columns(states: &Tensor, by: Range<usize>, first: usize) 
 
 /// Adds every row of `from`, times a factor, to that of `to`.
 pub(super) fn add(from: &Tensor, factor: f32, to: &Tensor) -> Result<()> {
+    #[cfg(feature = "cuda")]
+    if to.device().is_cuda() {
+        return super::kernels::add_rows(from, factor, to);
+    }
     to.slice_set(&(to + scaled(from.clone(), factor)?)?, 0, 0)
 }
 
@@ -333,6 +337,18 @@ mod tests {
                 gate(&states, kind, width, &out).unwrap();
                 assert_close(&out, &expected, tolerance);
             }
+        }
+    }
+
+    #[test]
+    fn rows_are_added_times_a_factor() {
+        for factor in [1.0, -0.22] {
+            let ((from, added), (to, mut rows)) = (table(3, 1500), table(3, 1500));
+            for (number, added) in rows.iter_mut().flatten().zip(added.iter().flatten()) {
+                *number += added * f64::from(factor);
+            }
+            add(&from, factor, &to).unwrap();
+            assert_close(&to, &rows, 1e-6);
         }
     }
 

@@ -14,6 +14,15 @@ pub(super) fn numbers_of<T: WithDType>(part: &Tensor) -> Result<Vec<T>> {
     part.force_contiguous()?.flatten_all()?.to_vec1()
 }
 
+/// Overwrites all numbers of a tensor, row by row.
+pub(super) fn send<T: WithDType>(numbers: &[T], to: &Tensor) -> Result<()> {
+    #[cfg(feature = "cuda")]
+    if to.device().is_cuda() {
+        return super::kernels::send(numbers, to);
+    }
+    to.slice_set(&Tensor::from_slice(numbers, to.shape(), to.device())?, 0, 0)
+}
+
 /// Rows of as many numbers as those of a tensor have, on its device.
 pub(super) fn sent(numbers: &[f32], like: &Tensor) -> Result<Tensor> {
     let columns = like.dim(1)?;

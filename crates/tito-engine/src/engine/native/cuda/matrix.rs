@@ -44,10 +44,11 @@ pub(crate) enum Matrix {
 
 impl Matrix {
     pub(super) fn zeros(
-        TensorKind { device, dtype }: TensorKind<'_>,
+        TensorKind { device, dtype, allocations }: TensorKind<'_>,
         outputs: usize,
         inputs: usize,
     ) -> std::result::Result<Self, NoRoom> {
+        allocations.count();
         Tensor::zeros((outputs, inputs), dtype, device).map(Self::Plain).map_err(|_| NoRoom)
     }
 
@@ -109,7 +110,10 @@ impl Matrix {
                 // What it is widened into is there before anybody counts what is left of the memory.
                 with_room(room.reshape(kind, outputs, inputs))?;
             }
-            Self::Coded(coded) if !coded.takes(rows) => *self = Self::Plain(with_room(coded.widened(kind))?),
+            Self::Coded(coded) if !coded.takes(rows) => {
+                kind.allocations.count();
+                *self = Self::Plain(with_room(coded.widened(kind))?);
+            }
             Self::Plain(_) | Self::Coded(_) => {}
         }
         Ok(())

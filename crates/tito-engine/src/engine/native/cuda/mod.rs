@@ -20,7 +20,10 @@ mod device;
 mod elementwise;
 mod failure;
 mod gpu;
+#[cfg(feature = "cuda")]
+mod graphs;
 mod host;
+mod inputs;
 #[cfg(feature = "cuda")]
 mod kernels;
 mod logits;
@@ -56,6 +59,7 @@ use self::{
     buffer::{Buffer, TensorKind},
     cache::Cache,
     failure::{done, with_room},
+    inputs::StepInputs,
     matrix::Matrix,
     shared::StepShared,
 };
@@ -105,11 +109,13 @@ impl Backend for DeviceBackend {
         first: usize,
         rows: &dyn Rows,
     ) -> std::result::Result<(), WeightsError> {
-        matrix.prepare(TensorKind { device: &self.device, dtype: self.dtype }, rows, &mut self.widened)?;
+        let kind = TensorKind { device: &self.device, dtype: self.dtype, allocations: &self.allocations };
+        matrix.prepare(kind, rows, &mut self.widened)?;
         matrix.write_rows(&mut self.processor.pool, first, rows)
     }
 
     fn vector(&self, len: usize) -> std::result::Result<Tensor, NoRoom> {
+        self.allocations.count();
         Tensor::zeros(len, DType::F32, &self.device).map_err(|_| NoRoom)
     }
 
@@ -239,7 +245,13 @@ impl Backend for DeviceBackend {
     }
 
     fn begin_step(&mut self, batch: &Batch, angles: Vec<Angles>) -> StepShared {
-        done(StepShared::new(&self.device, batch, angles))
+        let inputs = StepInputs { allocations: self.allocations.clone(), ..std::mem::take(&mut self.inputs) };
+        done(StepShared::new(&self.device, batch, angles, inputs))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn repeat(&mut self, shared: &mut StepShared, compute: &mut dyn FnMut(&mut Self, &mut StepShared)) {
+        self.compute_or_launch(shared, compute);
     }
 
     fn rotate(&mut self, states: &mut Buffer, rotation: Rotation, shared: &StepShared) {
@@ -337,7 +349,9 @@ impl Backend for DeviceBackend {
     }
 
     fn finite(&mut self, shared: StepShared) -> Vec<bool> {
-        done(shared.finite())
+        let (finite, inputs) = done(shared.finite());
+        self.inputs = inputs;
+        finite
     }
 
     fn gate(&mut self, states: &Buffer, gate: Gate, width: usize, out: &mut Buffer) {
@@ -372,7 +386,7 @@ impl Backend for DeviceBackend {
     fn choose_experts(&mut self, scores: &Buffer, routing: Routing, leaning: Leaning<'_, Tensor>) -> Chosen {
         let scores = scores.tensor();
         let tile_rows = done(scores.dim(0).map(|rows| mixture::tile_rows(rows, routing, self.dtype)));
-        done(mixture::choose(scores, routing, leaning, tile_rows, &mut self.chosen))
+        done(mixture::choose(scores, routing, leaning, tile_rows, (&mut self.chosen, &self.allocations)))
     }
 
     #[cfg(feature = "cuda")]

@@ -5,9 +5,16 @@
 //! changes no bit: splits begin at multiples of [`SPLIT_TOKENS`] and are merged in their order by either.
 
 #[cfg(feature = "cuda")]
-use candle_core::{Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
-use crate::engine::native::backend::{AttentionShape, CacheShape, Span};
+#[cfg(feature = "cuda")]
+use super::{
+    buffer::{Buffer, TensorKind},
+    inputs::ScheduleMemory,
+};
+#[cfg(feature = "cuda")]
+use crate::engine::native::backend::{AttentionShape, CacheShape};
+use crate::engine::native::backend::{Reach, Span};
 
 /// Keys of a split, `SPLIT` in `attention.cuh`.
 const SPLIT_TOKENS: usize = 1024;
@@ -31,6 +38,16 @@ pub(super) type Item = [u32; 8];
 /// A row whose splits are merged: its number, its first part, and how many there are; `Merge` in `paged_attention.cu`.
 pub(super) type Merge = [u32; 3];
 
+/// What a schedule depends on besides the spans: layers that agree in it share one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct ScheduleKey {
+    reach: Reach,
+    /// Heads of queries, and of keys.
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+}
+
 /// What a layer's rows are computed by.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Schedule {
@@ -43,7 +60,7 @@ pub(super) struct Schedule {
     pub(super) parts: usize,
 }
 
-/// A schedule on the device. Lists without items are not there.
+/// A schedule on the device. Lists without items are not there. Others may end with items of no rows.
 #[cfg(feature = "cuda")]
 #[derive(Debug)]
 pub(super) struct DeviceSchedule {
@@ -64,20 +81,33 @@ struct Tile {
     splits: usize,
 }
 
+impl ScheduleKey {
+    /// Of the attention of a layer.
+    #[cfg(feature = "cuda")]
+    pub(super) fn of(shape: AttentionShape, cache: CacheShape) -> Self {
+        Self { reach: shape.reach, heads: shape.heads, kv_heads: cache.heads, head_dim: cache.head_dim }
+    }
+
+    /// How many numbers a part has: for each head a largest score, a sum of weights, and a head's numbers.
+    fn part_len(self) -> usize {
+        self.heads * (self.head_dim + 2)
+    }
+}
+
 impl Schedule {
     /// The schedule of all spans; the blocks of each begin at its place of `tables` in the joined table of all blocks.
-    pub(super) fn new(spans: &[Span], tables: &[usize], shape: AttentionShape, cache: CacheShape) -> Self {
-        let group = shape.heads / cache.heads;
+    pub(super) fn new(spans: &[Span], tables: &[usize], key: ScheduleKey) -> Self {
+        let group = key.heads / key.kv_heads;
         let mut tiles = [Vec::new(), Vec::new()];
         for (span, table) in spans.iter().zip(tables) {
-            let is_wide = span.tokens * group > MOST_NARROW_ROWS && cache.head_dim <= LONGEST_PROMPT_HEAD;
+            let is_wide = span.tokens * group > MOST_NARROW_ROWS && key.head_dim <= LONGEST_PROMPT_HEAD;
             let rows = if is_wide { PROMPT_ROWS } else { TILE_ROWS };
-            tiles[usize::from(is_wide)].extend(tiles_of(span, *table, (rows / group).max(1), shape));
+            tiles[usize::from(is_wide)].extend(tiles_of(span, *table, (rows / group).max(1), key.reach));
         }
         let splits: usize = tiles.iter().flatten().map(|tile| tile.splits).sum();
         // A tile of no more splits than a block has to compute anyway is not divided.
-        let longest = (splits * cache.heads).div_ceil(BLOCKS_AT_WORK).max(1);
-        let most_parts = MOST_PARTIAL_SUMS / (shape.heads * (cache.head_dim + 2));
+        let longest = (splits * key.kv_heads).div_ceil(BLOCKS_AT_WORK).max(1);
+        let most_parts = MOST_PARTIAL_SUMS / key.part_len();
         let mut schedule = Self::default();
         let [narrow, wide] = tiles.map(|tiles| schedule.divide(tiles, longest, most_parts));
         Self { narrow, wide, ..schedule }
@@ -85,17 +115,24 @@ impl Schedule {
 
     /// Sends it, and makes room for partial sums.
     #[cfg(feature = "cuda")]
-    pub(super) fn send(&self, device: &Device, shape: AttentionShape, cache: CacheShape) -> Result<DeviceSchedule> {
-        fn sent<const N: usize>(items: &[[u32; N]], device: &Device) -> Result<Option<Tensor>> {
-            let send = || Tensor::from_vec(items.as_flattened().to_vec(), (items.len(), N), device);
-            (!items.is_empty()).then(send).transpose()
+    pub(super) fn send(
+        &self,
+        kind: TensorKind<'_>,
+        key: ScheduleKey,
+        memory: &mut ScheduleMemory,
+    ) -> Result<DeviceSchedule> {
+        fn sent<const N: usize>(items: &[u32], kind: TensorKind<'_>, memory: &mut Buffer) -> Result<Option<Tensor>> {
+            let mut write = |items: &[u32]| memory.write(kind, items, (items.len() / N, N));
+            (!items.is_empty()).then(|| write(items)).transpose()
         }
-        let sums = (self.parts * shape.heads * (cache.head_dim + 2)).max(1);
+        let ScheduleMemory { narrow, wide, merges, parts } = memory;
+        let numbers = TensorKind { dtype: DType::U32, ..kind };
+        let sums = (self.parts * key.part_len()).max(1);
         Ok(DeviceSchedule {
-            narrow: sent(&self.narrow, device)?,
-            wide: sent(&self.wide, device)?,
-            merges: sent(&self.merges, device)?,
-            parts: super::kernels::partial_sums(sums, device)?,
+            narrow: sent::<8>(&filled_up(&self.narrow), numbers, narrow)?,
+            wide: sent::<8>(self.wide.as_flattened(), numbers, wide)?,
+            merges: sent::<3>(&filled_up(&self.merges), numbers, merges)?,
+            parts: parts.room(TensorKind { dtype: DType::F32, ..kind }, sums)?,
         })
     }
 
@@ -130,13 +167,27 @@ impl Tile {
     }
 }
 
-fn tiles_of(span: &Span, table: usize, most_tokens: usize, shape: AttentionShape) -> impl Iterator<Item = Tile> {
+fn tiles_of(span: &Span, table: usize, most_tokens: usize, reach: Reach) -> impl Iterator<Item = Tile> {
     (0..span.tokens).step_by(most_tokens).map(move |first| {
         let (tokens, position) = (most_tokens.min(span.tokens - first), span.first_position + first);
-        let first_split = shape.reach.first_key(position) / SPLIT_TOKENS;
+        let first_split = reach.first_key(position) / SPLIT_TOKENS;
         let splits = (position + tokens).div_ceil(SPLIT_TOKENS) - first_split;
         Tile { row: span.first_row + first, tokens, position, table, first_split, splits }
     })
+}
+
+/// Items one after the other, and then some of no rows, which no block computes: so steps that differ a little launch as many
+/// blocks.
+#[cfg(feature = "cuda")]
+fn filled_up<const N: usize>(items: &[[u32; N]]) -> Vec<u32> {
+    let step = match items.len() {
+        0..=8 => 1,
+        9..=64 => 8,
+        _ => 32,
+    };
+    let mut filled = items.as_flattened().to_vec();
+    filled.resize(items.len().next_multiple_of(step) * N, 0);
+    filled
 }
 
 /// A number as kernels count.
@@ -149,12 +200,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::engine::native::backend::Reach;
 
-    const CACHE: CacheShape = CacheShape { heads: 2, head_dim: 128 };
-
-    fn shape(heads: usize, reach: Reach) -> AttentionShape {
-        AttentionShape { heads, scale: 1.0, reach, cap: None }
+    fn key(heads: usize, reach: Reach) -> ScheduleKey {
+        ScheduleKey { heads, reach, kv_heads: 2, head_dim: 128 }
     }
 
     fn spans(sizes: &[(usize, usize)]) -> Vec<Span> {
@@ -212,7 +260,7 @@ mod tests {
             for sizes in [&sizes[..], &sizes[..1], &sizes[3..4], &[(8191, 1); 100]] {
                 let spans = spans(sizes);
                 let tables = vec![0; spans.len()];
-                let rows = computed(&Schedule::new(&spans, &tables, shape(heads, reach), CACHE));
+                let rows = computed(&Schedule::new(&spans, &tables, key(heads, reach)));
                 let positions: Vec<u32> =
                     sizes.iter().flat_map(|(first, tokens)| *first..first + tokens).map(narrow).collect();
                 assert_eq!(rows.values().map(|(position, _)| *position).collect::<Vec<_>>(), positions);
@@ -231,7 +279,7 @@ mod tests {
     fn long_contexts_are_divided_where_blocks_would_be_idle() {
         let of = |sizes: &[(usize, usize)]| {
             let spans = spans(sizes);
-            Schedule::new(&spans, &vec![0; spans.len()], shape(8, Reach::All), CACHE)
+            Schedule::new(&spans, &vec![0; spans.len()], key(8, Reach::All))
         };
         let alone = of(&[(8191, 1)]);
         assert_eq!((alone.narrow.len(), alone.wide.len(), alone.merges.len(), alone.parts), (8, 0, 1, 8));
@@ -240,8 +288,8 @@ mod tests {
         let uneven: Vec<_> = std::iter::once((32_767, 1)).chain([(1023, 1); 511]).collect();
         let uneven = of(&uneven);
         assert_eq!((uneven.narrow.len(), uneven.parts), (511 + 32, 32));
-        let llama = CacheShape { heads: 8, head_dim: 128 };
-        let prompt = Schedule::new(&spans(&[(0, 8192)]), &[0], shape(32, Reach::All), llama);
+        let llama = ScheduleKey { kv_heads: 8, ..key(32, Reach::All) };
+        let prompt = Schedule::new(&spans(&[(0, 8192)]), &[0], llama);
         assert_eq!((prompt.narrow.len(), prompt.wide.len()), (0, 256));
         assert_eq!((prompt.wide[0][2], prompt.wide[0][5]), (7 * 1024, 8));
     }

@@ -2,6 +2,8 @@
 //!
 //! Owns what is computed once a step and sent to the device once. Refuses tensors of layers.
 
+#[cfg(feature = "cuda")]
+use std::cell::Cell;
 use std::{
     cell::{OnceCell, RefCell},
     collections::HashMap,
@@ -10,12 +12,14 @@ use std::{
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::host;
 #[cfg(feature = "cuda")]
-use super::schedule::{DeviceSchedule, Schedule};
+use super::schedule::{DeviceSchedule, Schedule, ScheduleKey};
+use super::{
+    buffer::{Allocations, Buffer, TensorKind},
+    host,
+    inputs::StepInputs,
+};
 use crate::engine::native::backend::{Angles, BLOCK_TOKENS, Batch, Reach, Span};
-#[cfg(feature = "cuda")]
-use crate::engine::native::backend::{AttentionShape, CacheShape};
 
 /// Sequences with no more new tokens than this attend row by row, straight from the cache.
 const SHORT_SPAN: usize = 16;
@@ -74,14 +78,18 @@ pub(super) struct Policy {
 /// Divisions by reach and policy.
 type Divisions = HashMap<(Reach, Policy), Rc<Division>>;
 
-/// Schedules by reach, heads, heads of keys and the numbers of a head.
 #[cfg(feature = "cuda")]
-type Schedules = HashMap<(Reach, usize, usize, usize), Rc<DeviceSchedule>>;
+type Schedules = HashMap<ScheduleKey, Rc<DeviceSchedule>>;
 
 /// What the layers of a step share.
 #[derive(Debug)]
 pub(crate) struct StepShared {
     device: Device,
+    /// Whether nothing but the engine's own kernels attended so far.
+    #[cfg(feature = "cuda")]
+    pub(super) by_kernels: Cell<bool>,
+    /// Where all that is told of the step lies.
+    inputs: RefCell<StepInputs>,
     pub(super) spans: Vec<Span>,
     /// Cosines and sines, `[rows, pairs]` each.
     pub(super) angles: Vec<(Tensor, Tensor)>,
@@ -116,19 +124,22 @@ pub(super) struct MaskShape {
 const MASKED: f32 = -1e30;
 
 impl StepShared {
-    pub(super) fn new(device: &Device, batch: &Batch, angles: Vec<Angles>) -> Result<Self> {
+    pub(super) fn new(device: &Device, batch: &Batch, angles: Vec<Angles>, mut inputs: StepInputs) -> Result<Self> {
         let rows = batch.token_ids.len();
+        let StepInputs { allocations, angles: rotations, broken, .. } = &mut inputs;
+        let kind = TensorKind { device, dtype: DType::F32, allocations };
+        rotations.resize_with(angles.len().max(rotations.len()), Buffer::default);
         // Both go in one copy.
-        let sent = |Angles { mut cosines, sines }: Angles| {
+        let sent = |(Angles { mut cosines, sines }, memory): (Angles, &mut Buffer)| {
             let pairs = cosines.len() / rows;
             cosines.extend(sines);
-            let both = Tensor::from_vec(cosines, (2, rows, pairs), device)?;
-            Ok((both.get(0)?, both.get(1)?))
+            let both = memory.write(kind, &cosines, (2 * rows, pairs))?;
+            Ok((both.narrow(0, 0, rows)?, both.narrow(0, rows, rows)?))
         };
         Ok(Self {
             spans: batch.spans.clone(),
-            angles: angles.into_iter().map(sent).collect::<Result<_>>()?,
-            broken: Tensor::zeros(rows, DType::F32, device)?,
+            angles: angles.into_iter().zip(rotations).map(sent).collect::<Result<_>>()?,
+            broken: broken.write(kind, &vec![0.0_f32; rows], (1, rows))?.squeeze(0)?,
             finite: vec![true; batch.spans.len()],
             runs: runs(&batch.spans),
             slots: OnceCell::new(),
@@ -138,6 +149,9 @@ impl StepShared {
             blocks: OnceCell::new(),
             #[cfg(feature = "cuda")]
             schedules: RefCell::default(),
+            #[cfg(feature = "cuda")]
+            by_kernels: Cell::new(true),
+            inputs: RefCell::new(inputs),
             device: device.clone(),
         })
     }
@@ -150,7 +164,11 @@ impl StepShared {
     /// Where each row goes: its block's number times the tokens of a block, and the place in the block.
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only kernels ask for slots"))]
     pub(super) fn slots(&self) -> Result<Tensor> {
-        once(&self.slots, || Tensor::from_vec(slots(&self.runs), self.broken.dim(0)?, &self.device))
+        once(&self.slots, || {
+            let StepInputs { allocations, slots: memory, .. } = &mut *self.inputs.borrow_mut();
+            let (kind, slots) = (self.kind(DType::I64, allocations), slots(&self.runs));
+            memory.write(kind, &slots, (1, slots.len()))?.squeeze(0)
+        })
     }
 
     /// How many rows the step has.
@@ -162,22 +180,37 @@ impl StepShared {
     /// The blocks of all spans, one after the other.
     #[cfg(feature = "cuda")]
     pub(super) fn blocks(&self) -> Result<Tensor> {
-        let joined = || self.spans.iter().flat_map(|span| span.blocks.iter().copied()).collect::<Vec<_>>();
-        once(&self.blocks, || Tensor::new(joined(), &self.device))
+        once(&self.blocks, || {
+            let joined: Vec<u32> = self.spans.iter().flat_map(|span| span.blocks.iter().copied()).collect();
+            let StepInputs { allocations, blocks: memory, .. } = &mut *self.inputs.borrow_mut();
+            memory.write(self.kind(DType::U32, allocations), &joined, (1, joined.len()))?.squeeze(0)
+        })
+    }
+
+    /// Numbers of this type on the device.
+    fn kind<'a>(&'a self, dtype: DType, allocations: &'a Allocations) -> TensorKind<'a> {
+        TensorKind { device: &self.device, dtype, allocations }
     }
 
     /// Which blocks of threads attend for which rows.
     #[cfg(feature = "cuda")]
-    pub(super) fn schedule(&self, shape: AttentionShape, cache: CacheShape) -> Result<Rc<DeviceSchedule>> {
-        let key = (shape.reach, shape.heads, cache.heads, cache.head_dim);
+    pub(super) fn schedule(&self, key: ScheduleKey) -> Result<Rc<DeviceSchedule>> {
         if let Some(schedule) = self.schedules.borrow().get(&key) {
             return Ok(Rc::clone(schedule));
         }
         let starts = self.spans.iter().scan(0, |next, span| Some(std::mem::replace(next, *next + span.blocks.len())));
-        let schedule = Schedule::new(&self.spans, &starts.collect::<Vec<_>>(), shape, cache);
-        let schedule = Rc::new(schedule.send(&self.device, shape, cache)?);
+        let schedule = Schedule::new(&self.spans, &starts.collect::<Vec<_>>(), key);
+        let StepInputs { allocations, schedules: memory, .. } = &mut *self.inputs.borrow_mut();
+        let memory = memory.entry(key).or_default();
+        let schedule = Rc::new(schedule.send(self.kind(DType::U32, allocations), key, memory)?);
         self.schedules.borrow_mut().insert(key, Rc::clone(&schedule));
         Ok(schedule)
+    }
+
+    /// The schedules that were asked for so far.
+    #[cfg(feature = "cuda")]
+    pub(super) fn asked(&self) -> Vec<ScheduleKey> {
+        self.schedules.borrow().keys().copied().collect()
     }
 
     /// How rows attend.
@@ -202,11 +235,12 @@ impl StepShared {
         Ok(Some(mask))
     }
 
-    /// For each span whether all of its rows are finite.
-    pub(super) fn finite(&self) -> Result<Vec<bool>> {
+    /// For each span whether all of its rows are finite; and where all that was told of the step lies.
+    pub(super) fn finite(self) -> Result<(Vec<bool>, StepInputs)> {
         let rows: Vec<f32> = host::numbers_of(&self.broken)?;
         let of = |span: &Span| rows[span.first_row..][..span.tokens].iter().all(|flag| *flag == 0.0);
-        Ok(self.spans.iter().zip(&self.finite).map(|(span, finite)| *finite && of(span)).collect())
+        let finite = self.spans.iter().zip(&self.finite).map(|(span, finite)| *finite && of(span)).collect();
+        Ok((finite, self.inputs.into_inner()))
     }
 }
 
@@ -377,7 +411,7 @@ mod tests {
     fn where_every_key_counts_there_is_no_mask() {
         let batch =
             Batch { token_ids: vec![0], spans: vec![span(0, 1, 0, &[0])], logit_rows: Vec::new(), images: Vec::new() };
-        let shared = StepShared::new(&test_device(), &batch, Vec::new()).unwrap();
+        let shared = StepShared::new(&test_device(), &batch, Vec::new(), StepInputs::default()).unwrap();
         let is_masked = |keys, reach| shared.mask(shape(keys, reach)).unwrap().is_some();
         assert!(!is_masked(0..5, Reach::All));
         assert!(is_masked(0..6, Reach::All));

@@ -48,7 +48,7 @@ fn backend(dtype: DType) -> DeviceBackend {
 }
 
 /// A row of logits for each that was asked for, and for each span whether it is finite.
-fn step<B: Backend>(model: &mut Model<B>, batch: &Batch) -> (Vec<Vec<f32>>, Vec<bool>) {
+pub(super) fn step<B: Backend>(model: &mut Model<B>, batch: &Batch) -> (Vec<Vec<f32>>, Vec<bool>) {
     let rows = Mutex::new(vec![Vec::new(); batch.logit_rows.len()]);
     let finite = model.forward(batch, &|row: usize, logits: &mut [f32]| rows.lock()[row] = logits.to_vec());
     (rows.into_inner(), finite)
@@ -62,7 +62,7 @@ fn assert_close(found: &[Vec<f32>], expected: &[Vec<f32>], tolerance: f32, what:
     }
 }
 
-fn assert_same_bits(found: &[Vec<f32>], expected: &[Vec<f32>], what: &str) {
+pub(super) fn assert_same_bits(found: &[Vec<f32>], expected: &[Vec<f32>], what: &str) {
     assert_eq!(found.len(), expected.len());
     for (row, (found, expected)) in found.iter().zip(expected).enumerate() {
         let same = found.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits());
@@ -366,14 +366,14 @@ fn changed_numbers_are_those_of_whole_tensors() {
     }
 }
 
-fn one_tensor(name: &str, shape: &[usize], number: impl Fn(usize) -> f32) -> GivenTensors {
+pub(super) fn one_tensor(name: &str, shape: &[usize], number: impl Fn(usize) -> f32) -> GivenTensors {
     let bytes: Vec<u8> = (0..shape.iter().product()).flat_map(|place| number(place).to_le_bytes()).collect();
     let tensor =
         WeightTensor { name: name.to_owned(), dtype: WeightDtype::F32, shape: shape.to_vec(), bytes: bytes.into() };
     GivenTensors::new(vec![tensor]).unwrap()
 }
 
-fn replace<B: Backend>(model: &mut Model<B>, weights: &dyn Weights) {
+pub(super) fn replace<B: Backend>(model: &mut Model<B>, weights: &dyn Weights) {
     let checked = model.check(weights).unwrap();
     model.replace(&checked, None).unwrap();
 }

@@ -28,11 +28,11 @@ use crate::{
 const DEPTHS: [usize; 2] = [2, 3];
 
 /// A step: its sequences' first position, how many tokens of each are computed, and how many sequences there are.
-struct Step {
-    name: &'static str,
-    position: usize,
-    tokens: usize,
-    sequences: usize,
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    pub(super) position: usize,
+    pub(super) tokens: usize,
+    pub(super) sequences: usize,
 }
 
 const STEPS: [Step; 5] = [
@@ -43,7 +43,12 @@ const STEPS: [Step; 5] = [
     Step { name: "a prompt of 512 tokens", position: 0, tokens: 512, sequences: 1 },
 ];
 
-fn config(kind: &str, layers: usize) -> Value {
+/// Windows and all tokens in turn.
+fn kind_of_layer(layer: usize) -> &'static str {
+    if layer.is_multiple_of(2) { "sliding_attention" } else { "full_attention" }
+}
+
+pub(super) fn config(kind: &str, layers: usize) -> Value {
     let mut config = json!({
         "hidden_size": 256, "intermediate_size": 448, "num_hidden_layers": layers, "num_attention_heads": 4,
         "num_key_value_heads": 1, "head_dim": 128, "vocab_size": 1024, "max_position_embeddings": 16384,
@@ -58,6 +63,16 @@ fn config(kind: &str, layers: usize) -> Value {
             "num_experts_per_tok": 4, "moe_intermediate_size": 64, "norm_topk_prob": true, "decoder_sparse_step": 1,
             "mlp_only_layers": [],
         }),
+        // Not counted, but recorded: norms after parts, windows and two rotations; and factors of what parts add.
+        "gemma3" => json!({
+            "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "rope_local_base_freq": 10000.0,
+            "sliding_window": 16, "layer_types": (0..layers).map(kind_of_layer).collect::<Vec<_>>(),
+            "query_pre_attn_scalar": 128, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": true,
+        }),
+        "granite" => json!({
+            "architectures": ["GraniteForCausalLM"], "model_type": "granite", "embedding_multiplier": 2.0,
+            "residual_multiplier": 0.22, "attention_multiplier": 0.1, "logits_scaling": 3.0,
+        }),
         other => panic!("no config of {other}"),
     };
     config.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
@@ -70,7 +85,7 @@ impl Step {
         (self.position + self.tokens).div_ceil(BLOCK_TOKENS)
     }
 
-    fn batch(&self) -> Batch {
+    pub(super) fn batch(&self) -> Batch {
         let Self { position, tokens, sequences, .. } = *self;
         let span = |sequence: usize| {
             let first = u32::try_from(sequence * self.blocks()).unwrap();

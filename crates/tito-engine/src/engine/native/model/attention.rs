@@ -98,6 +98,11 @@ impl<B: Backend> Attention<B> {
         }
     }
 
+    /// Whether it is what most models do, so that nothing but the shape of a step decides what is computed.
+    pub(super) fn follows_from_shape(&self) -> bool {
+        self.preparation().is_some() && self.gate.is_none() && !self.shape.values_are_keys
+    }
+
     /// What makes heads ready for attention, where it is what most models do: norms that all heads share, one rotation of
     /// queries and keys after it, and keys and values of the layer's own.
     fn preparation(&self) -> Option<HeadPreparation<'_, B::Vector>> {

@@ -44,6 +44,11 @@ impl<B: Backend> Dense<B> {
         })
     }
 
+    /// Whether its gate is one of those that follow from the shape, and that backends have for themselves.
+    pub(super) fn follows_from_shape(&self) -> bool {
+        self.activation.is_none() && !matches!(self.gate, Gate::GeluTanhAlone)
+    }
+
     /// What an expert has learnt.
     pub(super) fn weights(&self) -> ExpertWeights<'_, B::Matrix, B::Vector> {
         ExpertWeights {

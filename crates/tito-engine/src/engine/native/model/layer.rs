@@ -82,6 +82,20 @@ impl<B: Backend> Layer<B> {
         })
     }
 
+    /// Whether all operations of the layer, and what they are given, follow from the shape of a step: the host computes nothing
+    /// of it and reads no number, and every operation is one that backends have for itself.
+    pub(super) fn follows_from_shape(&self) -> bool {
+        let has_norms = self.attention_norm.is_some() && (self.mlp_norm.is_some() || self.is_parallel);
+        let nothing_else = self.recurrent.is_none() && self.input.is_none() && self.scalar.is_none();
+        let attends = self.attention.as_ref().is_some_and(Attention::follows_from_shape);
+        let feeds = match &self.mlp {
+            Some(Mlp::Dense(dense)) => dense.follows_from_shape(),
+            Some(Mlp::Sparse(sparse)) => sparse.follows_from_shape() && self.after_mlp_norm.is_none(),
+            Some(Mlp::Both(_)) | None => false,
+        };
+        has_norms && nothing_else && self.factors == PartFactors::ONES && attends && feeds
+    }
+
     /// Adds what attention and the part with a recurrent state give to the residual stream; both read the same of it.
     pub(super) fn mix(
         &self,

@@ -91,6 +91,12 @@ impl<B: Backend> Sparse<B> {
         })
     }
 
+    /// Whether the backend chooses experts and computes all of them at once, and nothing else is done by the host.
+    pub(super) fn follows_from_shape(&self) -> bool {
+        let shared = self.shared.as_ref().is_none_or(Dense::follows_from_shape) && self.shared_gate.is_none();
+        self.is_taken && self.router_norm.is_none() && self.latent.is_none() && shared
+    }
+
     /// Adds what the experts make of the input, times `factor`, to `sum`.
     ///
     /// The experts are added in their order, so that the sum of a token's experts does not depend on other tokens.

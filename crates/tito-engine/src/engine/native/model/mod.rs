@@ -59,7 +59,7 @@ use super::{
 use angles::KnownAngles;
 use destinations::Destination;
 use images::{angles_of, parts_of};
-use layer::Past;
+use layer::{Layer, Past};
 use memory::Parameters;
 use tensors::Tensors;
 use tower::Embeddings;
@@ -67,6 +67,9 @@ use workspace::Workspace;
 
 /// How many rows have their logits in memory at a time.
 pub(super) const LOGIT_ROWS: usize = 256;
+
+/// Is called with the states that a layer leaves.
+type AfterLayer<'a, B> = dyn FnMut(&mut B, &<B as Backend>::States) + 'a;
 
 impl<B: Backend> Model<B> {
     /// Loads all of a model's weights; `progress` is called with the bytes that are there, and with those of all.
@@ -97,6 +100,12 @@ impl<B: Backend> Model<B> {
         Ok(model)
     }
 
+    /// Whether a backend may [repeat](Backend::repeat) the layers of a step.
+    pub(crate) fn follows_from_shape(&self) -> bool {
+        let layers = self.parameters.as_ref().map_or(&[][..], |parameters| &parameters.layers);
+        layers.iter().all(Layer::follows_from_shape)
+    }
+
     /// Compares tensors with the model's, by name and shape.
     pub(crate) fn check<'a>(&self, weights: &'a dyn Weights) -> Result<Checked<'a>, WeightsError> {
         Checked::new(&self.tensors, weights, false)
@@ -107,7 +116,7 @@ impl<B: Backend> Model<B> {
     /// Answers for each span whether all its new keys and values are finite. Where they are not, nobody else may use
     /// its new blocks: even tokens before the broken one multiply it with zero, which makes NaN of infinity.
     pub(crate) fn forward(&mut self, batch: &Batch, consumer: &dyn Consumer) -> Vec<bool> {
-        self.forward_watched(batch, consumer, |_, _| ())
+        self.forward_watched(batch, consumer, None)
     }
 
     /// The same, which calls `after_layer` with the states that each layer leaves.
@@ -115,7 +124,7 @@ impl<B: Backend> Model<B> {
         &mut self,
         batch: &Batch,
         consumer: &dyn Consumer,
-        mut after_layer: impl FnMut(&mut B, &B::States),
+        mut after_layer: Option<&mut AfterLayer<'_, B>>,
     ) -> Vec<bool> {
         let Self { shape, backend, parameters, caches, recurrents, workspace, angles, embeddings, .. } = self;
         let parameters = parameters.as_ref().expect("nothing is computed without weights");
@@ -133,16 +142,31 @@ impl<B: Backend> Model<B> {
         if let Some(inputs) = inputs {
             inputs.make(backend, &batch.token_ids, workspace);
         }
-        for (number, (layer, state)) in layers.iter().zip(recurrents).enumerate() {
-            let cache = caches[shape.layers[number].cache().unwrap_or(number)].as_mut();
-            workspace.adapters.enter(number);
-            layer.mix(backend, workspace, Past { cache, state: state.as_mut() }, &mut shared);
-            layer.feed_forward(backend, workspace);
-            layer.finish(backend, number, workspace);
-            for part in &images {
-                part.add(backend, number, &mut workspace.hidden);
+        let adapted = batch.spans.iter().any(|span| span.adapter.is_some());
+        let repeats = images.is_empty()
+            && !adapted
+            && workspace.routes.is_idle()
+            && after_layer.is_none()
+            && layers.iter().all(Layer::follows_from_shape);
+        let mut compute = |backend: &mut B, shared: &mut B::StepShared| {
+            for (number, (layer, state)) in layers.iter().zip(&mut *recurrents).enumerate() {
+                let cache = caches[shape.layers[number].cache().unwrap_or(number)].as_mut();
+                workspace.adapters.enter(number);
+                layer.mix(backend, workspace, Past { cache, state: state.as_mut() }, shared);
+                layer.feed_forward(backend, workspace);
+                layer.finish(backend, number, workspace);
+                for part in &images {
+                    part.add(backend, number, &mut workspace.hidden);
+                }
+                if let Some(after_layer) = &mut after_layer {
+                    after_layer(backend, &workspace.hidden);
+                }
             }
-            after_layer(backend, &workspace.hidden);
+        };
+        if repeats {
+            backend.repeat(&mut shared, &mut compute);
+        } else {
+            compute(backend, &mut shared);
         }
         if batch.logit_rows.is_empty() {
             return backend.finite(shared);

@@ -42,6 +42,11 @@ impl StepRoutes {
         std::mem::take(self).taken
     }
 
+    /// Whether nothing is given to the step, and nothing is to be kept of it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.taken.is_none() && self.given.iter().all(Option::is_none)
+    }
+
     /// The experts that a row is to go through in this mixture; `None` where they are chosen.
     pub(super) fn given_experts(&self, row: usize) -> Option<&[u16]> {
         let RoutedRow { routes, position } = self.given.get(row)?.as_ref()?;

@@ -159,7 +159,7 @@ async fn text_that_repeats_itself_takes_fewer_steps() {
 
 #[test]
 fn models_with_recurrent_states_and_gpus_are_refused() {
-    let on_gpu = Device::Cuda { number: 0, deterministic: true, memory_share: None };
+    let on_gpu = Device::Cuda { number: 0, deterministic: true, records_steps: false, memory_share: None };
     let shape = ModelShape::read(&settings("llama").config).unwrap();
     let refused = NativeSettings { drafting: Drafting::Required(NGRAM), device: on_gpu, ..settings("llama") };
     assert!(plan::speculation(&refused, &shape).unwrap_err().to_string().contains("for the CPU"));

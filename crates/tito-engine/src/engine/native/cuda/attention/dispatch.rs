@@ -41,6 +41,8 @@ impl DeviceBackend {
         if kernels::serve_paged(cache) {
             return kernels::attend_paged(states, cache, setting.shape, setting.sinks, shared, out);
         }
+        #[cfg(feature = "cuda")]
+        shared.by_kernels.set(false);
         let (shape, head_dim) = (setting.shape, cache.shape().head_dim);
         let (rows, width) = (states.dim(0)?, shape.heads * head_dim);
         let queries = states.narrow(1, 0, width)?.to_dtype(self.dtype)?.contiguous()?;

@@ -10,7 +10,8 @@ use half::bf16;
 use super::{
     super::{
         DeviceBackend,
-        buffer::{Buffer, TensorKind},
+        buffer::{Allocations, Buffer, TensorKind},
+        inputs::StepInputs,
         tests::{processor, test_device},
     },
     *,
@@ -70,7 +71,8 @@ impl Sequence {
             (0..length).map(|row| (0..columns).map(|column| number(row * columns + column)).collect()).collect();
         let states = Tensor::from_vec(rows.concat(), (length, columns), &test_device()).unwrap();
         let blocks: Vec<u32> = (0..length.div_ceil(BLOCK_TOKENS) as u32).rev().collect();
-        let cache = Cache::new(TensorKind { device: &test_device(), dtype }, kept, blocks.len()).unwrap();
+        let kind = TensorKind { device: &test_device(), dtype, allocations: &Allocations::default() };
+        let cache = Cache::new(kind, kept, blocks.len()).unwrap();
         for part in [&cache.keys, &cache.values] {
             let nothing = Tensor::full(f32::NAN, part.shape(), &test_device()).unwrap().to_dtype(dtype).unwrap();
             part.slice_set(&nothing, 0, 0).unwrap();
@@ -78,7 +80,7 @@ impl Sequence {
         let sequence = Self { heads, kept, rows, states, cache, blocks };
         let mut shared = sequence.begin_step(&[(0, length)]);
         sequence.cache.write(&sequence.states, heads * kept.head_dim, &mut shared).unwrap();
-        assert_eq!(shared.finite().unwrap(), [true]);
+        assert_eq!(shared.finite().unwrap().0, [true]);
         sequence
     }
 
@@ -99,7 +101,7 @@ impl Sequence {
             });
             batch.token_ids.resize(first_row + tokens, 0);
         }
-        StepShared::new(&test_device(), &batch, Vec::new()).unwrap()
+        StepShared::new(&test_device(), &batch, Vec::new(), StepInputs::default()).unwrap()
     }
 
     /// Attention of one head of one position.
@@ -321,8 +323,8 @@ impl Unprepared {
         *numbers.last_mut().unwrap() = f32::INFINITY;
         let mut states = Buffer::default();
         backend.put(&numbers, columns, &mut states);
-        let mut cache =
-            Cache::new(TensorKind { device: &test_device(), dtype: DType::BF16 }, *kept, blocks.len()).unwrap();
+        let kind = TensorKind { device: &test_device(), dtype: DType::BF16, allocations: &Allocations::default() };
+        let mut cache = Cache::new(kind, *kept, blocks.len()).unwrap();
         let mut shared = self.sequence.begin_step(&[(0, ROWS)]);
         let pairs = self.angles.0.len() / ROWS;
         let sent = |numbers: &Vec<f32>| Tensor::from_slice(numbers, (ROWS, pairs), &test_device()).unwrap();

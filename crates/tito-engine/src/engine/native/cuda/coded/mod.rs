@@ -95,7 +95,7 @@ impl Coded {
     }
 
     /// The numbers, in memory of their own.
-    pub(super) fn widened(&self, TensorKind { device, dtype }: TensorKind<'_>) -> Result<Tensor> {
+    pub(super) fn widened(&self, TensorKind { device, dtype, .. }: TensorKind<'_>) -> Result<Tensor> {
         let out = Tensor::zeros(self.shape(), dtype, device)?;
         self.widen(&out)?;
         Ok(out)

@@ -5,6 +5,7 @@ use std::{fs, path::Path};
 use super::{
     super::{
         DeviceBackend,
+        buffer::Allocations,
         tests::{processor, test_device},
     },
     *,
@@ -136,8 +137,8 @@ fn every_code_with_every_kind_of_scale_becomes_the_number_of_its_definition() {
 
 fn kind(dtype: DType) -> TensorKind<'static> {
     // A test has one device.
-    let device: &'static Device = Box::leak(Box::new(test_device()));
-    TensorKind { device, dtype }
+    let (device, allocations) = Box::leak(Box::new((test_device(), Allocations::default())));
+    TensorKind { device, dtype, allocations }
 }
 
 #[test]

@@ -12,9 +12,3 @@ pub(super) unsafe fn unwritten(shape: impl Into<Shape>, dtype: DType, device: &D
     let storage = unsafe { device.as_cuda_device()?.alloc_uninit(&shape, dtype)? };
     Ok(Tensor::from_storage(Storage::Cuda(storage), shape, BackpropOp::none(), false))
 }
-
-/// Room for so many partial sums of a layer. Those of a part are written before they are merged.
-pub(in super::super) fn partial_sums(count: usize, device: &Device) -> Result<Tensor> {
-    // SAFETY: a merge reads the parts that the items of its own schedule wrote, and nothing else reads them.
-    unsafe { unwritten(count, DType::F32, device) }
-}

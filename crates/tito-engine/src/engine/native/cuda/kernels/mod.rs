@@ -12,6 +12,7 @@ mod coded;
 #[cfg(test)]
 mod counting;
 mod experts;
+mod graph;
 mod landing;
 mod launch;
 mod logits;
@@ -20,6 +21,7 @@ mod mistralrs_paged_attention;
 mod paged_attention;
 mod rows;
 mod segments;
+mod sending;
 
 use candle_core::{
     CudaDevice, DType, Device, Error, Result, Storage, Tensor, bail,
@@ -38,13 +40,14 @@ pub(super) use self::{
     blas::{batched, multiply},
     coded::widen,
     experts::{add_experts, choose_experts, list_rows, multiply_experts, table},
+    graph::{Graph, give_workspace, record},
     landing::landed,
     logits::{blocks_of, count_at_least, summarize},
-    memory::partial_sums,
     mistralrs_paged_attention::{attend, serve, write_cache},
     paged_attention::{attend_paged, prepare_paged, serve_paged, write_paged},
-    rows::{centred_norm, embed, gate, head_norm, norm, put_vector, rotate},
+    rows::{add_rows, centred_norm, embed, gate, head_norm, norm, put_vector, rotate},
     segments::{join_heads, split_heads, weights},
+    sending::send,
 };
 
 /// How much freed memory the driver keeps for the next allocation, in bytes. By default it keeps none over a wait for the

@@ -5,7 +5,7 @@ use candle_core::{DType, Result, Tensor, bail};
 use super::{
     super::{
         cache::Cache,
-        schedule::{DeviceSchedule, PROMPT_ROWS, TILE_ROWS},
+        schedule::{DeviceSchedule, PROMPT_ROWS, ScheduleKey, TILE_ROWS},
         shared::StepShared,
     },
     address,
@@ -170,7 +170,7 @@ pub(in super::super) fn attend_paged(
         Some(sinks) if sinks.dtype() == DType::F32 && sinks.dims1()? == shape.heads => address(sinks)?,
         Some(sinks) => bail!("sinks of {:?}", sinks.shape()),
     };
-    let (schedule, blocks) = (shared.schedule(shape, kept)?, shared.blocks()?);
+    let (schedule, blocks) = (shared.schedule(ScheduleKey::of(shape, kept))?, shared.blocks()?);
     let (window, chunk) = match shape.reach {
         Reach::All => (0, 0),
         Reach::Window(window) => (window, 0),

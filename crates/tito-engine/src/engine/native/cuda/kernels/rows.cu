@@ -225,6 +225,14 @@ extern "C" __global__ void put_vector(const float *vector, float *out, unsigned 
         row[i] = added ? row[i] + vector[i] : vector[i];
 }
 
+// A block for each row and 1024 numbers: every number of `from`, times a factor, is added to that of `to`.
+extern "C" __global__ void add_rows(const float *from, float *to, unsigned width, float factor) {
+    const unsigned first = blockIdx.y * 1024, last = min(first + 1024, width);
+    const size_t row = size_t(blockIdx.x) * width;
+    for (unsigned i = first + threadIdx.x; i < last; i += blockDim.x)
+        to[row + i] = __fadd_rn(to[row + i], __fmul_rn(from[row + i], factor));
+}
+
 // A block for each row and 1024 numbers: the row of the table that an id names, times a factor. An id after the last row, which
 // nobody gives, makes a row of what is no number.
 extern "C" __global__ void embed(

@@ -113,6 +113,21 @@ pub(in super::super) fn put_vector(vector: &Tensor, out: &Tensor, added: bool) -
     unsafe { launch.run(device(out)?, &arguments) }
 }
 
+/// Adds every row of `from`, times a factor, to that of `to`.
+pub(in super::super) fn add_rows(from: &Tensor, factor: f32, to: &Tensor) -> Result<()> {
+    let (from, from_rows, from_width) = sums_of(from)?;
+    let (at, rows, width) = sums_of(to)?;
+    if (from_rows, from_width) != (rows, width) {
+        bail!("{from_rows} rows of {from_width} to add to {rows} of {width}");
+    }
+    let (from, at) = (Argument::Address(from), Argument::Address(at));
+    let arguments = [from, at, Argument::count(width)?, Argument::Number(factor)];
+    let parts = width.div_ceil(GATES as usize);
+    let launch = Launch { file: &ROWS, kernel: "add_rows", rows, parts, threads: THREADS };
+    // SAFETY: both have as many rows of as many numbers of f32, as was just compared.
+    unsafe { launch.run(device(to)?, &arguments) }
+}
+
 pub(in super::super) fn head_norm(
     states: &Tensor,
     HeadRange { first, count, width }: HeadRange,

@@ -103,6 +103,8 @@ template <unsigned HEAD> struct Tile {
     __device__ static void run(const Given &given) {
         __shared__ Shared shared;
         const Item item = given.items[blockIdx.x];
+        if (item.tokens == 0)
+            return; // only there so that there are as many items as in other steps
         const Layer &layer = given.layer;
         const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, eighth = lane / 4;
         const Rows rows(layer, TILE);

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::{
-    buffer::{Buffer, TensorKind},
+    buffer::{Allocations, Buffer, TensorKind},
     host, kernels,
     matrix::Matrix,
 };
@@ -79,13 +79,18 @@ pub(super) enum List {
 
 impl Chosen {
     /// Room for the lists of all rows of `scores`; what it holds is left over from before.
-    fn new(scores: &Tensor, routing: Routing, tile_rows: usize, room: &mut Buffer) -> Result<Self> {
+    fn new(
+        scores: &Tensor,
+        routing: Routing,
+        tile_rows: usize,
+        (room, allocations): (&mut Buffer, &Allocations),
+    ) -> Result<Self> {
         let Routing { experts, per_token, .. } = routing;
         let rows = scores.dim(0)?;
         let places = rows * per_token;
         // Each expert's last tile may be short.
         let tiles = experts.min(places) + places / tile_rows;
-        let kind = TensorKind { device: scores.device(), dtype: DType::U32 };
+        let kind = TensorKind { device: scores.device(), dtype: DType::U32, allocations };
         let words = room.reshape(kind, 1, 4 * places + experts + TILE_WORDS * tiles)?.flatten_all()?;
         Ok(Self { words, rows, per_token, experts, tile_rows, tiles })
     }
@@ -133,7 +138,7 @@ pub(super) fn choose(
     routing: Routing,
     leaning: Leaning<'_, Tensor>,
     tile_rows: usize,
-    room: &mut Buffer,
+    room: (&mut Buffer, &Allocations),
 ) -> Result<Chosen> {
     let chosen = Chosen::new(scores, routing, tile_rows, room)?;
     let given = leaning.given.map(|given| Tensor::new(given, scores.device())).transpose()?;
@@ -153,25 +158,33 @@ pub(super) struct Table {
 
 /// The addresses of matrices that were sent to the device, by the first of them: a layer's are the same in every step.
 #[derive(Debug, Default)]
-pub(super) struct SentAddresses(HashMap<i64, (Vec<i64>, Tensor)>);
+pub(super) struct SentAddresses {
+    known: HashMap<i64, (Vec<i64>, Tensor)>,
+    allocations: Allocations,
+}
 
 impl SentAddresses {
+    pub(super) fn new(allocations: Allocations) -> Self {
+        Self { known: HashMap::new(), allocations }
+    }
+
     /// More than the layers of any model have. What is left over from matrices that are no more there goes with all the rest.
     const MOST: usize = 1 << 12;
 
     /// These addresses on the device, which are sent unless they are there.
     pub(super) fn on(&mut self, device: &Device, addresses: Vec<i64>) -> Result<Tensor> {
         let Some(first) = addresses.first().copied() else { bail!("a mixture without experts") };
-        if let Some((sent, table)) = self.0.get(&first)
+        if let Some((sent, table)) = self.known.get(&first)
             && *sent == addresses
         {
             return Ok(table.clone());
         }
-        if self.0.len() == Self::MOST {
-            self.0.clear();
+        self.allocations.count();
+        if self.known.len() == Self::MOST {
+            self.known.clear();
         }
         let table = Tensor::new(addresses.as_slice(), device)?;
-        self.0.insert(first, (addresses, table.clone()));
+        self.known.insert(first, (addresses, table.clone()));
         Ok(table)
     }
 }

@@ -67,7 +67,7 @@ fn the_device_chooses_the_experts_that_the_processor_does() {
             .collect();
         let leaning = Leaning { bias: sent.as_ref(), factors: None, given: Some(given.clone()) };
         let table = tensor(&scores, (rows, experts), DType::F32);
-        let chosen = choose(&table, routing, leaning, 8, &mut Buffer::default()).unwrap();
+        let chosen = choose(&table, routing, leaning, 8, (&mut Buffer::default(), &Allocations::default())).unwrap();
         let (found, weights) = (chosen.read().unwrap(), chosen.list(List::Weights).unwrap().to_vec1::<u32>().unwrap());
         for row in 0..rows {
             let own = row * per_token..(row + 1) * per_token;
@@ -97,7 +97,7 @@ fn factors_of_experts_are_in_their_weights() {
     let factors = Tensor::new(&[2.0_f32, 3.0, 5.0], &test_device()).unwrap();
     let leaning = Leaning { bias: None, factors: Some(&factors), given: None };
     let table = tensor(&[0.0, 0.0, -99.0], (1, 3), DType::F32);
-    let chosen = choose(&table, routing, leaning, 8, &mut Buffer::default()).unwrap();
+    let chosen = choose(&table, routing, leaning, 8, (&mut Buffer::default(), &Allocations::default())).unwrap();
     assert_eq!(chosen.read().unwrap(), [0, 1]);
     let weights = chosen.list(List::Weights).unwrap().to_vec1::<u32>().unwrap();
     assert_eq!(weights.into_iter().map(f32::from_bits).collect::<Vec<_>>(), [1.0, 1.5]);
@@ -107,8 +107,14 @@ fn factors_of_experts_are_in_their_weights() {
 fn random_rows(random: &mut Random, rows: usize, routing: Routing, tile_rows: usize) -> Chosen {
     let scores = numbers(random, rows * routing.experts);
     let leaning = Leaning { bias: None, factors: None, given: None };
-    choose(&tensor(&scores, (rows, routing.experts), DType::F32), routing, leaning, tile_rows, &mut Buffer::default())
-        .unwrap()
+    choose(
+        &tensor(&scores, (rows, routing.experts), DType::F32),
+        routing,
+        leaning,
+        tile_rows,
+        (&mut Buffer::default(), &Allocations::default()),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -198,7 +204,9 @@ fn products_of_all_experts_are_as_defined_and_have_the_same_bits_in_every_tile()
         let mut same: Option<Vec<Vec<f32>>> = None;
         for tile_rows in if dtype == DType::F32 { vec![8] } else { vec![8, 16, 32, 64] } {
             let leaning = Leaning { bias: None, factors: None, given: None };
-            let chosen = choose(&scores, routing, leaning, tile_rows, &mut Buffer::default()).unwrap();
+            let chosen =
+                choose(&scores, routing, leaning, tile_rows, (&mut Buffer::default(), &Allocations::default()))
+                    .unwrap();
             let out = Tensor::full(f32::NAN, (rows * per_token, all.outputs), &test_device()).unwrap();
             kernels::multiply_experts(&input, (&table, None), &chosen, true, &out).unwrap();
             let found = out.to_vec2::<f32>().unwrap();

@@ -8,15 +8,28 @@ use crate::engine::native::weights::{Rows, as_rows};
 /// A model with a config, whose weights are small numbers by their places. What layers add to a state is zero, so that each of
 /// them reads the same, and chooses the same experts.
 pub(in crate::engine::native) fn made_up<B: Backend>(config: &Value, backend: B, room: Room) -> Model<B> {
+    loaded(config, backend, room, true)
+}
+
+/// The same, whose layers do add to a state.
+#[cfg(feature = "cuda")]
+pub(in crate::engine::native) fn made_up_to_add<B: Backend>(config: &Value, backend: B, room: Room) -> Model<B> {
+    loaded(config, backend, room, false)
+}
+
+fn loaded<B: Backend>(config: &Value, backend: B, room: Room, adds_nothing: bool) -> Model<B> {
     let shape = ModelShape::read(config.as_object().unwrap()).unwrap();
-    let weights = MadeUp(Tensors::of(&shape).shapes());
+    let weights = MadeUp { tensors: Tensors::of(&shape).shapes(), adds_nothing };
     let mut model = Model::load(backend, shape, &weights, &mut |_, _| ()).unwrap();
     model.allocate_cache(room).unwrap();
     model
 }
 
 /// Names and shapes of tensors.
-struct MadeUp(Vec<(String, Vec<usize>)>);
+struct MadeUp {
+    tensors: Vec<(String, Vec<usize>)>,
+    adds_nothing: bool,
+}
 
 struct MadeUpRows {
     rows: usize,
@@ -26,13 +39,13 @@ struct MadeUpRows {
 
 impl Weights for MadeUp {
     fn tensors(&self) -> Vec<(&str, &[usize])> {
-        self.0.iter().map(|(name, shape)| (name.as_str(), shape.as_slice())).collect()
+        self.tensors.iter().map(|(name, shape)| (name.as_str(), shape.as_slice())).collect()
     }
 
     fn rows(&self, name: &str) -> Result<Box<dyn Rows + '_>, WeightsError> {
-        let (_, shape) = self.0.iter().find(|(known, _)| known == name).unwrap();
+        let (_, shape) = self.tensors.iter().find(|(known, _)| known == name).unwrap();
         let (rows, columns) = as_rows(shape);
-        let is_zero = [".o_proj.", ".down_proj."].iter().any(|part| name.contains(part));
+        let is_zero = self.adds_nothing && [".o_proj.", ".down_proj."].iter().any(|part| name.contains(part));
         Ok(Box::new(MadeUpRows { rows, columns, is_zero }))
     }
 }

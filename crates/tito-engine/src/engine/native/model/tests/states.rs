@@ -73,10 +73,11 @@ impl States {
         let batch = Batch { token_ids, spans: vec![span], logit_rows: Vec::new(), images: Vec::new() };
         let mut layers = Vec::new();
         let nobody = |_: usize, _: &mut [f32]| ();
-        model.forward_watched(&batch, &nobody, |backend, states| {
+        let mut keep = |backend: &mut B, states: &B::States| {
             let numbers = backend.read(states, hidden);
             layers.push(numbers.chunks_exact(hidden).map(<[f32]>::to_vec).collect());
-        });
+        };
+        model.forward_watched(&batch, &nobody, Some(&mut keep));
         layers
     }
 }

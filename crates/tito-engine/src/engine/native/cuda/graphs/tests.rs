@@ -1,0 +1,119 @@
+//! Recorded steps beside those whose kernels are launched one by one, on a GPU: on the emulated one, too.
+
+use std::env;
+
+use candle_core::DType;
+
+use super::super::{
+    DeviceBackend, Gpu,
+    tests::{assert_same_bits, one_tensor, processor, replace, step},
+    work::{Step, config},
+};
+use crate::engine::native::{
+    backend::{BLOCK_TOKENS, Batch},
+    model::{Model, Room, tests::made_up::made_up_to_add},
+};
+
+/// Blocks of every sequence: as many as its last position needs.
+const BLOCKS: u32 = 1040 / 32 + 1;
+const SEQUENCES: usize = 4;
+
+/// The same model twice: one that records steps, and one that does not. `None` without a GPU.
+///
+/// Each has a stream of its own, as engines have: what a thread launches on a stream that another one records would be recorded.
+fn both(kind: &str) -> Option<[Model<DeviceBackend>; 2]> {
+    if env::var_os("TITO_TEST_GPU").is_none() {
+        eprintln!("SKIPPED: only a GPU records steps; tests/emulated-gpu/run has an emulated one");
+        return None;
+    }
+    let backend = || DeviceBackend::new(Gpu::open(0).unwrap().device(), DType::BF16, processor(1));
+    assert_eq!(BLOCK_TOKENS, 32);
+    let room = Room { blocks: SEQUENCES * BLOCKS as usize, slots: 0 };
+    let mut models = [backend().recording(), backend()].map(|backend| made_up_to_add(&config(kind, 2), backend, room));
+    // The largest step comes first: it takes the memory that the others find.
+    compare(&mut models, &batch(0, 40, SEQUENCES), "prompts");
+    Some(models)
+}
+
+/// A step of one token, or of more, of some sequences; all of them have so many tokens before.
+fn batch(position: usize, tokens: usize, sequences: usize) -> Batch {
+    let mut batch = Step { name: "", position, tokens, sequences }.batch();
+    for (number, span) in (0..).zip(&mut batch.spans) {
+        // Each has its own blocks, however few of them it needs.
+        span.blocks = (number * BLOCKS..).take(span.blocks.len()).collect();
+    }
+    batch
+}
+
+/// How many steps were launched as a whole.
+fn launched(model: &mut Model<DeviceBackend>) -> u64 {
+    model.backend_mut().graphs.launched
+}
+
+/// Has both compute a step, and compares all bits.
+fn compare([recording, plain]: &mut [Model<DeviceBackend>; 2], batch: &Batch, what: &str) {
+    let (found, expected) = (step(recording, batch), step(plain, batch));
+    assert_same_bits(&found.0, &expected.0, what);
+    assert_eq!(found.1, expected.1, "{what}");
+}
+
+#[test]
+fn recorded_steps_have_the_bits_of_others_in_any_company() {
+    for kind in ["llama", "qwen2", "qwen3", "qwen3_moe", "gemma3", "granite"] {
+        let Some(mut models) = both(kind) else { return };
+        // From here on, keys that a split more or less has: other items, and then merges.
+        for position in 1020..1028 {
+            compare(&mut models, &batch(position, 1, 3), &format!("{kind} after {position} tokens"));
+        }
+        let of_three = launched(&mut models[0]);
+        assert!(of_three >= 3, "{of_three} of 8 steps were launched as a whole");
+        for (sequences, tokens) in [(1, 40), (4, 1), (4, 1), (4, 1), (3, 1), (3, 1), (1, 7), (3, 1)] {
+            compare(&mut models, &batch(1028, tokens, sequences), &format!("{kind}, {sequences} of {tokens}"));
+        }
+        assert_eq!(launched(&mut models[0]), of_three + 2, "the third of four sequences, and of three");
+        assert_eq!(launched(&mut models[1]), 0, "nobody asked for records");
+    }
+}
+
+#[test]
+fn what_was_recorded_reads_new_weights_and_goes_with_memory_that_it_names() {
+    let Some(mut models) = both("qwen3") else { return };
+    let next = batch(30, 1, 2);
+    let rounds = |models: &mut [Model<DeviceBackend>; 2], what: &str| {
+        let before = launched(&mut models[0]);
+        for _ in 0..4 {
+            compare(models, &next, what);
+        }
+        launched(&mut models[0]) - before
+    };
+    assert_eq!(rounds(&mut models, "at first"), 2, "one is computed, one recorded, and the others launched");
+    // New numbers in the same memory.
+    let shape = [256, 512];
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let number = |place| (place as f32 * 0.37).sin();
+    let weights = one_tensor("model.layers.1.self_attn.o_proj.weight", &shape, number);
+    for model in &mut models {
+        replace(model, &weights);
+    }
+    assert_eq!(rounds(&mut models, "with new weights"), 4);
+    // Memory that is given back and taken again is elsewhere, and other kernels may have it by then.
+    for model in &mut models {
+        model.discard_cache();
+        model.restore_cache().unwrap();
+    }
+    assert_eq!(rounds(&mut models, "with a new cache"), 2);
+    // A longer step than ever before takes more memory for itself.
+    compare(&mut models, &batch(0, 90, 4), "a long step");
+    assert_eq!(rounds(&mut models, "after a long step"), 2);
+}
+
+#[test]
+fn a_step_that_nobody_asked_for_before_takes_the_place_of_the_oldest() {
+    let Some(mut models) = both("llama") else { return };
+    for tokens in 1..=4 {
+        compare(&mut models, &batch(0, tokens, 1), "a short prompt");
+    }
+    let graphs = &models[0].backend_mut().graphs;
+    assert_eq!((graphs.steps.len(), graphs.launched), (4, 0));
+    assert!(graphs.steps.values().all(|known| known.graph.is_none()), "steps that come once are not recorded");
+}

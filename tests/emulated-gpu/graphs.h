@@ -1,0 +1,19 @@
+// Work that a stream records instead of doing it, and that is done each time that the graph of it is launched.
+//
+// Only kernels and products can be recorded here. A GPU also records copies and allocations, which then happen with the
+// addresses of the first time: whatever else reaches a stream that records ends the program.
+#pragma once
+
+#include <cuda.h>
+
+#include <functional>
+
+struct CUstream_st {
+    // What it records, while it does.
+    CUgraph graph = nullptr;
+};
+
+// Has a stream do some work: at once, or whenever what it records is launched.
+void enqueue(CUstream stream, std::function<void()> work);
+// Ends the program if a stream of this thread records.
+void refuse_while_recording(const char *what);
