@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::buffer::{Allocations, Buffer};
 #[cfg(feature = "cuda")]
-use super::schedule::ScheduleKey;
+use super::schedule::{ScheduleKey, ScheduleMemory};
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -19,14 +19,4 @@ pub(super) struct StepInputs {
     pub(super) blocks: Buffer,
     #[cfg(feature = "cuda")]
     pub(super) schedules: HashMap<ScheduleKey, ScheduleMemory>,
-}
-
-/// Memory of a schedule's lists, and for partial sums.
-#[cfg(feature = "cuda")]
-#[derive(Debug, Default)]
-pub(super) struct ScheduleMemory {
-    pub(super) narrow: Buffer,
-    pub(super) wide: Buffer,
-    pub(super) merges: Buffer,
-    pub(super) parts: Buffer,
 }

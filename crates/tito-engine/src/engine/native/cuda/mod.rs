@@ -33,6 +33,8 @@ mod mixture;
 mod packing;
 mod products;
 mod reading;
+#[cfg(feature = "cuda")]
+mod recording;
 mod recurrent;
 #[cfg(any(feature = "cuda", test))]
 mod schedule;

@@ -8,10 +8,7 @@
 use candle_core::{DType, Result, Tensor};
 
 #[cfg(feature = "cuda")]
-use super::{
-    buffer::{Buffer, TensorKind},
-    inputs::ScheduleMemory,
-};
+use super::buffer::{Buffer, TensorKind};
 #[cfg(feature = "cuda")]
 use crate::engine::native::backend::{AttentionShape, CacheShape};
 use crate::engine::native::backend::{Reach, Span};
@@ -69,6 +66,16 @@ pub(super) struct DeviceSchedule {
     pub(super) merges: Option<Tensor>,
     /// Room for the partial sums of a layer: for each part and head a largest score, a sum of weights, and a head's numbers.
     pub(super) parts: Tensor,
+}
+
+/// Memory of a schedule's lists, and for partial sums, which is kept from step to step.
+#[cfg(feature = "cuda")]
+#[derive(Debug, Default)]
+pub(super) struct ScheduleMemory {
+    narrow: Buffer,
+    wide: Buffer,
+    merges: Buffer,
+    parts: Buffer,
 }
 
 /// Consecutive rows of a span, and the splits that they attend to.

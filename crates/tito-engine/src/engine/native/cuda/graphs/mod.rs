@@ -12,16 +12,9 @@ mod tests;
 
 use std::collections::HashMap;
 
-use candle_core::{DType, Device, Result};
+use candle_core::Result;
 
-use super::{
-    buffer::Allocations,
-    device::DeviceBackend,
-    failure::done,
-    kernels::{self, Graph},
-    schedule::ScheduleKey,
-    shared::StepShared,
-};
+use super::{buffer::Allocations, kernels::Graph, schedule::ScheduleKey, shared::StepShared};
 
 /// The most rows of a step that is recorded. A device takes longer for more of them than a processor takes to launch them.
 const MOST_ROWS: usize = 128;
@@ -30,7 +23,7 @@ const MOST_STEPS: usize = 96;
 
 /// What decides which kernels a step launches, and with what arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct StepKey {
+pub(super) struct StepKey {
     rows: usize,
     /// For each schedule of attention how many items and merges it has.
     lists: Vec<[usize; 2]>,
@@ -42,6 +35,18 @@ struct Known {
     graph: Option<Graph>,
     /// When it was last computed, in steps.
     used: u64,
+}
+
+/// What is known of a step that is to be computed.
+pub(super) enum Met<'a> {
+    /// Steps are not recorded.
+    Off,
+    /// It comes for the first time.
+    New,
+    /// It came before, and was not recorded yet.
+    Again(StepKey),
+    /// It was recorded.
+    Recorded(&'a Graph),
 }
 
 /// See the module's documentation.
@@ -64,6 +69,46 @@ impl StepGraphs {
     /// Records steps.
     pub(super) fn on() -> Self {
         Self { is_on: true, ..Self::default() }
+    }
+
+    /// What is known of a step.
+    pub(super) fn meet(&mut self, shared: &StepShared, allocations: &Allocations) -> Result<Met<'_>> {
+        if !self.is_on {
+            return Ok(Met::Off);
+        }
+        self.clock += 1;
+        // What the step is told may take new memory.
+        let key = self.key(shared)?;
+        self.forget_moved(allocations);
+        let Some(key) = key else { return Ok(Met::New) };
+        match self.steps.get_mut(&key) {
+            None => Ok(Met::New),
+            Some(Known { graph: None, .. }) => Ok(Met::Again(key)),
+            Some(Known { graph: Some(graph), used }) => {
+                *used = self.clock;
+                #[cfg(test)]
+                (self.launched += 1);
+                Ok(Met::Recorded(graph))
+            }
+        }
+    }
+
+    /// Remembers a step that was computed for the first time, and which schedules its layers asked for.
+    pub(super) fn learn(&mut self, shared: &StepShared, allocations: &Allocations) -> Result<()> {
+        if !shared.by_kernels.get() {
+            tracing::warn!("--cuda-graphs has no effect: heads of this size have no kernel of attention of tito's own");
+            *self = Self::default();
+            return Ok(());
+        }
+        if self.schedules.is_empty() {
+            self.schedules = shared.asked();
+        }
+        // It may have taken new memory.
+        self.forget_moved(allocations);
+        if let Some(key) = self.key(shared)? {
+            self.remember(key, None);
+        }
+        Ok(())
     }
 
     /// Forgets everything if memory was allocated anew since.
@@ -99,83 +144,11 @@ impl StepGraphs {
     }
 
     /// Remembers a step, in the place of the one that was computed longest ago.
-    fn remember(&mut self, key: StepKey, graph: Option<Graph>) {
+    pub(super) fn remember(&mut self, key: StepKey, graph: Option<Graph>) {
         if self.steps.len() >= MOST_STEPS && !self.steps.contains_key(&key) {
             let oldest = self.steps.iter().min_by_key(|(_, known)| known.used).map(|(key, _)| key.clone());
             oldest.and_then(|oldest| self.steps.remove(&oldest));
         }
         self.steps.insert(key, Known { graph, used: self.clock });
-    }
-}
-
-impl DeviceBackend {
-    /// Whether steps may be recorded. Tiles of one shape and numbers of codes take memory in the midst of a step.
-    pub(super) fn can_record(&self) -> bool {
-        self.device.is_cuda() && self.dtype == DType::BF16 && self.tile.is_none() && !self.keeps_codes
-    }
-
-    /// Computes the layers of a step, or launches what a step of its shape launched.
-    pub(super) fn compute_or_launch(
-        &mut self,
-        shared: &mut StepShared,
-        compute: &mut dyn FnMut(&mut Self, &mut StepShared),
-    ) {
-        if !self.graphs.is_on {
-            return compute(self, shared);
-        }
-        self.graphs.clock += 1;
-        let key = done(self.graphs.key(shared));
-        self.graphs.forget_moved(&self.allocations);
-        let clock = self.graphs.clock;
-        match key.as_ref().and_then(|key| self.graphs.steps.get_mut(key)) {
-            None => {
-                compute(self, shared);
-                self.graphs.learn(shared);
-                self.graphs.forget_moved(&self.allocations);
-                if let Some(key) = done(self.graphs.key(shared)) {
-                    self.graphs.remember(key, None);
-                }
-            }
-            Some(Known { graph: Some(graph), used }) => {
-                *used = clock;
-                done(graph.launch());
-                #[cfg(test)]
-                (self.graphs.launched += 1);
-            }
-            Some(Known { graph: None, .. }) => {
-                let key = key.expect("a known step has a key");
-                self.record(key, shared, compute);
-            }
-        }
-    }
-
-    /// Records the layers of a step, and launches them; computes them as ever where they cannot be recorded.
-    fn record(&mut self, key: StepKey, shared: &mut StepShared, compute: &mut dyn FnMut(&mut Self, &mut StepShared)) {
-        let device: Device = self.device.clone();
-        let allocations = self.allocations.clone();
-        let recorded = kernels::record(&device, &allocations, || compute(self, shared));
-        let reason = match recorded {
-            Ok(Some(graph)) => {
-                done(graph.launch());
-                return self.graphs.remember(key, Some(graph));
-            }
-            Ok(None) => "they launch more than kernels".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        tracing::warn!("--cuda-graphs has no effect: steps cannot be recorded, as {reason}");
-        self.graphs = StepGraphs::default();
-        compute(self, shared);
-    }
-}
-
-impl StepGraphs {
-    /// Remembers which schedules the layers of a step asked for.
-    fn learn(&mut self, shared: &StepShared) {
-        if !shared.by_kernels.get() {
-            tracing::warn!("--cuda-graphs has no effect: heads of this size have no kernel of attention of tito's own");
-            *self = Self::default();
-        } else if self.schedules.is_empty() {
-            self.schedules = shared.asked();
-        }
     }
 }

@@ -1,12 +1,10 @@
 //! Recorded steps beside those whose kernels are launched one by one, on a GPU: on the emulated one, too.
 
-use std::env;
-
 use candle_core::DType;
 
 use super::super::{
     DeviceBackend, Gpu,
-    tests::{assert_same_bits, one_tensor, processor, replace, step},
+    tests::{assert_same_bits, one_tensor, processor, replace, step, test_device},
     work::{Step, config},
 };
 use crate::engine::native::{
@@ -22,7 +20,7 @@ const SEQUENCES: usize = 4;
 ///
 /// Each has a stream of its own, as engines have: what a thread launches on a stream that another one records would be recorded.
 fn both(kind: &str) -> Option<[Model<DeviceBackend>; 2]> {
-    if env::var_os("TITO_TEST_GPU").is_none() {
+    if !test_device().is_cuda() {
         eprintln!("SKIPPED: only a GPU records steps; tests/emulated-gpu/run has an emulated one");
         return None;
     }
