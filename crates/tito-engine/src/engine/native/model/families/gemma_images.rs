@@ -3,7 +3,7 @@
 //! As `modeling_gemma3.py` and `modeling_siglip.py` of transformers define them.
 
 use serde_json::{Map, Value, json};
-use tito_images::PatchShape;
+use tito_images::{Layout, PatchShape};
 
 use super::{
     super::{
@@ -108,7 +108,7 @@ fn tower(vision: &Settings<'_>, placeholders: usize, output: usize) -> Result<To
         gate: Gate::GeluTanhAlone,
         norm: NormShape { epsilon, offset: 0.0, centred: true },
         norm_bias: true,
-        patch: PatchShape { side, merge: patches / rows, frames: 1, row_ends: false },
+        patch: PatchShape { side, merge: patches / rows, frames: 1, layout: Layout::Plain },
         biases: true,
         patch_bias: true,
         positions: Some(patches * patches),

@@ -3,7 +3,7 @@
 //! As `modeling_mistral3.py` and `modeling_pixtral.py` of transformers define them.
 
 use serde_json::{Map, Value, json};
-use tito_images::PatchShape;
+use tito_images::{Layout, PatchShape};
 
 use super::{
     super::{
@@ -103,7 +103,12 @@ fn tower(vision: &Settings<'_>, merge: usize) -> Result<TowerShape, ConfigError>
         gate: activation(&Settings(&defaulted), "hidden_act")?,
         norm,
         norm_bias: false,
-        patch: PatchShape { side: vision.size_or("patch_size", 16, MOST_PIXELS)?, merge, frames: 1, row_ends: true },
+        patch: PatchShape {
+            side: vision.size_or("patch_size", 16, MOST_PIXELS)?,
+            merge,
+            frames: 1,
+            layout: Layout::Rows,
+        },
         biases: false,
         patch_bias: false,
         positions: None,
@@ -164,7 +169,7 @@ mod tests {
     fn the_published_model_is_read() {
         let images = read(&published()).unwrap().images.unwrap();
         assert_eq!((images.placeholder, images.both_ways, images.tower.layers.len()), (10, false, 24));
-        assert_eq!(images.tower.patch, PatchShape { side: 14, merge: 2, frames: 1, row_ends: true });
+        assert_eq!(images.tower.patch, PatchShape { side: 14, merge: 2, frames: 1, layout: Layout::Rows });
         assert_eq!((images.tower.theta, images.tower.output), (Some(10_000.0), 5120));
         let mut config = published();
         config["vision_config"] = Value::Null;

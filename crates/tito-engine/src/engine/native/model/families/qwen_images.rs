@@ -4,7 +4,7 @@
 //! `modeling_qwen3_5_moe.py` of transformers define them. Videos are not read: their placeholders are ordinary tokens.
 
 use serde_json::{Map, Value, json};
-use tito_images::PatchShape;
+use tito_images::{Layout, PatchShape};
 
 use super::{
     super::{
@@ -223,7 +223,7 @@ fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<Tow
         side: vision.size_or("patch_size", side, MOST_PIXELS)?,
         merge: vision.size_or("spatial_merge_size", merge, MOST_PIXELS)?,
         frames: vision.size_or("temporal_patch_size", frames, MOST_PIXELS)?,
-        row_ends: false,
+        layout: Layout::Plain,
     };
     Ok(TowerShape {
         hidden,

@@ -96,12 +96,12 @@ impl Embeddings {
 
 #[cfg(test)]
 mod tests {
-    use tito_images::{Normalisation, PatchShape};
+    use tito_images::{Layout, Normalisation, PatchShape};
 
     use super::*;
 
     fn image(number: u8) -> PreparedImage {
-        let shape = PatchShape { side: 1, merge: 1, frames: 1, row_ends: false };
+        let shape = PatchShape { side: 1, merge: 1, frames: 1, layout: Layout::Plain };
         let normalisation = Normalisation { mean: [0.5; 3], std: [0.5; 3] };
         let identity = ImageIdentity::of(&[number], &[]);
         PreparedImage::new(identity, Grid { rows: 1, columns: 1 }, shape, normalisation, vec![number; 3].into())
