@@ -33,7 +33,7 @@ pub enum ImageForm {
         /// The id after that.
         ends: TokenId,
     },
-    /// They stand between two marks that belong to the image, as those of InternVL. Templates write one placeholder.
+    /// They stand between two marks that belong to the image, as those of `InternVL`. Templates write one placeholder.
     Around {
         /// The id before them.
         opens: TokenId,

@@ -29,6 +29,15 @@ impl ImageRows {
         Some(&self.deepstack.get(layer)?[rows.start * self.width..rows.end * self.width])
     }
 
+    /// The same with those of the next part of its image.
+    pub(super) fn extended(mut self, next: Self) -> Self {
+        self.rows.extend(next.rows);
+        for (rows, next) in self.deepstack.iter_mut().zip(next.deepstack) {
+            rows.extend(next);
+        }
+        self
+    }
+
     fn bytes(&self) -> usize {
         (self.rows.len() * (1 + self.deepstack.len())) * size_of::<f32>()
     }
