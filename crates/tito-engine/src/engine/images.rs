@@ -58,7 +58,7 @@ pub(super) fn check(images: &[PromptImage], prompt: &[TokenId], placeholder: Tok
     let mut end = 0;
     for (number, PromptImage { offset, image }) in images.iter().enumerate() {
         let count = image.placeholders();
-        if count == 0 {
+        if image.joined().patches() == 0 {
             return unsupported(format!("image {number} of the prompt has no patches"));
         }
         if *offset < end {
