@@ -23,6 +23,7 @@ fn patches(processor: &ImageProcessor, data: &[u8], decoded: &DecodedImage) -> R
     let numbers = image.patches();
     assert_eq!(image.grid(), processor.grid(decoded.width(), decoded.height())?);
     assert_eq!(image.grid().patches(), 4 * image.joined().patches());
+    assert!(image.grid().patches().is_multiple_of(image.read_at_once().patches()), "a part of what is read at once");
     let embeddings = (0..image.placeholders()).filter_map(|place| image.embedding_at(place));
     assert!(embeddings.eq(0..image.joined().patches()), "a part of an image has no place among its ids");
     assert_eq!(numbers.len(), image.grid().patches() * image.shape().numbers());
@@ -44,7 +45,10 @@ fn processors() -> Vec<ImageProcessor> {
     let vision = json!({"patch_size": 7});
     let config = json!({"model_type": "mistral3", "spatial_merge_size": 2, "vision_config": vision});
     let mistral = (config, json!({"size": {"longest_edge": 100}}));
-    let all = qwen.into_iter().chain([gemma, mistral]);
+    let vision = json!({"image_size": 28, "patch_size": 7});
+    let config = json!({"model_type": "internvl", "image_seq_length": 4, "vision_config": vision});
+    let internvl = (config, json!({"size": {"height": 28, "width": 28}, "max_patches": 6}));
+    let all = qwen.into_iter().chain([gemma, mistral, internvl]);
     all.map(|(config, settings)| ImageProcessor::of_model(&config, &settings).expect("settings that are served"))
         .collect()
 }

@@ -47,7 +47,8 @@ pub struct ImageArgs {
 
     /// Settings for the image processor of the model, as JSON.
     ///
-    /// `min_pixels` and `max_pixels`, or `size` as in `preprocessor_config.json`. They change how many tokens an image takes.
+    /// `min_pixels` and `max_pixels`, or `size` as in `preprocessor_config.json`; `min_patches` and `max_patches` where images are
+    /// cut. They change how many tokens an image takes.
     #[arg(long, value_name = "JSON", value_parser = processor_settings)]
     pub mm_processor_kwargs: Option<ProcessorSettings>,
 }
@@ -60,9 +61,12 @@ pub struct ImagesPerPrompt(pub usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheBytes(pub u64);
 
-/// Settings that take the place of those in `preprocessor_config.json`: `min_pixels`, `max_pixels` and what `size` has.
+/// Settings that take the place of those in `preprocessor_config.json`: those of [`SERVED`] and what `size` has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessorSettings(pub Map<String, Value>);
+
+/// What may be set besides `size`.
+const SERVED: [&str; 4] = ["min_pixels", "max_pixels", "min_patches", "max_patches"];
 
 impl Default for ImagesPerPrompt {
     /// vLLM's.
@@ -118,12 +122,12 @@ fn processor_settings(text: &str) -> Result<ProcessorSettings, String> {
         Some(Value::Object(size)) => size,
         Some(_) => return Err("`size` is no JSON object".to_owned()),
     };
-    if let Some(unknown) = settings.keys().find(|key| !["min_pixels", "max_pixels"].contains(&key.as_str())) {
-        return Err(format!("`{unknown}` is not served; `min_pixels`, `max_pixels` and `size` are"));
+    if let Some(unknown) = settings.keys().find(|key| !SERVED.contains(&key.as_str())) {
+        return Err(format!("`{unknown}` is not served; `{}` and `size` are", SERVED.join("`, `")));
     }
     let mut all = size.iter().chain(&settings);
     if let Some((name, value)) = all.find(|(_, value)| value.as_u64().is_none_or(|pixels| pixels == 0)) {
-        return Err(format!("`{name}` is {value}, and not a number of pixels"));
+        return Err(format!("`{name}` is {value}, and not a whole number over 0"));
     }
     settings.extend((!size.is_empty()).then(|| ("size".to_owned(), Value::Object(size))));
     Ok(ProcessorSettings(settings))
@@ -158,12 +162,20 @@ mod tests {
             ("{\"min_pixels\": 4, \"max_pixels\": 9}", None),
             ("{\"min_pixels\": 4, \"size\": {\"longest_edge\": 9}}", Some(9)),
             ("{\"size\": {\"longest_edge\": 7}}", Some(7)),
+            ("{\"min_patches\": 1, \"max_patches\": 6}", None),
         ] {
             let read = settings(text).unwrap();
             assert_eq!(read.pointer("/size/longest_edge").and_then(Value::as_u64), size, "{text}");
             assert_eq!(read.get("min_pixels").is_some(), text.contains("min_pixels"), "{text}");
         }
-        for wrong in ["{\"num_crops\": 4}", "{\"max_pixels\": \"9\"}", "{\"max_pixels\": 0}", "[]", "{\"size\": 4}"] {
+        for wrong in [
+            "{\"num_crops\": 4}",
+            "{\"max_patches\": 0}",
+            "{\"max_pixels\": \"9\"}",
+            "{\"max_pixels\": 0}",
+            "[]",
+            "{\"size\": 4}",
+        ] {
             assert!(settings(wrong).is_err(), "{wrong}");
         }
     }

@@ -111,6 +111,7 @@ fn marks(
             ImageForm::Between { opens, closes, template: ImageTemplate::Opening }
         }
         ImageFrame::Rows([breaks, ends]) => ImageForm::Rows { breaks: named(breaks)?, ends: named(ends)? },
+        ImageFrame::Around([opens, closes]) => ImageForm::Around { opens: named(opens)?, closes: named(closes)? },
     };
     Ok(ImageMarks { placeholder, form })
 }

@@ -79,11 +79,11 @@ impl Drop for Hold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::images::{Grid, Normalisation, PatchShape};
+    use crate::images::{Grid, Layout, Normalisation, PatchShape};
 
     /// An image of 12 bytes.
     fn image(number: u8) -> PreparedImage {
-        let shape = PatchShape { side: 2, merge: 1, frames: 1, row_ends: false };
+        let shape = PatchShape { side: 2, merge: 1, frames: 1, layout: Layout::Plain };
         let normalisation = Normalisation { mean: [0.5; 3], std: [0.5; 3] };
         let grid = Grid { rows: 1, columns: 1 };
         PreparedImage::new(ImageIdentity::of(&[number], &[]), grid, shape, normalisation, Arc::from([number; 12]))

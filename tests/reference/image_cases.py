@@ -11,7 +11,7 @@ VOCABULARY = 96
 # Rows and columns of what is joined, and what pixels are made with.
 IMAGES = {
     "wide": (2, 3, 1), "tall": (5, 1, 2), "one": (1, 1, 3), "square": (3, 3, 4), "large": (6, 5, 5), "same": (2, 3, 6),
-    "second": (3, 3, 7), "third": (3, 3, 8),
+    "second": (3, 3, 7), "third": (3, 3, 8), "squares": (9, 3, 9),
 }
 # There is text between two images, since transformers takes placeholders side by side for those of one.
 PROMPTS = {
@@ -47,6 +47,19 @@ MISTRAL3_PROMPTS = {
     "two_images": [3, 11, "square", 12, 50, 51, 11, "wide", 12, 7],
     "side_by_side": [4, "wide", "same", 8, "one", "tall", 12],
     "later_turn": [*range(5, 45), 11, "large", 12, 70, 71, 72, *range(30, 50)],
+}
+
+# Those of InternVL, whose images are squares, one below the other, between two ids of their own.
+INTERNVL_MARKS = (92, 93)
+INTERNVL_PROMPTS = {
+    "text": [1, 7, 20, 33, 5, 61, 44, 2, 80],
+    "one_image": [3, 11, "square", 12, 40, 41],
+    "image_first": ["second", 9],
+    "image_alone": ["third"],
+    "squares": [3, "squares", 40, 41],
+    "two_images": [3, 11, "square", 12, 50, 51, "squares", 7],
+    "side_by_side": [4, "second", "square", 8, "second", 12],
+    "later_turn": [*range(5, 45), 11, "squares", 12, 70, 71, 72, *range(30, 50)],
 }
 
 TEXT = {
@@ -190,7 +203,53 @@ def mistral3(name, style="given", without=(), vision=(), text=(), of_text=MISTRA
     return Case(f"mistral3_{name}", "Mistral3ForConditionalGeneration", "mistral3", settings, style, list(without))
 
 
+# As published: sides twice.
+INTERNVL_VISION = {
+    "attention_bias": True, "attention_dropout": 0.0, "hidden_act": "gelu", "hidden_dropout_prob": 0.0, "hidden_size": 24,
+    "image_size": [24, 24], "intermediate_size": 28, "layer_norm_eps": 1e-6, "layer_scale_init_value": 0.1,
+    "model_type": "internvl_vision", "norm_type": "layer_norm", "num_attention_heads": 2, "num_channels": 3,
+    "num_hidden_layers": 3, "patch_size": [4, 4], "projection_dropout": 0.0, "use_absolute_position_embeddings": True,
+    "use_mask_token": False, "use_mean_pooling": True, "use_qk_norm": False,
+}
+INTERNVL_TEXT = {**TEXT, "model_type": "qwen2", "use_sliding_window": False}
+INTERNVL = {
+    "downsample_ratio": 0.5, "image_seq_length": 9, "image_token_id": PLACEHOLDER, "projector_hidden_act": "gelu",
+    "text_config": INTERNVL_TEXT, "tie_word_embeddings": False, "vision_config": INTERNVL_VISION, "vision_feature_layer": -1,
+    "vision_feature_select_strategy": "default",
+}
+INTERNVL_QWEN3 = {**TEXT, "attention_bias": False, "head_dim": 16, "model_type": "qwen3"}
+INTERNVL_EXPERTS = {
+    **INTERNVL_QWEN3, "model_type": "qwen3_moe", "moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2,
+    "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+}
+# That of the largest tower.
+INTERNVL_ROOT_NORMS = {
+    "attention_bias": False, "norm_type": "rms_norm", "num_attention_heads": 3, "patch_size": [2, 2], "use_qk_norm": True,
+}
+
+
+def internvl(name, style="given", without=(), vision=(), text=(), of_text=INTERNVL_TEXT, **changes):
+    parts = {"text_config": {**of_text, **dict(text)}, "vision_config": {**INTERNVL_VISION, **dict(vision)}}
+    settings = {**INTERNVL, **parts, **changes}
+    return Case(f"internvl_{name}", "InternVLForConditionalGeneration", "internvl", settings, style, list(without))
+
+
 CASES = [
+    internvl("plain", without=[
+        {"vision_config": {**INTERNVL_VISION, "layer_norm_eps": 1e-1}},
+        {"vision_config": {**INTERNVL_VISION, "num_attention_heads": 3}},
+    ]),
+    internvl("full", style="full", text={"rms_norm_eps": 1e-2, "rope_theta": 500.0}, vision={"layer_norm_eps": 1e-2}),
+    internvl("root_norms", of_text=INTERNVL_QWEN3, downsample_ratio=0.25, vision=INTERNVL_ROOT_NORMS, without=[
+        {"vision_config": {**INTERNVL_VISION, **INTERNVL_ROOT_NORMS, "num_attention_heads": 2}},
+    ]),
+    internvl("last_norm", tie_word_embeddings=True, vision={"use_mean_pooling": False, "use_mask_token": True}),
+    internvl("qwen3_moe", of_text=INTERNVL_EXPERTS, without=[
+        {"text_config": {**INTERNVL_EXPERTS, "num_experts_per_tok": 1}},
+    ]),
+    internvl("llama", of_text={**TEXT, "model_type": "llama"}),
+    # Frequencies that depend on the length of sequences, beyond those that are served.
+    internvl("dynamic", text={"rope_scaling": {"factor": 2.0, "rope_type": "dynamic", "type": "dynamic"}}),
     mistral3("plain", without=[
         {"vision_config": {**MISTRAL3_VISION, "rope_theta": 100.0}},
         {"vision_config": {**MISTRAL3_VISION, "hidden_act": "gelu"}},

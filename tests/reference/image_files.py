@@ -32,7 +32,22 @@ PIXTRAL = {
     "do_resize": True, "patch_size": {"height": 14, "width": 14}, "processor_class": "PixtralProcessor", "resample": 3,
     "rescale_factor": 0.00392156862745098,
 }  # fmt: skip
+# As its processor has it cut images, whatever it has itself.
+GOT_OCR = {
+    "image_processor_type": "GotOcr2ImageProcessorFast", "crop_to_patches": False, "do_convert_rgb": True, "do_normalize": True,
+    "do_rescale": True, "do_resize": True, "default_to_square": True, "image_mean": [0.485, 0.456, 0.406],
+    "image_std": [0.229, 0.224, 0.225], "max_patches": 12, "min_patches": 1, "processor_class": "InternVLProcessor", "resample": 3,
+    "rescale_factor": 0.00392156862745098,
+}  # fmt: skip
 FAMILIES = {
+    "internvl": {
+        "config": {"model_type": "internvl", "downsample_ratio": 0.5, "image_seq_length": 256, "vision_config": {"image_size": [448, 448], "patch_size": [14, 14]}},
+        "preprocessor": {"size": {"height": 448, "width": 448}, **GOT_OCR},
+    },
+    "internvl_small": {
+        "config": {"model_type": "internvl", "downsample_ratio": 0.25, "image_seq_length": 9, "vision_config": {"image_size": 96, "patch_size": 8}},
+        "preprocessor": {"size": {"height": 96, "width": 96}, **GOT_OCR, "min_patches": 2, "max_patches": 7},
+    },
     "qwen2_5_vl": {
         "config": {"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14, "spatial_merge_size": 2}},
         "preprocessor": {"min_pixels": 3136, "max_pixels": 12845056, **QWEN2_5},

@@ -22,9 +22,9 @@ import transformers
 from PIL import Image
 
 from image_cases import (
-    QWEN2_5_VISION, QWEN3_TEXT, QWEN3_VISION, gemma3, mistral3, qwen2_5, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
+    QWEN2_5_VISION, QWEN3_TEXT, QWEN3_VISION, gemma3, internvl, mistral3, qwen2_5, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
 )
-from image_model_files import GEMMA3_MARKS, MARKS, MISTRAL3_MARKS, is_gemma, is_mistral, write_files
+from image_model_files import GEMMA3_MARKS, INTERNVL_MARKS, MARKS, MISTRAL3_MARKS, is_gemma, is_internvl, is_mistral, write_files
 from record_image_models import published
 from recording import GOLDEN, SEEDS, config_of, load, tensors_of
 
@@ -64,6 +64,11 @@ MISTRAL3_PROCESSOR = {
     "image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": 140}, "patch_size": {"height": 14, "width": 14},
     "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711], "resample": 3,
 }
+# As published, but for fewer and smaller squares.
+INTERNVL_PROCESSOR = {
+    "image_processor_type": "GotOcr2ImageProcessorFast", "crop_to_patches": False, "size": {"height": 56, "width": 56},
+    "max_patches": 4, "min_patches": 1, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225], "resample": 3,
+}
 
 
 def cases():
@@ -79,6 +84,8 @@ def cases():
     yield gemma3("conversation", **outer, text={"vocab_size": VOCABULARY}, vision=vision), GEMMA3_PROCESSOR
     text = {"vocab_size": VOCABULARY}
     yield mistral3("conversation", image_token_index=327, text=text, vision={"patch_size": 14}), MISTRAL3_PROCESSOR
+    outer = {"image_token_id": 327, "image_seq_length": 16, "text": {"vocab_size": VOCABULARY}}
+    yield internvl("conversation", **outer, vision={"image_size": [56, 56], "patch_size": [7, 7]}), INTERNVL_PROCESSOR
 
 
 def files():
@@ -170,6 +177,15 @@ def mistral3_processor(tokenizer, images):
     return kind(images, tokenizer, patch_size=14, spatial_merge_size=2, chat_template=template)
 
 
+def internvl_processor(tokenizer, images, length):
+    names = (("start_image_token", 326), ("context_image_token", 327), ("end_image_token", 328), ("video_token", 329))
+    for name, id in names:
+        setattr(tokenizer, name, INTERNVL_MARKS[id])
+        setattr(tokenizer, f"{name}_id", id)
+    kind, template = transformers.InternVLProcessor, tokenizer.chat_template
+    return kind(images, tokenizer, transformers.InternVLVideoProcessor(), image_seq_length=length, chat_template=template)
+
+
 class Reader:
     """transformers' processor of a model."""
 
@@ -185,6 +201,9 @@ class Reader:
             return
         if is_mistral(settings):
             self.processor = mistral3_processor(tokenizer, images)
+            return
+        if is_internvl(settings):
+            self.processor = internvl_processor(tokenizer, images, config["image_seq_length"])
             return
         is_older = config["model_type"] == "qwen2_5_vl"
         kind = transformers.Qwen2_5_VLProcessor if is_older else transformers.Qwen3VLProcessor
@@ -208,7 +227,7 @@ class Reader:
 
 def log_probs(model, ids, given):
     kinds = torch.tensor([[int(id == 327) for id in ids]], dtype=torch.int)
-    kinds_name = {"gemma3": "token_type_ids", "mistral3": None}.get(model.config.model_type, "mm_token_type_ids")
+    kinds_name = {"gemma3": "token_type_ids", "internvl": None, "mistral3": None}.get(model.config.model_type, "mm_token_type_ids")
     model.model.rope_deltas = None
     with torch.no_grad():
         given = {**given, kinds_name: kinds} if given and kinds_name else given
@@ -218,6 +237,9 @@ def log_probs(model, ids, given):
 def ranges(ids, family):
     if family == "mistral3":
         return runs_with_ends(ids)
+    if family == "internvl":
+        # As vLLM names them, with what stands around them.
+        return [[place, ids.index(328, place) + 1 - place] for place, id in enumerate(ids) if id == 326]
     found, start = [], None
     for place, id in enumerate([*ids, None]):
         if id == 327 and start is None:

@@ -14,7 +14,9 @@ import numpy as np
 import torch
 import transformers
 
-from image_cases import CASES, GEMMA3_PROMPTS, IMAGES, MISTRAL3_ENDS, MISTRAL3_PROMPTS, PLACEHOLDER, PROMPTS
+from image_cases import (
+    CASES, GEMMA3_PROMPTS, IMAGES, INTERNVL_MARKS, INTERNVL_PROMPTS, MISTRAL3_ENDS, MISTRAL3_PROMPTS, PLACEHOLDER, PROMPTS,
+)
 from recording import GOLDEN, SEEDS, config_of, load, tensors_of
 
 GREEDY = 8
@@ -28,6 +30,8 @@ def pixels(name, config):
         side = vision["image_size"] // rows
     elif is_mistral(config):
         side = vision["patch_size"] * config["spatial_merge_size"]
+    elif is_internvl(config):
+        side = vision["patch_size"][0] * int(1 / config["downsample_ratio"])
     else:
         side = vision["patch_size"] * vision["spatial_merge_size"]
     count = 3 * rows * columns * side * side
@@ -41,6 +45,10 @@ def is_gemma(config):
 
 def is_mistral(config):
     return config["model_type"] == "mistral3"
+
+
+def is_internvl(config):
+    return config["model_type"] == "internvl"
 
 
 def normalised(name, config):
@@ -60,6 +68,9 @@ def patches(name, config):
 
 
 def placeholders(rows, columns, config):
+    if is_internvl(config):
+        opens, closes = INTERNVL_MARKS
+        return [opens, *[PLACEHOLDER] * (rows * columns), closes]
     if not is_mistral(config):
         return [PLACEHOLDER] * (rows * columns)
     row, (row_end, image_end) = [PLACEHOLDER] * columns, MISTRAL3_ENDS
@@ -85,6 +96,11 @@ def log_probs(model, config, ids, images):
         made = [normalised(image["name"], config) for image in images]
         kinds = torch.tensor([[int(id == PLACEHOLDER) for id in ids]])
         given = {"pixel_values": torch.tensor(np.stack(made).transpose(0, 3, 1, 2)), "token_type_ids": kinds}
+    elif images and is_internvl(config):
+        # Squares, which stand one below the other.
+        side = config["vision_config"]["image_size"][0]
+        made = [normalised(image["name"], config).reshape(-1, side, side, 3) for image in images]
+        given = {"pixel_values": torch.tensor(np.concatenate(made).transpose(0, 3, 1, 2))}
     elif images and is_mistral(config):
         made = [torch.tensor(normalised(image["name"], config).transpose(2, 0, 1)) for image in images]
         sizes = [image.shape[1:] for image in made]
@@ -102,7 +118,7 @@ def log_probs(model, config, ids, images):
             "image_grid_thw": torch.tensor([grid for _, grid in made]),
             "mm_token_type_ids": kinds,
         }
-    if not is_gemma(config) and not is_mistral(config):
+    if not is_gemma(config) and not is_mistral(config) and not is_internvl(config):
         model.model.rope_deltas = None
     with torch.no_grad():
         return model(torch.tensor([ids]), use_cache=False, **given).logits[0].double().log_softmax(-1).numpy()
@@ -164,7 +180,8 @@ def record(case, directory):
     for seed in range(1, SEEDS):
         model = load(config, tensors, seed)
         found, lead = {}, 9.0
-        prompts = GEMMA3_PROMPTS if is_gemma(config) else MISTRAL3_PROMPTS if is_mistral(config) else PROMPTS
+        own = {"gemma3": GEMMA3_PROMPTS, "internvl": INTERNVL_PROMPTS, "mistral3": MISTRAL3_PROMPTS}
+        prompts = own.get(config["model_type"], PROMPTS)
         for name, prompt in prompts.items():
             found[name], least = expected(model, config, prompt)
             lead = min(lead, least)

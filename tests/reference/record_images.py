@@ -17,7 +17,7 @@ import tempfile
 
 import numpy
 from PIL import Image
-from transformers import Gemma3ImageProcessor, PixtralImageProcessor, Qwen2VLImageProcessor
+from transformers import Gemma3ImageProcessor, GotOcr2ImageProcessor, PixtralImageProcessor, Qwen2VLImageProcessor
 
 from image_files import FAMILIES, as_vllm_decodes, files, random_file
 
@@ -42,21 +42,23 @@ def drawn(width, height, seed):
 
 
 def processor_of(family):
-    kinds = {"gemma3": Gemma3ImageProcessor, "mistral3": PixtralImageProcessor}
+    kinds = {"gemma3": Gemma3ImageProcessor, "internvl": GotOcr2ImageProcessor, "mistral3": PixtralImageProcessor}
     kind = kinds.get(family["config"]["model_type"], Qwen2VLImageProcessor)
     return kind(**family["preprocessor"])
 
 
 def cut(pixels, config):
     """The pixels of a whole image, [3, height, width], as patches: those that are made one embedding stand side by side."""
-    side = config["vision_config"]["patch_size"]
+    side = numpy.ravel(config["vision_config"]["patch_size"])[0]
     rows, columns = pixels.shape[1] // side, pixels.shape[2] // side
     if config["model_type"] == "mistral3":
         merge = config["spatial_merge_size"]
+    elif config["model_type"] == "internvl":
+        merge = int(1 / config["downsample_ratio"])
     else:
         merge = rows // int(config["mm_tokens_per_image"] ** 0.5)
     cut = pixels.reshape(3, rows // merge, merge, side, columns // merge, merge, side).transpose(1, 4, 2, 5, 0, 3, 6)
-    return [rows, columns], numpy.ascontiguousarray(cut)
+    return [int(rows), int(columns)], numpy.ascontiguousarray(cut)
 
 
 def prepared(processor, image, config):
@@ -65,17 +67,23 @@ def prepared(processor, image, config):
     if config["model_type"] == "mistral3":
         # As PixtralProcessor calls it.
         given["patch_size"] = config["vision_config"]["patch_size"] * config["spatial_merge_size"]
+    if config["model_type"] == "internvl":
+        # As InternVLProcessor calls it.
+        given["crop_to_patches"] = True
     features = processor(images=[image], return_tensors="pt", **given)
     numbers = features["pixel_values"].numpy().astype("<f4", copy=False)
-    if config["model_type"] in ("gemma3", "mistral3"):
+    if config["model_type"] == "internvl":
+        # Squares, one below the other.
+        grid, numbers = cut(numpy.concatenate(numbers, 1), config)
+    elif config["model_type"] in ("gemma3", "mistral3"):
         grid, numbers = cut(numbers[0], config)
     else:
         grid = features["image_grid_thw"][0].tolist()[1:]
     return grid, hashlib.sha256(numbers.tobytes()).hexdigest()
 
 
-def vanishes(family, width, height):
-    """Whether transformers makes a size of it that has a side of no pixels, and fails."""
+def is_refused(family, width, height):
+    """Whether no grid is made of it: transformers makes a side of no pixels of it, and fails."""
     if family["config"]["model_type"] != "mistral3":
         return False
     return min(width, height) * family["preprocessor"]["size"]["longest_edge"] < max(width, height)
@@ -88,7 +96,7 @@ def write_processors():
         # Published limits make large images of all, which take long to compare.
         sizes = SIZES if name.endswith("_small") else SIZES[::3]
         for seed, (width, height) in enumerate(sizes):
-            if vanishes(family, width, height):
+            if is_refused(family, width, height):
                 continue
             grid, patches = prepared(processor, Image.fromarray(drawn(width, height, seed)), family["config"])
             images.append({"width": width, "height": height, "seed": seed, "grid": grid, "patches": patches})
@@ -124,7 +132,7 @@ def compare(program, count):
             expected = {}
             for number in range(count):
                 kind, encoded = random_file(random.Random(f"{name} {number}"))
-                if vanishes(family, *as_vllm_decodes(encoded).size):
+                if is_refused(family, *as_vllm_decodes(encoded).size):
                     continue
                 path = folder / f"{number:05}.{kind}"
                 path.write_bytes(encoded)

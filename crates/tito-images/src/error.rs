@@ -38,15 +38,15 @@ pub enum ImageError {
     /// One side is too long for the other; in transformers' words.
     #[error("absolute aspect ratio must be smaller than 200, got {0:?}")]
     AspectRatio(f64),
-    /// The image is so long and narrow that it cannot be made a square in bounded memory.
-    #[error("image dimensions {width}x{height}: the image is too high to be resized to {side}x{side}")]
+    /// The image is so long and narrow that it cannot be made a square, or squares, in bounded memory.
+    #[error("image dimensions {width}x{height}: the image is too high to be resized to {}x{}", to.0, to.1)]
     TooLong {
         /// Pixels from left to right.
         width: u32,
         /// Pixels from top to bottom.
         height: u32,
-        /// The side of the square.
-        side: u32,
+        /// The width and the height that it would get.
+        to: (u32, u32),
     },
     /// One side is so short for the other one that it would vanish.
     #[error("image dimensions {width}x{height}: one side would have no pixels if the other one had {edge}")]

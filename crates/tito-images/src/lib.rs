@@ -23,5 +23,5 @@ pub use decode::decode;
 pub use decoded::{DecodedImage, ImageLimits};
 pub use error::{ImageError, UnsupportedProcessor};
 pub use identity::ImageIdentity;
-pub use prepared::{Grid, Normalisation, PatchShape, PreparedImage};
+pub use prepared::{Grid, Layout, Normalisation, PatchShape, PreparedImage};
 pub use processor::ImageProcessor;

@@ -22,8 +22,23 @@ pub struct PatchShape {
     pub merge: usize,
     /// How often the image stands in a patch one after the other, as if it were the frames of a video.
     pub frames: usize,
-    /// Whether a prompt has one more id after each row of what the tower makes of an image: a break, or the end.
-    pub row_ends: bool,
+    /// How patches lie, and which ids of a prompt stand beside the placeholders.
+    pub layout: Layout,
+}
+
+/// How the patches of an image lie, and which ids of a prompt show it besides its placeholders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// In one rectangle, with placeholders alone.
+    Plain,
+    /// In one rectangle, with one more id after each row of what the tower makes of it: a break, or the end.
+    Rows,
+    /// In squares, one below the other, each of which the tower reads by itself. One more id stands before all placeholders,
+    /// and one after them.
+    Tiles {
+        /// The patches of a square in each direction.
+        side: usize,
+    },
 }
 
 /// How the numbers 0 to 255 of a pixel become those that a tower reads: `(x - 255 mean) / (255 std)`, by channel.
@@ -76,6 +91,10 @@ impl PreparedImage {
     ) -> Self {
         assert_eq!(pixels.len(), 3 * grid.patches() * shape.side * shape.side, "pixels of {grid:?}");
         assert!(grid.rows.is_multiple_of(shape.merge) && grid.columns.is_multiple_of(shape.merge), "{grid:?}");
+        if let Layout::Tiles { side } = shape.layout {
+            assert!(side.is_multiple_of(shape.merge) && grid.columns == side, "{grid:?} in squares of {side}");
+            assert!(grid.rows.is_multiple_of(side), "{grid:?} in squares of {side}");
+        }
         Self { identity, grid, shape, normalisation, pixels, file: None }
     }
 
@@ -115,18 +134,36 @@ impl PreparedImage {
         self.pixels.len() + self.file.as_ref().map_or(0, |file| file.len())
     }
 
-    /// How many ids stand for it in a prompt: a placeholder for each embedding, and the ends of rows where there are any.
-    pub fn placeholders(&self) -> usize {
-        let Grid { rows, columns } = self.joined();
-        rows * (columns + usize::from(self.shape.row_ends))
+    /// The patches that the tower reads at once: all of them, or those of one square.
+    pub fn read_at_once(&self) -> Grid {
+        match self.shape.layout {
+            Layout::Tiles { side } => Grid { rows: side, columns: side },
+            Layout::Plain | Layout::Rows => self.grid,
+        }
     }
 
-    /// Which of what the tower makes of it is at this place among its ids; `None` for the end of a row.
+    /// How many ids stand for it in a prompt: a placeholder for each embedding, and what stands beside them.
+    pub fn placeholders(&self) -> usize {
+        let Grid { rows, columns } = self.joined();
+        match self.shape.layout {
+            Layout::Plain => rows * columns,
+            Layout::Rows => rows * (columns + 1),
+            Layout::Tiles { .. } => 1 + rows * columns + 1,
+        }
+    }
+
+    /// Which of what the tower makes of it is at this place among its ids; `None` for what is no placeholder.
     pub fn embedding_at(&self, place: usize) -> Option<usize> {
         let Grid { rows, columns } = self.joined();
-        let ids = columns + usize::from(self.shape.row_ends);
-        let (row, column) = (place / ids, place % ids);
-        (row < rows && column < columns).then(|| row * columns + column)
+        let embedding = match self.shape.layout {
+            Layout::Plain => place,
+            Layout::Rows => {
+                let (row, column) = (place / (columns + 1), place % (columns + 1));
+                (column < columns).then(|| row * columns + column)?
+            }
+            Layout::Tiles { .. } => place.checked_sub(1)?,
+        };
+        (embedding < rows * columns).then_some(embedding)
     }
 
     /// The numbers of all patches, `[patches, numbers of a patch]`, block by block, as `pixel_values` of transformers'

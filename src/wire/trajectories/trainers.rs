@@ -89,7 +89,7 @@ pub(super) struct PrimeRl<'s> {
     env_name: &'s str,
     #[serde(skip_serializing_if = "Option::is_none")]
     mm_refs: Option<PrimeImages>,
-    /// 1 for the placeholders of images and for the ends of their rows, 0 for all else.
+    /// 1 for the placeholders of images and for what belongs to them beside these, 0 for all else.
     #[serde(skip_serializing_if = "Option::is_none")]
     mm_token_type_ids: Option<Vec<u8>>,
     #[serde(skip_serializing_if = "Option::is_none")]

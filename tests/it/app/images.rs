@@ -30,6 +30,8 @@ pub(crate) const NAMES: [&str; 3] = ["<|vision_start|>", "<|image_pad|>", "<|vis
 pub(crate) const NAMES_OF_GEMMA: [&str; 3] = ["<start_of_image>", "<image_soft_token>", "<end_of_image>"];
 /// What they are called in Mistral 3.
 pub(crate) const NAMES_OF_MISTRAL: [&str; 3] = ["[IMG_BREAK]", "[IMG]", "[IMG_END]"];
+/// What they are called in `InternVL`.
+pub(crate) const NAMES_OF_INTERNVL: [&str; 3] = ["<img>", "<IMG_CONTEXT>", "</img>"];
 /// The first of the ids that runs of newlines get there, from two to four.
 pub(crate) const NEWLINES: TokenId = 329;
 
@@ -42,6 +44,9 @@ pub(crate) enum Family {
     Gemma,
     /// The template writes one placeholder, and the rows of an image have ends.
     Mistral,
+    /// The template writes one placeholder, the marks belong to the image, and its shape decides how many squares it has, of
+    /// four placeholders each.
+    InternVl,
 }
 
 impl Family {
@@ -51,6 +56,7 @@ impl Family {
             Self::Qwen => ImageForm::Between { opens, closes, template: ImageTemplate::Marks },
             Self::Gemma => ImageForm::Between { opens, closes, template: ImageTemplate::Opening },
             Self::Mistral => ImageForm::Rows { breaks: opens, ends: closes },
+            Self::InternVl => ImageForm::Around { opens, closes },
         };
         ImageMarks { placeholder, form }
     }
@@ -67,6 +73,11 @@ impl Family {
             whole.push(closes);
             return whole == own;
         }
+        if self == Self::InternVl {
+            let [first, inner @ .., last] = own else { return false };
+            let parts = inner.len().is_multiple_of(4) && inner.iter().all(|&id| id == placeholder);
+            return *first == opens && *last == closes && !inner.is_empty() && parts;
+        }
         prompt[range.start - 1] == opens && prompt[range.end] == closes && own.iter().all(|&id| id == placeholder)
     }
 
@@ -75,6 +86,7 @@ impl Family {
             Self::Qwen => NAMES,
             Self::Gemma => NAMES_OF_GEMMA,
             Self::Mistral => NAMES_OF_MISTRAL,
+            Self::InternVl => NAMES_OF_INTERNVL,
         }
     }
 
@@ -83,6 +95,8 @@ impl Family {
             Self::Qwen => TEMPLATE.to_owned(),
             Self::Gemma => TEMPLATE.replace(&NAMES.concat(), NAMES_OF_GEMMA[0]),
             Self::Mistral => TEMPLATE.replace(&NAMES.concat(), NAMES_OF_MISTRAL[1]),
+            // With a newline after it, as published.
+            Self::InternVl => TEMPLATE.replace(&NAMES.concat(), "<IMG_CONTEXT>\n"),
         }
     }
 }
@@ -153,7 +167,7 @@ pub(crate) fn policy() -> MediaPolicy {
     }
 }
 
-/// Reads images as Qwen2.5-VL does, with at most 64 placeholders each, or as Gemma 3 or Mistral 3.
+/// Reads images as Qwen2.5-VL does, with at most 64 placeholders each, or as Gemma 3, Mistral 3 or `InternVL`.
 pub(crate) fn media(policy: MediaPolicy, family: Family) -> MediaReader {
     let (config, size) = match family {
         Family::Qwen => (
@@ -167,6 +181,10 @@ pub(crate) fn media(policy: MediaPolicy, family: Family) -> MediaReader {
         Family::Mistral => (
             json!({"model_type": "mistral3", "spatial_merge_size": 2, "vision_config": {"patch_size": 14}}),
             json!({"longest_edge": 224}),
+        ),
+        Family::InternVl => (
+            json!({"model_type": "internvl", "image_seq_length": 4, "vision_config": {"image_size": 28, "patch_size": 7}}),
+            json!({"height": 28, "width": 28}),
         ),
     };
     let processor = ImageProcessor::of_model(&config, &json!({"size": size})).unwrap();

@@ -7,7 +7,9 @@ use tito::TokenId;
 
 use crate::it::app::{
     MODEL, TestApp,
-    images::{Family, MARKS, MarkIds, NAMES_OF_GEMMA, NAMES_OF_MISTRAL, NEWLINES, image_part, placeholders},
+    images::{
+        Family, MARKS, MarkIds, NAMES_OF_GEMMA, NAMES_OF_INTERNVL, NAMES_OF_MISTRAL, NEWLINES, image_part, placeholders,
+    },
 };
 
 const CHAT: &str = "/v1/chat/completions";
@@ -186,6 +188,11 @@ async fn every_second_turn_is_where_rows_of_images_have_ends() {
     every_second_turn(Family::Mistral).await;
 }
 
+#[tokio::test]
+async fn every_second_turn_is_where_marks_belong_to_images_of_squares() {
+    every_second_turn(Family::InternVl).await;
+}
+
 async fn every_second_turn(family: Family) {
     // Where all images have as many placeholders, another size is nothing but other pixels.
     let of_one_size = family == Family::Gemma;
@@ -263,7 +270,11 @@ async fn newlines_beside_an_image_are_encoded_with_its_own() {
 
 #[tokio::test]
 async fn no_text_is_taken_for_an_image_that_templates_write_by_one_mark() {
-    for (family, names) in [(Family::Gemma, &NAMES_OF_GEMMA[..2]), (Family::Mistral, &NAMES_OF_MISTRAL)] {
+    for (family, names) in [
+        (Family::Gemma, &NAMES_OF_GEMMA[..2]),
+        (Family::Mistral, &NAMES_OF_MISTRAL),
+        (Family::InternVl, &NAMES_OF_INTERNVL),
+    ] {
         let app = TestApp::new().sees_images_as(family);
         for name in names {
             let spelled = text(&format!("see {name}"));
@@ -284,7 +295,11 @@ async fn no_text_is_taken_for_an_image_that_templates_write_by_one_mark() {
         }
     }
     // In pieces that the template joins, it is one more than the images that there are.
-    for (family, [start, end]) in [(Family::Gemma, ["<start_of_", "image>"]), (Family::Mistral, ["[IM", "G]"])] {
+    for (family, [start, end]) in [
+        (Family::Gemma, ["<start_of_", "image>"]),
+        (Family::Mistral, ["[IM", "G]"]),
+        (Family::InternVl, ["<IMG_", "CONTEXT>"]),
+    ] {
         let app = TestApp::new().sees_images_as(family);
         let pieces = [text(start), text(end), image_part(84, 56, 1)];
         let answer = app.post(CHAT, asked(&[user(&pieces)])).await;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tito_images::PreparedImage;
+use tito_images::{Layout, PreparedImage};
 
 use super::EngineError;
 use crate::TokenId;
@@ -10,15 +10,15 @@ use crate::TokenId;
 /// An image of a prompt, whose placeholders are ids of the prompt.
 #[derive(Debug, Clone)]
 pub struct PromptImage {
-    /// The position of its first placeholder. As many ids follow as [`PreparedImage::placeholders`] says, all the same one but
-    /// for the ends of rows, where an image has them.
+    /// The position of the first id that shows it. As many ids follow as [`PreparedImage::placeholders`] says, all the same one
+    /// but for what stands beside placeholders, where an image has that.
     pub offset: usize,
     /// The image.
     pub image: PreparedImage,
 }
 
 impl PromptImage {
-    /// The positions of its placeholders, with the ends of its rows.
+    /// The positions of its placeholders, with what stands beside them.
     pub fn placeholders(&self) -> Range<usize> {
         self.offset..self.offset + self.image.placeholders()
     }
@@ -43,6 +43,8 @@ pub enum ImageFrame {
     /// A token after each row of them, one after all rows but the last and another one after that, by their texts. Chat
     /// templates write one placeholder.
     Rows([&'static str; 2]),
+    /// A token before them and one after them, by their texts, which belong to the image. Chat templates write one placeholder.
+    Around([&'static str; 2]),
 }
 
 impl ImageFrame {
@@ -56,7 +58,7 @@ pub(super) fn check(images: &[PromptImage], prompt: &[TokenId], placeholder: Tok
     let mut end = 0;
     for (number, PromptImage { offset, image }) in images.iter().enumerate() {
         let count = image.placeholders();
-        if count == 0 {
+        if image.joined().patches() == 0 {
             return unsupported(format!("image {number} of the prompt has no patches"));
         }
         if *offset < end {
@@ -74,7 +76,10 @@ pub(super) fn check(images: &[PromptImage], prompt: &[TokenId], placeholder: Tok
         for (place, id) in tokens.iter().enumerate() {
             let instead = match (image.embedding_at(place), *id == placeholder) {
                 (Some(_), false) => format!("its placeholder {placeholder}"),
-                (None, true) => "the end of a row".to_owned(),
+                (None, true) => match image.shape().layout {
+                    Layout::Tiles { .. } => "a mark of the image".to_owned(),
+                    Layout::Plain | Layout::Rows => "the end of a row".to_owned(),
+                },
                 _ => continue,
             };
             return unsupported(format!(
@@ -103,13 +108,19 @@ pub(super) mod tests {
 
     /// An image of four patches of one pixel for each placeholder.
     pub(in crate::engine) fn image(seed: u8, rows: usize, columns: usize) -> PreparedImage {
-        made(seed, rows, columns, PatchShape { side: 1, merge: 2, frames: 2, row_ends: false })
+        made(seed, rows, columns, PatchShape { side: 1, merge: 2, frames: 2, layout: Layout::Plain })
     }
 
     /// The same with an end after each row.
     pub(in crate::engine) fn in_rows(offset: usize, rows: usize, columns: usize) -> PromptImage {
-        let shape = PatchShape { side: 1, merge: 2, frames: 1, row_ends: true };
+        let shape = PatchShape { side: 1, merge: 2, frames: 1, layout: Layout::Rows };
         PromptImage { offset, image: made(1, rows, columns, shape) }
+    }
+
+    /// So many squares, each of one embedding.
+    pub(in crate::engine) fn in_squares(offset: usize, count: usize) -> PromptImage {
+        let shape = PatchShape { side: 1, merge: 2, frames: 1, layout: Layout::Tiles { side: 2 } };
+        PromptImage { offset, image: made(1, count, 1, shape) }
     }
 
     pub(in crate::engine) fn at(offset: usize, rows: usize, columns: usize) -> PromptImage {
@@ -139,5 +150,15 @@ pub(super) mod tests {
         assert!(error(&[in_rows(1, 1, 1)]).contains("token 2 is 9 rather than the end of a row"));
         assert!(error(&[in_rows(2, 1, 2)]).contains("token 3 is 2 rather than its placeholder 9"));
         assert!(error(&[in_rows(7, 1, 1)]).contains("at tokens 7 to 9, and the prompt has 8"));
+    }
+    #[test]
+    fn marks_around_squares_are_any_ids_but_the_placeholder() {
+        let prompt = [1, 7, 9, 9, 8, 7, 9, 9];
+        let error = |images: &[PromptImage]| check(images, &prompt, 9).unwrap_err().to_string();
+        assert_eq!(check(&[in_squares(1, 2)], &prompt, 9), Ok(()));
+        assert!(error(&[in_squares(5, 1)]).contains("token 7 is 9 rather than a mark of the image"));
+        assert!(error(&[in_squares(2, 1)]).contains("token 2 is 9 rather than a mark of the image"));
+        assert!(error(&[in_squares(0, 1)]).contains("token 1 is 7 rather than its placeholder 9"));
+        assert!(error(&[in_squares(6, 1)]).contains("at tokens 6 to 9, and the prompt has 8"));
     }
 }

@@ -1,10 +1,12 @@
 //! The arithmetic of a checkpoint's processor: from pixels to patches, as transformers' `Qwen2VLImageProcessor`,
-//! `Gemma3ImageProcessor` and `PixtralImageProcessor` (their torchvision backend, which vLLM uses too).
+//! `Gemma3ImageProcessor`, `PixtralImageProcessor` and `GotOcr2ImageProcessor` (their torchvision backend, which vLLM uses
+//! too).
 
 mod longest_edge;
 mod settings;
 mod sizes;
 mod smart_resize;
+mod tiles;
 
 use std::sync::Arc;
 
@@ -37,7 +39,7 @@ impl ImageProcessor {
     /// content of config.json.
     ///
     /// Known are the models of the types `qwen2_5_vl`, `qwen3_vl`, `qwen3_vl_moe`, `qwen3_5` and `qwen3_5_moe`,
-    /// which share a processor, `gemma3` and `mistral3`. Settings that are missing are those of transformers.
+    /// which share a processor, `gemma3`, `mistral3` and `internvl`. Settings that are missing are those of transformers.
     ///
     /// # Errors
     ///
@@ -53,9 +55,13 @@ impl ImageProcessor {
     ///
     /// If a side is zero, or too long for the other one: more than 200 times as long for Qwen's processor.
     pub fn grid(&self, width: u32, height: u32) -> Result<Grid, ImageError> {
-        let (width, height) = self.size(width, height)?;
+        let (wide, high) = self.size(width, height)?;
+        let (columns, rows) = match self.sizes {
+            Sizes::Tiles(tiles) => (tiles.side, tiles.side * tiles.count((wide, high))),
+            Sizes::Smart(_) | Sizes::Square(_) | Sizes::LongestEdge(_) => (wide, high),
+        };
         let side = self.shape.side;
-        Ok(Grid { rows: height as usize / side, columns: width as usize / side })
+        Ok(Grid { rows: rows as usize / side, columns: columns as usize / side })
     }
 
     /// The most patches that there is to be room for. Only an image of an extreme shape can have more of them, as its shorter
@@ -63,7 +69,7 @@ impl ImageProcessor {
     pub fn most_patches(&self) -> usize {
         let pixels = match self.sizes {
             Sizes::Smart(_) => self.sizes.most_pixels().max(LEAST_PIXELS),
-            Sizes::Square(_) | Sizes::LongestEdge(_) => self.sizes.most_pixels(),
+            Sizes::Square(_) | Sizes::LongestEdge(_) | Sizes::Tiles(_) => self.sizes.most_pixels(),
         };
         usize::try_from(pixels / (self.shape.side * self.shape.side) as u64).unwrap_or(usize::MAX)
     }
@@ -81,7 +87,14 @@ impl ImageProcessor {
     pub fn prepare(&self, identity: ImageIdentity, decoded: &DecodedImage) -> Result<PreparedImage, ImageError> {
         let from = (decoded.width(), decoded.height());
         let to = self.size(from.0, from.1)?;
-        let pixels = resize(decoded.pixels(), from, to, self.filter);
+        let whole = resize(decoded.pixels(), from, to, self.filter);
+        let pixels = match self.sizes {
+            Sizes::Tiles(tiles) => {
+                let side = tiles.side;
+                tiles.cut(whole, to, || resize(decoded.pixels(), from, (side, side), self.filter))
+            }
+            Sizes::Smart(_) | Sizes::Square(_) | Sizes::LongestEdge(_) => whole,
+        };
         let grid = self.grid(from.0, from.1)?;
         Ok(PreparedImage::new(identity, grid, self.shape, self.normalisation, Arc::from(pixels)))
     }
@@ -96,13 +109,14 @@ impl ImageProcessor {
             Sizes::Smart(_) => b"smart_resize, bicubic, on white;".to_vec(),
             Sizes::Square(_) => b"square, bilinear, on white;".to_vec(),
             Sizes::LongestEdge(_) => b"longest_edge, bicubic, on white;".to_vec(),
+            Sizes::Tiles(_) => b"tiles, bicubic, on white;".to_vec(),
         };
         settings.extend(sizes.flat_map(u64::to_le_bytes));
         settings.extend(numbers.flat_map(|number| number.to_le_bytes()));
         settings
     }
 
-    /// The size (width, height) that an image gets.
+    /// The size (width, height) that an image gets before it is cut.
     fn size(&self, width: u32, height: u32) -> Result<(u32, u32), ImageError> {
         if width == 0 || height == 0 {
             return Err(ImageError::NoPixels { width, height });

@@ -1,6 +1,6 @@
 //! The size that an image gets.
 
-use super::{longest_edge::LongestEdge, smart_resize::SmartResize};
+use super::{longest_edge::LongestEdge, smart_resize::SmartResize, tiles::Tiles};
 use crate::error::ImageError;
 
 /// The most pixels between two directions of a resize, which are as many as the most that are decoded.
@@ -15,6 +15,8 @@ pub(super) enum Sizes {
     Square(u32),
     /// Multiples of a factor, up to a longest edge.
     LongestEdge(LongestEdge),
+    /// Squares of one size, as many as the shape of the image asks for.
+    Tiles(Tiles),
 }
 
 impl Sizes {
@@ -22,12 +24,9 @@ impl Sizes {
     pub(super) fn of(self, width: u32, height: u32) -> Result<(u64, u64), ImageError> {
         match self {
             Self::Smart(sizes) => sizes.of(width, height),
-            // A resize goes across first: a narrow image that is long becomes as long and wide.
-            Self::Square(side) if u64::from(side) * u64::from(height) > MOST_BETWEEN => {
-                Err(ImageError::TooLong { width, height, side })
-            }
-            Self::Square(side) => Ok((side.into(), side.into())),
+            Self::Square(side) => not_too_long((width, height), (side, side)),
             Self::LongestEdge(sizes) => sizes.of(width, height),
+            Self::Tiles(tiles) => not_too_long((width, height), tiles.of(width, height)),
         }
     }
 
@@ -37,6 +36,7 @@ impl Sizes {
             Self::Smart(SmartResize { fewest, most, .. }) => most.max(fewest.saturating_mul(2)),
             Self::Square(side) => u64::from(side) * u64::from(side),
             Self::LongestEdge(LongestEdge { factor, edge }) => u64::from(edge.next_multiple_of(factor)).pow(2),
+            Self::Tiles(tiles) => tiles.most_pixels(),
         }
     }
 
@@ -46,6 +46,16 @@ impl Sizes {
             Self::Smart(SmartResize { factor, fewest, most }) => vec![factor.into(), fewest, most],
             Self::Square(side) => vec![side.into()],
             Self::LongestEdge(LongestEdge { factor, edge }) => vec![factor.into(), edge.into()],
+            Self::Tiles(Tiles { side, fewest, most }) => vec![side.into(), fewest.into(), most.into()],
         }
     }
+}
+
+/// The size `to`, unless there is no room for what lies between two directions of a resize. It goes across first, so that a
+/// narrow image that is long becomes as long and wide.
+fn not_too_long((width, height): (u32, u32), to: (u32, u32)) -> Result<(u64, u64), ImageError> {
+    if u64::from(to.0) * u64::from(height) > MOST_BETWEEN {
+        return Err(ImageError::TooLong { width, height, to });
+    }
+    Ok((to.0.into(), to.1.into()))
 }

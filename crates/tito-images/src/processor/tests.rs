@@ -67,6 +67,12 @@ fn mistral3_reads_what_transformers_makes_for_it() {
     patches_are_those_of_transformers("mistral3_small");
 }
 
+#[test]
+fn internvl_reads_what_transformers_makes_for_it() {
+    patches_are_those_of_transformers("internvl");
+    patches_are_those_of_transformers("internvl_small");
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "callers write it down there")]
 fn gemma3(config: Value, settings: Value) -> Result<ImageProcessor, String> {
     let mut all = json!({"model_type": "gemma3", "vision_config": {"image_size": 896, "patch_size": 14}});
@@ -191,6 +197,79 @@ fn settings_of_mistral3_that_would_change_what_it_sees_are_refused_by_name() {
     ] {
         assert_eq!(mistral3(json!({}), json!({ setting: value })), mistral3(json!({}), json!({})), "{setting}");
     }
+}
+
+fn internvl(config: &Value, settings: &Value) -> Result<ImageProcessor, String> {
+    let mut all =
+        json!({"model_type": "internvl", "vision_config": {"image_size": [448, 448], "patch_size": [14, 14]}});
+    all.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
+    let mut given = json!({"size": {"height": 448, "width": 448}});
+    given.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+    ImageProcessor::of_model(&all, &given).map_err(|error| error.to_string())
+}
+
+#[test]
+fn squares_of_internvl_stand_between_two_ids() {
+    let processor = internvl(&json!({}), &json!({})).unwrap();
+    assert_eq!(processor.most_patches(), 13 * 32 * 32);
+    let image = processor.prepare(processor.identity(b""), &drawn(70, 35, 1)).unwrap();
+    assert_eq!((image.grid().rows, image.grid().columns, image.placeholders()), (3 * 32, 32, 1 + 3 * 256 + 1));
+    assert_eq!((image.read_at_once().rows, image.read_at_once().columns), (32, 32));
+    let places = [0, 1, 2, 768, 769, 770].map(|place| image.embedding_at(place));
+    assert_eq!(places, [None, Some(0), Some(1), Some(767), None, None]);
+    // What lies between two directions would be as long.
+    let error = processor.grid(1, 178_000_000).unwrap_err().to_string();
+    assert_eq!(error, "image dimensions 1x178000000: the image is too high to be resized to 448x5376");
+    assert!(processor.grid(178_000_000, 1).is_ok());
+}
+
+#[test]
+fn settings_of_internvl_that_would_change_what_it_sees_are_refused_by_name() {
+    for (setting, value, words) in [
+        ("resample", json!(2), "bicubic"),
+        ("size", json!({"height": 448, "width": 224}), "the same"),
+        ("size", json!({"longest_edge": 448}), "the same"),
+        ("size", json!({"height": 384, "width": 384}), "but vision_config of config.json has 448"),
+        ("size", Value::Null, "has image_size 384, but vision_config of config.json has 448"),
+        ("min_patches", json!(0), "a number of squares"),
+        ("max_patches", json!(335), "a number of squares"),
+        ("max_patches", json!("12"), "a number of squares"),
+        ("image_processor_type", json!("CLIPImageProcessor"), "only GotOcr2ImageProcessor"),
+        ("min_pixels", json!(3136), "nothing is known"),
+        ("do_center_crop", json!(true), "nothing is known"),
+    ] {
+        let error = internvl(&json!({}), &json!({ setting: value })).unwrap_err();
+        assert!(error.contains(words), "{setting}: {error}");
+    }
+    for (setting, value) in [
+        ("downsample_ratio", json!(0.3)),
+        ("downsample_ratio", json!(0)),
+        ("downsample_ratio", json!("0.5")),
+        ("image_seq_length", json!(64)),
+        ("image_seq_length", json!(-1)),
+        ("vision_config", json!({"image_size": 448, "patch_size": 15})),
+        ("vision_config", json!({"image_size": 448, "patch_size": [14, 28]})),
+        ("vision_config", json!({"image_size": 448, "patch_size": 0})),
+        ("vision_config", json!({"image_size": 448, "patch_size": 448})),
+        ("vision_config", json!({"image_size": 448, "patch_size": 14, "num_channels": 1})),
+    ] {
+        assert!(internvl(&json!({ setting: value }), &json!({})).is_err(), "{setting}");
+    }
+    // What the processor of the whole model replaces, and what is so where nothing is said.
+    let plain = internvl(&json!({}), &json!({}));
+    for (setting, value) in [
+        ("crop_to_patches", json!(true)),
+        ("crop_to_patches", json!(false)),
+        ("max_patches", json!(12)),
+        ("min_patches", json!(1)),
+    ] {
+        assert_eq!(internvl(&json!({}), &json!({ setting: value })), plain, "{setting}");
+    }
+    assert_eq!(
+        internvl(&json!({"downsample_ratio": 0.5, "image_seq_length": 256, "vision_config": null}), &json!({})),
+        plain
+    );
+    assert_ne!(internvl(&json!({}), &json!({"max_patches": 6})), plain);
 }
 
 #[test]

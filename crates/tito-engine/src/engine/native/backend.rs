@@ -406,6 +406,10 @@ pub(crate) trait Backend: Send + 'static {
     fn add_vector(&mut self, _vector: &Self::Vector, _to: &mut Self::States) {
         unreachable!("this backend reads no images")
     }
+    /// Multiplies every row by a vector, number by number.
+    fn multiply_vector(&mut self, _vector: &Self::Vector, _to: &mut Self::States) {
+        unreachable!("this backend reads no images of towers that have such a vector")
+    }
     /// Makes one row of every `count` rows.
     fn join(&mut self, _from: &Self::States, _count: usize, _to: &mut Self::States) {
         unreachable!("this backend reads no images")

@@ -5,7 +5,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use tito_images::{Grid, PreparedImage};
+use tito_images::{Grid, Layout, PreparedImage};
 
 use crate::engine::PromptImage;
 
@@ -20,7 +20,7 @@ pub(crate) struct SequenceImages {
 /// An image at its place.
 #[derive(Debug)]
 struct PlacedImage {
-    /// Its placeholders, with the ends of its rows.
+    /// Its placeholders, with what stands beside them.
     tokens: Range<usize>,
     /// The place in time of all of them, which is the row and the column of the first one too.
     position: usize,
@@ -118,19 +118,23 @@ impl SequenceImages {
 }
 
 impl PlacedImage {
-    /// What of the image is at these places among its tokens: one part, or one for each row where rows have ends, which are
-    /// tokens as all others.
+    /// What of the image is at these places among its tokens: one part, or one for each row where rows have ends. Whatever
+    /// stands beside placeholders is a token as all others.
     fn parts(&self, places: Range<usize>) -> impl Iterator<Item = ImagePart<'_>> {
         let Grid { columns, .. } = self.image.joined();
         let all = self.tokens.len();
-        let (run, row) = if self.image.shape().row_ends { (columns, columns + 1) } else { (all, all) };
+        let (before, run, row) = match self.image.shape().layout {
+            Layout::Plain => (0, all, all),
+            Layout::Rows => (0, columns, columns + 1),
+            Layout::Tiles { .. } => (1, all - 2, all),
+        };
         let rows = places.start / row..places.end.div_ceil(row);
         let parts = rows.map(move |number| {
-            let own = number * row..number * row + run;
-            places.start.max(own.start)..places.end.min(own.end)
+            let first = number * row + before;
+            places.start.max(first)..places.end.min(first + run)
         });
         parts.filter(|part| !part.is_empty()).map(move |part| {
-            let rows = part.start / row * run + part.start % row;
+            let rows = part.start / row * run + part.start % row - before;
             ImagePart { image: &self.image, first_token: self.tokens.start + part.start, rows: rows..rows + part.len() }
         })
     }
@@ -152,7 +156,7 @@ impl Eq for SequenceImages {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::images::tests::{at, in_rows};
+    use crate::engine::images::tests::{at, in_rows, in_squares};
 
     #[test]
     fn tokens_of_images_have_their_rows_and_columns_and_text_goes_on_after_them() {
@@ -228,6 +232,21 @@ mod tests {
         let places: Vec<Option<usize>> = (0..13).map(|index| images.mark(index).map(|(.., place)| place)).collect();
         let none = |count| vec![None; count];
         let expected = [none(2), (0..8).map(Some).collect(), (0..2).map(Some).collect(), none(1)].concat();
+        assert_eq!(places, expected);
+    }
+    #[test]
+    fn what_stands_around_squares_is_no_part_but_belongs_to_the_image() {
+        let images = SequenceImages::of(&[in_squares(2, 2), in_squares(8, 1)]).unwrap();
+        let parts = |range: Range<usize>| -> Vec<(usize, Range<usize>)> {
+            images.within(range).map(|part| (part.first_token, part.rows)).collect()
+        };
+        assert_eq!(parts(0..100), [(3, 0..2), (9, 0..1)]);
+        assert_eq!(parts(4..9), [(4, 1..2)]);
+        assert_eq!(parts(2..4), [(3, 0..1)]);
+        assert!([0..3, 5..9, 10..20].into_iter().all(|range| parts(range).is_empty()));
+        let places: Vec<Option<usize>> = (0..12).map(|index| images.mark(index).map(|(.., place)| place)).collect();
+        let none = |count| vec![None; count];
+        let expected = [none(2), (0..4).map(Some).collect(), none(2), (0..3).map(Some).collect(), none(1)].concat();
         assert_eq!(places, expected);
     }
 }

@@ -4,13 +4,11 @@ use serde_json::{Value, json};
 
 use super::{
     super::sizes::Sizes,
-    reading::{
-        Family, Fixed, MAX_SIDE, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower, model, refused,
-    },
+    reading::{Family, Fixed, MAX_SIDE, ProcessorSettings, Settings, compare_with_tower, model, refused},
 };
 use crate::{
     error::UnsupportedProcessor,
-    prepared::{Normalisation, PatchShape},
+    prepared::{Layout, Normalisation, PatchShape},
     resize::Filter,
 };
 
@@ -37,7 +35,7 @@ const PLACEHOLDERS: u64 = 256;
 
 pub(super) fn read(config: &Value, settings: &Settings<'_>) -> Result<ProcessorSettings, UnsupportedProcessor> {
     settings.refuse_unknown(&FAMILY)?;
-    let side = settings.square()?;
+    let side = settings.square(SIDE)?;
     let of_tower = |name: &str, default: u64| {
         config.get("vision_config").and_then(|tower| tower.get(name)).map_or(json!(default), Clone::clone)
     };
@@ -66,21 +64,8 @@ pub(super) fn read(config: &Value, settings: &Settings<'_>) -> Result<ProcessorS
         side: patch_side as usize,
         merge: (side / patch_side / pooled) as usize,
         frames: 1,
-        row_ends: false,
+        layout: Layout::Plain,
     };
     let normalisation = settings.normalisation(NORMALISATION)?;
     Ok(ProcessorSettings { sizes: Sizes::Square(side), filter: Filter::Bilinear, shape, normalisation })
-}
-
-impl Settings<'_> {
-    /// The side of the square that every image becomes.
-    fn square(&self) -> Result<u32, UnsupportedProcessor> {
-        let Some(given) = self.get("size") else { return Ok(SIDE) };
-        let most = MOST_ENLARGED.isqrt();
-        let number = |name: &str| given.get(name).and_then(Value::as_u64).filter(|side| (1..=most).contains(side));
-        let known = given.as_object().is_some_and(|given| given.values().filter(|value| !value.is_null()).count() == 2);
-        let square = number("height").filter(|height| known && number("width") == Some(*height));
-        let square = square.and_then(|side| u32::try_from(side).ok());
-        square.ok_or_else(|| refused("size", given, "a height and a width that are the same are needed"))
-    }
 }

@@ -7,7 +7,11 @@ use super::{
     super::{longest_edge::LongestEdge, sizes::Sizes},
     reading::{CLIP, Family, Fixed, MAX_SIDE, MOST_ENLARGED, ProcessorSettings, Settings, model, refused},
 };
-use crate::{error::UnsupportedProcessor, prepared::PatchShape, resize::Filter};
+use crate::{
+    error::UnsupportedProcessor,
+    prepared::{Layout, PatchShape},
+    resize::Filter,
+};
 
 const FAMILY: Family = Family {
     processors: &["PixtralImageProcessor", "PixtralImageProcessorFast"],
@@ -41,7 +45,7 @@ pub(super) fn read(config: &Value, settings: &Settings<'_>) -> Result<ProcessorS
         return Err(model("vision_config.num_channels", channels, "only 3 can be done"));
     }
     let sizes = Sizes::LongestEdge(LongestEdge { factor, edge: settings.edge()? });
-    let shape = PatchShape { side: side as usize, merge: merge as usize, frames: 1, row_ends: true };
+    let shape = PatchShape { side: side as usize, merge: merge as usize, frames: 1, layout: Layout::Rows };
     let normalisation = settings.normalisation(CLIP)?;
     Ok(ProcessorSettings { sizes, filter: Filter::Bicubic, shape, normalisation })
 }

@@ -6,7 +6,11 @@ use super::{
     super::{sizes::Sizes, smart_resize::SmartResize},
     reading::{CLIP, Family, Fixed, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower, refused},
 };
-use crate::{error::UnsupportedProcessor, prepared::PatchShape, resize::Filter};
+use crate::{
+    error::UnsupportedProcessor,
+    prepared::{Layout, PatchShape},
+    resize::Filter,
+};
 
 pub(super) const MODEL_TYPES: [&str; 5] = ["qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"];
 
@@ -38,7 +42,7 @@ pub(super) fn read(config: &Value, settings: &Settings<'_>) -> Result<ProcessorS
     let (side, merge, frames) = (side as usize, merge as usize, frames as usize);
     let of_tower = [("patch_size", side), ("spatial_merge_size", merge), ("temporal_patch_size", frames)];
     compare_with_tower(config, &of_tower)?;
-    let shape = PatchShape { side, merge, frames, row_ends: false };
+    let shape = PatchShape { side, merge, frames, layout: Layout::Plain };
     let normalisation = settings.normalisation(CLIP)?;
     Ok(ProcessorSettings { sizes, filter: Filter::Bicubic, shape, normalisation })
 }

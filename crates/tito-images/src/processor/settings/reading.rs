@@ -141,6 +141,17 @@ impl Settings<'_> {
         side.filter(|side| (1..=MAX_SIDE).contains(side)).ok_or_else(|| refused(name, value, "1 to 256 can be done"))
     }
 
+    /// The side of the square that `size` is, `default` where it is left to transformers.
+    pub(super) fn square(&self, default: u32) -> Result<u32, UnsupportedProcessor> {
+        let Some(given) = self.get("size") else { return Ok(default) };
+        let most = MOST_ENLARGED.isqrt();
+        let number = |name: &str| given.get(name).and_then(Value::as_u64).filter(|side| (1..=most).contains(side));
+        let known = given.as_object().is_some_and(|given| given.values().filter(|value| !value.is_null()).count() == 2);
+        let square = number("height").filter(|height| known && number("width") == Some(*height));
+        let square = square.and_then(|side| u32::try_from(side).ok());
+        square.ok_or_else(|| refused("size", given, "a height and a width that are the same are needed"))
+    }
+
     /// The mean and the deviation, for which `defaults` are where the settings say nothing.
     pub(super) fn normalisation(&self, defaults: Normalisation) -> Result<Normalisation, UnsupportedProcessor> {
         let mean = self.channels("image_mean", defaults.mean)?;

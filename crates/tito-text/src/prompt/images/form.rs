@@ -33,6 +33,13 @@ pub enum ImageForm {
         /// The id after that.
         ends: TokenId,
     },
+    /// They stand between two marks that belong to the image, as those of `InternVL`. Templates write one placeholder.
+    Around {
+        /// The id before them.
+        opens: TokenId,
+        /// The id after them.
+        closes: TokenId,
+    },
 }
 
 /// What the chat templates of a model write for an image.
@@ -46,15 +53,20 @@ pub enum ImageTemplate {
 }
 
 impl ImageMarks {
-    /// What shows an image of this size: its placeholders, and the ends of their rows where there are any.
+    /// What shows an image of this size: its placeholders, and what belongs to it beside them.
     pub(super) fn pattern(self, ImageSize { rows, columns }: ImageSize) -> impl Iterator<Item = TokenId> {
-        (0..rows).flat_map(move |row| {
+        let (opens, closes) = match self.form {
+            ImageForm::Around { opens, closes } => (Some(opens), Some(closes)),
+            ImageForm::Between { .. } | ImageForm::Rows { .. } => (None, None),
+        };
+        let in_rows = (0..rows).flat_map(move |row| {
             let end = match self.form {
-                ImageForm::Between { .. } => None,
+                ImageForm::Between { .. } | ImageForm::Around { .. } => None,
                 ImageForm::Rows { breaks, ends } => Some(if row + 1 == rows { ends } else { breaks }),
             };
             std::iter::repeat_n(self.placeholder, columns).chain(end)
-        })
+        });
+        opens.into_iter().chain(in_rows).chain(closes)
     }
 
     /// Whether these ids are what shows an image of this size.
@@ -67,6 +79,10 @@ impl ImageMarks {
         match self.form {
             ImageForm::Between { opens, closes, .. } => self.between(token_ids, opens, closes),
             ImageForm::Rows { breaks, ends } => self.in_rows(token_ids, breaks, ends),
+            ImageForm::Around { opens, closes } => {
+                let inner = self.between(token_ids, opens, closes).into_iter();
+                inner.map(|run| run.start - 1..run.end + 1).collect()
+            }
         }
     }
 
@@ -74,7 +90,7 @@ impl ImageMarks {
     pub(super) fn end(self, run: &Range<usize>) -> usize {
         match self.form {
             ImageForm::Between { .. } => run.end + 1,
-            ImageForm::Rows { .. } => run.end,
+            ImageForm::Rows { .. } | ImageForm::Around { .. } => run.end,
         }
     }
 
@@ -143,7 +159,7 @@ impl ImageMarks {
     }
 
     /// Ids with all placeholders of images of these sizes, and where they are. Each image stands there with one placeholder or
-    /// with all of them, between its marks where it has some.
+    /// with all that shows it, between its marks where templates write these.
     ///
     /// # Errors
     ///
@@ -157,7 +173,7 @@ impl ImageMarks {
         let mut runs = self.runs(token_ids);
         // Where all images are whole, what else is a placeholder was sampled.
         let are_whole = runs.len() == sizes.len() && runs.iter().zip(sizes).all(|(run, size)| shown(run, *size));
-        if !are_whole && matches!(self.form, ImageForm::Rows { .. }) {
+        if !are_whole && !matches!(self.form, ImageForm::Between { .. }) {
             runs = self.with_single(token_ids, &runs);
         }
         let fits =

@@ -59,7 +59,9 @@ impl ImageWriting {
                 let written = WrittenImage::new(&opens, &placeholder, &text(closes)?);
                 (vec![opens, placeholder], Some(written))
             }
-            ImageForm::Rows { breaks, ends } => (vec![placeholder, text(breaks)?, text(ends)?], None),
+            ImageForm::Rows { breaks: first, ends: last } | ImageForm::Around { opens: first, closes: last } => {
+                (vec![placeholder, text(first)?, text(last)?], None)
+            }
         };
         Some(Self { marks, texts, written })
     }

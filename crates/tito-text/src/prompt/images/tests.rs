@@ -1,3 +1,5 @@
+use std::slice;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -222,5 +224,86 @@ proptest! {
             prop_assert!(images.given(&ids).is_err());
         }
         prop_assert_eq!(ROWS.lacks_images(&ids, &[]), !ROWS.runs(&ids).is_empty());
+    }
+}
+
+/// 8 between 7 and 9, both of which belong to the image.
+const AROUND: ImageMarks = ImageMarks { placeholder: 8, form: ImageForm::Around { opens: 7, closes: 9 } };
+
+fn with_marks_around() -> ImageWriting {
+    ImageWriting { marks: AROUND, texts: vec!["<IMG_CONTEXT>".to_owned()], written: None }
+}
+
+fn around(ids: &[TokenId], placeholders: &[usize]) -> Result<(Vec<TokenId>, Vec<usize>), UnprovableSplice> {
+    let writing = with_marks_around();
+    images(&writing, placeholders).collapse(ids).map(|collapsed| (collapsed.token_ids, collapsed.places))
+}
+
+#[test]
+fn an_image_with_marks_of_its_own_is_all_from_one_to_the_other() {
+    assert_eq!(around(&[1, 7, 8, 8, 9, 2], &[2]), Ok((vec![1, 8, 2], vec![1])));
+    assert_eq!(around(&[7, 8, 9, 7, 8, 8, 9], &[1, 2]), Ok((vec![8, 8], vec![0, 1])));
+    assert_eq!(around(&[8, 7, 7, 8, 9, 9], &[1]), Ok((vec![8, 7, 8, 9], vec![2])));
+    // Sampled: none of them is between both marks.
+    for ids in [&[8, 8][..], &[7, 8, 8], &[8, 9], &[7, 9], &[7, 8, 1, 9], &[7]] {
+        assert_eq!(around(ids, &[2]), Ok((ids.to_vec(), vec![])), "{ids:?}");
+    }
+    for ids in [&[7, 8, 9][..], &[7, 8, 8, 8, 9], &[7, 8, 8, 9, 7, 8, 8, 9]] {
+        assert_eq!(around(ids, &[2]), Err(UnprovableSplice::OtherImages), "{ids:?}");
+    }
+    let writing = with_marks_around();
+    let collapse = |sampled| {
+        let known = images(&writing, &[2]).collapse_known(&known(&[1, 7, 8, 8, 9, 3], sampled));
+        known.map(|(known, _)| (known.token_ids, known.sampled))
+    };
+    assert_eq!(collapse(1), Ok((vec![1, 8, 3], 1)));
+    for sampled in 2..6 {
+        assert_eq!(collapse(sampled), Err(UnprovableSplice::OtherImages), "{sampled}");
+    }
+}
+
+#[test]
+fn placeholders_outside_of_marks_are_images_to_be_expanded_unless_all_are_whole() {
+    let expand = |ids: &[TokenId], placeholders: &[usize]| AROUND.expand(ids, &sizes(placeholders));
+    assert_eq!(expand(&[1, 8, 2, 8], &[2, 1]), Ok((vec![1, 7, 8, 8, 9, 2, 7, 8, 9], vec![1..5, 6..9])));
+    assert_eq!(expand(&[1, 7, 8, 9, 8], &[1, 2]), Ok((vec![1, 7, 8, 9, 7, 8, 8, 9], vec![1..4, 4..8])));
+    // Whole images: the other placeholder was sampled.
+    assert_eq!(expand(&[7, 8, 8, 9, 8], &[2]), Ok((vec![7, 8, 8, 9, 8], slice::from_ref(&(0..4)).to_vec())));
+    for (ids, placeholders) in
+        [(&[7, 8, 9][..], &[2][..]), (&[8, 8], &[1]), (&[1], &[1]), (&[7, 8, 8, 9, 8], &[2, 1, 1])]
+    {
+        assert_eq!(expand(ids, placeholders), Err(UnprovableSplice::OtherImages), "{ids:?}");
+    }
+    assert!(AROUND.lacks_images(&[1, 7, 8, 9], &[]));
+    assert!(!AROUND.lacks_images(&[1, 7, 8, 9], slice::from_ref(&(1..4))));
+    assert!(!AROUND.lacks_images(&[8, 7, 8], &[]));
+}
+
+proptest! {
+    /// The same where marks belong to images: whatever stands between these, ids become shorter and the same again.
+    #[test]
+    fn images_with_marks_of_their_own_are_expanded_to_the_same(
+        pieces in prop::collection::vec(prop::collection::vec(prop_oneof![Just(7), Just(8), 0..7u32], 0..6), 1..5),
+        lengths in prop::collection::vec(1..9usize, 4),
+    ) {
+        let count = pieces.len() - 1;
+        let lengths = &lengths[..count];
+        let mut ids = pieces[0].clone();
+        for (piece, &length) in pieces[1..].iter().zip(lengths) {
+            ids.push(7);
+            ids.extend(std::iter::repeat_n(AROUND.placeholder, length));
+            ids.push(9);
+            ids.extend(piece);
+        }
+        let writing = with_marks_around();
+        let images = images(&writing, lengths);
+        let collapsed = images.collapse(&ids).unwrap();
+        prop_assert_eq!(collapsed.places.len(), count);
+        let (expanded, ranges) = images.expand(&collapsed.token_ids, &collapsed.places);
+        prop_assert_eq!(&expanded, &ids);
+        prop_assert_eq!(ranges.iter().map(|range| range.len() - 2).collect::<Vec<_>>(), lengths.to_vec());
+        prop_assert_eq!(images.given(&ids), Ok(ranges.clone()));
+        prop_assert_eq!(AROUND.lacks_images(&ids, &[]), count > 0);
+        prop_assert_eq!(AROUND.expand(&ids, &sizes(lengths)), Ok((ids, ranges)));
     }
 }

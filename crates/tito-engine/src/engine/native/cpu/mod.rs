@@ -420,6 +420,12 @@ impl Backend for CpuBackend {
         put_bias(vector, to, true);
     }
 
+    fn multiply_vector(&mut self, vector: &Vec<f32>, to: &mut States) {
+        for row in 0..to.rows() {
+            to.row_mut(row).iter_mut().zip(vector).for_each(|(number, factor)| *number *= factor);
+        }
+    }
+
     fn join(&mut self, from: &States, count: usize, to: &mut States) {
         let columns = from.columns();
         to.reshape(from.rows() / count, count * columns);

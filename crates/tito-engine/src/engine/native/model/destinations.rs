@@ -21,6 +21,9 @@ pub(super) enum InTower {
     PatchBias,
     /// Positions that are learnt.
     Positions,
+    /// The same with that of the token that is learnt, and that token.
+    ClassPositions,
+    ClassToken,
     FirstNorm,
     Layer(usize, InTowerLayer),
     LastNorm,
@@ -41,8 +44,12 @@ pub(super) enum InTowerLayer {
     AttentionNormBias,
     Qkv(usize),
     QkvBias(usize),
+    QueryNorm,
+    KeyNorm,
     Output,
     OutputBias,
+    AttentionScale,
+    MlpScale,
     MlpNorm,
     MlpNormBias,
     Up(usize),
@@ -199,7 +206,13 @@ impl InTower {
     fn is_vector(self) -> bool {
         match self {
             Self::Patch | Self::Positions | Self::Projection => false,
-            Self::PatchBias | Self::FirstNorm | Self::LastNorm | Self::LastNormBias | Self::PooledNorm => true,
+            Self::PatchBias
+            | Self::ClassPositions
+            | Self::ClassToken
+            | Self::FirstNorm
+            | Self::LastNorm
+            | Self::LastNormBias
+            | Self::PooledNorm => true,
             Self::Layer(_, place) => {
                 !matches!(place, InTowerLayer::Qkv(_) | InTowerLayer::Output | InTowerLayer::Up(_) | InTowerLayer::Down)
             }

@@ -1,5 +1,7 @@
 //! Images in prompts: the same bits in any company, and what is refused.
 
+use tito_images::{Layout, PatchShape};
+
 use super::{
     super::*,
     recurrent::hybrid,
@@ -19,6 +21,8 @@ use crate::engine::{
 const MODELS: [&str; 3] = ["qwen2_5_vl_plain", "qwen3_vl_moe_plain", "qwen3_vl_plain"];
 /// Rows of images with ends.
 const ROWS: [&str; 2] = ["mistral3_ministral3", "mistral3_plain"];
+/// Images of squares, between marks of their own.
+const SQUARES: [&str; 2] = ["internvl_plain", "internvl_root_norms"];
 /// Images that are seen both ways.
 const BOTH_WAYS: [&str; 2] = ["gemma3_plain", "gemma3_short_window"];
 /// Layers with recurrent states.
@@ -56,7 +60,7 @@ fn requests(golden: &Golden) -> Vec<SequenceRequest> {
 
 #[tokio::test]
 async fn images_in_company_from_the_cache_in_pieces_and_after_preemption_change_no_bit() {
-    let attending = MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).map(|name| (name, [8, 0]));
+    let attending = MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES).map(|name| (name, [8, 0]));
     for (name, places) in attending.chain(HYBRIDS.map(|name| (name, [12, 6]))) {
         let golden = golden(name);
         let requests = requests(&golden);
@@ -69,10 +73,11 @@ async fn images_in_company_from_the_cache_in_pieces_and_after_preemption_change_
 
 #[tokio::test]
 async fn what_is_cached_of_a_prompt_is_found_up_to_another_image() {
-    for (name, tokens, whole) in MODELS.map(|name| (name, 30, 64)).into_iter().chain(ROWS.map(|name| (name, 36, 96))) {
+    let others = ROWS.map(|name| (name, 36, 96)).into_iter().chain(SQUARES.map(|name| (name, 29, 64)));
+    for (name, tokens, whole) in MODELS.map(|name| (name, 30, 64)).into_iter().chain(others) {
         let golden = golden(name);
         let engine = hybrid(&golden, &settings_of(&golden));
-        // 40 tokens, and an image of 30 from the 42nd one on, or of 36 with the ends of its rows.
+        // 40 tokens, and an image of 30 from the 42nd one on, of 36 with the ends of its rows, or of 29 with its marks.
         let prompt = prompts(&golden).into_iter().find(|prompt| prompt.token_ids.len() > 64).unwrap();
         let offset = prompt.images[0].offset;
         assert_eq!((offset, prompt.images[0].image.placeholders()), (41, tokens));
@@ -164,7 +169,7 @@ async fn no_sequence_goes_on_from_the_state_after_another_image() {
 
 #[tokio::test]
 async fn prompt_log_probs_of_a_sequence_with_images_are_those_of_the_generation_itself() {
-    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(HYBRIDS) {
+    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES).chain(HYBRIDS) {
         let golden = golden(name);
         let engine = hybrid(&golden, &settings_of(&golden));
         for prompt in prompts(&golden) {
@@ -182,7 +187,7 @@ async fn prompt_log_probs_of_a_sequence_with_images_are_those_of_the_generation_
 
 #[tokio::test]
 async fn drafts_after_images_change_no_bit() {
-    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS) {
+    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES) {
         let golden = golden(name);
         // Few tokens to choose from make what is sampled repeat itself, and drafts of it.
         let sampling = SamplingParams { ignore_eos: true, allowed_token_ids: Some(vec![3, 5, 90]), ..params(60) };
@@ -208,7 +213,7 @@ async fn drafts_after_images_change_no_bit() {
 
 #[tokio::test]
 async fn a_tower_is_updated_alone_and_so_is_the_text() {
-    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(HYBRIDS) {
+    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES).chain(HYBRIDS) {
         let golden = golden(name);
         let engine = hybrid(&golden, &settings_of(&golden));
         let prompt = prompts(&golden).remove(3);
@@ -219,7 +224,9 @@ async fn a_tower_is_updated_alone_and_so_is_the_text() {
         let norms = |tower: bool| -> Vec<WeightTensor> {
             let of_tower = |name: &str| name.contains("visual.") || name.starts_with("vision_tower.");
             let of = |tensor: &&TensorInfo| of_tower(&tensor.name) == tower && tensor.name.ends_with("norm.weight");
-            let ends = |tensor: &&TensorInfo| tensor.name.ends_with("ln_q.weight");
+            let ends = |tensor: &&TensorInfo| {
+                ["ln_q.weight", "layernorm_before.weight"].iter().any(|end| tensor.name.ends_with(end))
+            };
             let chosen = all.iter().filter(|tensor| of(tensor) || (tower && ends(tensor)));
             let half = |tensor: &TensorInfo| WeightTensor {
                 name: tensor.name.clone(),
@@ -269,6 +276,18 @@ async fn images_that_the_model_cannot_read_are_refused() {
         let found = error(&rows, asked(made(1, 2, 1, shape), ids)).await;
         assert!(found.contains(words), "{found}");
     }
+    let squares = loaded("internvl_plain");
+    let of_squares = prompts(&self::golden("internvl_plain"))[1].images[0].image.shape();
+    let ids = |first: TokenId, count: usize, last: TokenId| [vec![1, first], vec![90; count], vec![last, 2]].concat();
+    assert!(collected(squares.generate(asked(made(1, 6, 3, of_squares), &ids(92, 18, 93)))).await.1.len() == 1);
+    let found = error(&squares, asked(made(1, 6, 3, of_squares), &ids(90, 18, 93))).await;
+    assert!(found.contains("token 1 is 90 rather than a mark of the image"), "{found}");
+    let found = error(&squares, asked(made(1, 6, 3, of_squares), &ids(92, 17, 93))).await;
+    assert!(found.contains("token 19 is 93 rather than its placeholder 90"), "{found}");
+    // Squares that are smaller than the tower's, whose positions would be others.
+    let smaller = PatchShape { layout: Layout::Tiles { side: 4 }, ..of_squares };
+    let found = error(&squares, asked(made(1, 2, 2, smaller), &ids(92, 4, 93))).await;
+    assert!(found.starts_with("image 0 of the prompt was prepared as PatchShape { side: 4,"), "{found}");
     let golden = golden("gemma3_plain");
     let few = hybrid(&golden, &NativeSettings { max_num_batched_tokens: 8, ..settings_of(&golden) });
     let square = prompts(&golden).into_iter().find(|prompt| prompt.name == "image_first").unwrap();

@@ -21,6 +21,7 @@ pub(super) fn of_tower(tower: &TowerShape) -> Vec<Tensor> {
     }
     match tower.ending {
         Ending::Joined => all.mergers(),
+        Ending::JoinedFirst { .. } => all.joined_first(),
         Ending::Pooled { .. } => all.pooling(),
         Ending::Projected { biases, .. } => all.projector(biases),
     }
@@ -50,11 +51,6 @@ impl Expected<'_> {
         self.matrix(name, shape, places, true);
     }
 
-    /// The same of a layer, where its matrices have biases.
-    fn of_layer(&mut self, name: &str, shape: [usize; 2], places: [InTower; 2]) {
-        self.matrix(name, shape, places, self.tower.biases);
-    }
-
     fn matrix(&mut self, name: &str, [rows, columns]: [usize; 2], [weight, bias]: [InTower; 2], has_bias: bool) {
         self.one(&format!("{name}.weight"), &[rows, columns], weight);
         if has_bias {
@@ -82,7 +78,11 @@ impl Expected<'_> {
         if *patch_bias {
             self.one(&format!("{}.bias", names.patch), &[*hidden], InTower::PatchBias);
         }
-        if let Some(positions) = positions {
+        if self.tower.class_token {
+            let count = positions.map_or(1, |positions| positions + 1);
+            self.one(names.class_token, &[1, 1, *hidden], InTower::ClassToken);
+            self.one(names.positions, &[1, count, *hidden], InTower::ClassPositions);
+        } else if let Some(positions) = positions {
             self.one(&format!("{}.weight", names.positions), &[*positions, *hidden], InTower::Positions);
         }
         if *first_norm {
@@ -91,22 +91,34 @@ impl Expected<'_> {
     }
 
     fn layer(&mut self, place: &dyn Fn(InTowerLayer) -> InTower) {
-        let TowerShape { hidden, intermediate: inner, names, .. } = *self.tower;
+        let TowerShape { hidden, intermediate: inner, names, biases, qkv_biases, .. } = *self.tower;
         let [before_attention, before_mlp] = names.norms;
         self.norm(before_attention, hidden, [InTowerLayer::AttentionNorm, InTowerLayer::AttentionNormBias].map(place));
         self.norm(before_mlp, hidden, [InTowerLayer::MlpNorm, InTowerLayer::MlpNormBias].map(place));
         let rows = 3 * hidden / names.qkv.len();
         for (number, name) in names.qkv.iter().enumerate() {
             let first = number * rows;
-            self.of_layer(name, [rows, hidden], [InTowerLayer::Qkv(first), InTowerLayer::QkvBias(first)].map(place));
+            let places = [InTowerLayer::Qkv(first), InTowerLayer::QkvBias(first)].map(place);
+            self.matrix(name, [rows, hidden], places, qkv_biases);
+        }
+        if self.tower.query_key_norm.is_some() {
+            for (name, norm) in names.query_key_norms.iter().zip([InTowerLayer::QueryNorm, InTowerLayer::KeyNorm]) {
+                self.one(&format!("{name}.weight"), &[hidden], place(norm));
+            }
+        }
+        if self.tower.scaled {
+            for (name, scale) in names.scales.iter().zip([InTowerLayer::AttentionScale, InTowerLayer::MlpScale]) {
+                self.one(name, &[hidden], place(scale));
+            }
         }
         let output = [InTowerLayer::Output, InTowerLayer::OutputBias].map(place);
-        self.of_layer(names.attention_output, [hidden, hidden], output);
+        self.matrix(names.attention_output, [hidden, hidden], output, biases);
         for (number, name) in names.ups.iter().enumerate() {
             let first = number * inner;
-            self.of_layer(name, [inner, hidden], [InTowerLayer::Up(first), InTowerLayer::UpBias(first)].map(place));
+            let places = [InTowerLayer::Up(first), InTowerLayer::UpBias(first)].map(place);
+            self.matrix(name, [inner, hidden], places, biases);
         }
-        self.of_layer(names.down, [hidden, inner], [InTowerLayer::Down, InTowerLayer::DownBias].map(place));
+        self.matrix(names.down, [hidden, inner], [InTowerLayer::Down, InTowerLayer::DownBias].map(place), biases);
     }
 
     fn mergers(&mut self) {
@@ -117,6 +129,18 @@ impl Expected<'_> {
             };
             self.merger(number);
         }
+    }
+
+    fn joined_first(&mut self) {
+        let TowerShape { output, names, .. } = *self.tower;
+        let joined = self.tower.joined();
+        let place = |place| InTower::Merger(0, place);
+        self.prefix.clear();
+        let [norm, up, down] = [0, 1, 2].map(|place| names.merger[place]);
+        self.one(&format!("{norm}.weight"), &[joined], place(InMerger::Norm));
+        self.one(&format!("{norm}.bias"), &[joined], place(InMerger::NormBias));
+        self.with_bias(up, [output, joined], [InMerger::Up, InMerger::UpBias].map(place));
+        self.with_bias(down, [output, output], [InMerger::Down, InMerger::DownBias].map(place));
     }
 
     fn pooling(&mut self) {

@@ -3,7 +3,7 @@
 //! As `modeling_gemma3.py` and `modeling_siglip.py` of transformers define them.
 
 use serde_json::{Map, Value, json};
-use tito_images::PatchShape;
+use tito_images::{Layout, PatchShape};
 
 use super::{
     super::{
@@ -56,6 +56,9 @@ const NAMES: TowerNames = TowerNames {
     patch: "embeddings.patch_embedding",
     patch_has_frames: false,
     positions: "embeddings.position_embedding",
+    class_token: "",
+    query_key_norms: [""; 2],
+    scales: [""; 2],
     first_norm: "",
     layers: "encoder.layers.",
     norms: ["layer_norm1", "layer_norm2"],
@@ -108,8 +111,12 @@ fn tower(vision: &Settings<'_>, placeholders: usize, output: usize) -> Result<To
         gate: Gate::GeluTanhAlone,
         norm: NormShape { epsilon, offset: 0.0, centred: true },
         norm_bias: true,
-        patch: PatchShape { side, merge: patches / rows, frames: 1, row_ends: false },
+        patch: PatchShape { side, merge: patches / rows, frames: 1, layout: Layout::Plain },
         biases: true,
+        qkv_biases: true,
+        query_key_norm: None,
+        scaled: false,
+        class_token: false,
         patch_bias: true,
         positions: Some(patches * patches),
         theta: None,

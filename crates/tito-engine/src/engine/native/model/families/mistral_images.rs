@@ -3,7 +3,7 @@
 //! As `modeling_mistral3.py` and `modeling_pixtral.py` of transformers define them.
 
 use serde_json::{Map, Value, json};
-use tito_images::PatchShape;
+use tito_images::{Layout, PatchShape};
 
 use super::{
     super::{
@@ -44,6 +44,9 @@ const NAMES: TowerNames = TowerNames {
     patch: "patch_conv",
     patch_has_frames: false,
     positions: "",
+    class_token: "",
+    query_key_norms: [""; 2],
+    scales: [""; 2],
     first_norm: "ln_pre",
     layers: "transformer.layers.",
     norms: ["attention_norm", "ffn_norm"],
@@ -103,8 +106,17 @@ fn tower(vision: &Settings<'_>, merge: usize) -> Result<TowerShape, ConfigError>
         gate: activation(&Settings(&defaulted), "hidden_act")?,
         norm,
         norm_bias: false,
-        patch: PatchShape { side: vision.size_or("patch_size", 16, MOST_PIXELS)?, merge, frames: 1, row_ends: true },
+        patch: PatchShape {
+            side: vision.size_or("patch_size", 16, MOST_PIXELS)?,
+            merge,
+            frames: 1,
+            layout: Layout::Rows,
+        },
         biases: false,
+        qkv_biases: false,
+        query_key_norm: None,
+        scaled: false,
+        class_token: false,
         patch_bias: false,
         positions: None,
         theta: Some(base(vision)?),
@@ -164,7 +176,7 @@ mod tests {
     fn the_published_model_is_read() {
         let images = read(&published()).unwrap().images.unwrap();
         assert_eq!((images.placeholder, images.both_ways, images.tower.layers.len()), (10, false, 24));
-        assert_eq!(images.tower.patch, PatchShape { side: 14, merge: 2, frames: 1, row_ends: true });
+        assert_eq!(images.tower.patch, PatchShape { side: 14, merge: 2, frames: 1, layout: Layout::Rows });
         assert_eq!((images.tower.theta, images.tower.output), (Some(10_000.0), 5120));
         let mut config = published();
         config["vision_config"] = Value::Null;

@@ -22,6 +22,7 @@ mod gpt_oss;
 mod granite;
 mod hunyuan;
 mod indexed;
+mod internvl;
 mod kimi;
 mod lfm;
 mod llama;
@@ -84,6 +85,7 @@ const FAMILIES: &[(&str, Read)] = &[
     ("GraniteMoeSharedForCausalLM", granite::shared_mixture),
     ("HunYuanDenseV1ForCausalLM", hunyuan::dense),
     ("HunYuanMoEV1ForCausalLM", hunyuan::mixture),
+    ("InternVLForConditionalGeneration", internvl::internvl),
     ("KimiLinearForCausalLM", kimi::kimi_linear),
     ("Lfm2ForCausalLM", lfm::lfm2),
     ("Lfm2MoeForCausalLM", lfm::lfm2_moe),

@@ -4,7 +4,7 @@
 //! `modeling_qwen3_5_moe.py` of transformers define them. Videos are not read: their placeholders are ordinary tokens.
 
 use serde_json::{Map, Value, json};
-use tito_images::PatchShape;
+use tito_images::{Layout, PatchShape};
 
 use super::{
     super::{
@@ -44,6 +44,9 @@ const NAMES: TowerNames = TowerNames {
     patch: "patch_embed.proj",
     patch_has_frames: true,
     positions: "pos_embed",
+    class_token: "",
+    query_key_norms: [""; 2],
+    scales: [""; 2],
     first_norm: "",
     layers: "blocks.",
     norms: ["norm1", "norm2"],
@@ -223,7 +226,7 @@ fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<Tow
         side: vision.size_or("patch_size", side, MOST_PIXELS)?,
         merge: vision.size_or("spatial_merge_size", merge, MOST_PIXELS)?,
         frames: vision.size_or("temporal_patch_size", frames, MOST_PIXELS)?,
-        row_ends: false,
+        layout: Layout::Plain,
     };
     Ok(TowerShape {
         hidden,
@@ -234,6 +237,10 @@ fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<Tow
         norm_bias: false,
         patch,
         biases: true,
+        qkv_biases: true,
+        query_key_norm: None,
+        scaled: false,
+        class_token: false,
         patch_bias: false,
         positions: None,
         theta: Some(theta(vision)?),

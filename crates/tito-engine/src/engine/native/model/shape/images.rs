@@ -57,6 +57,15 @@ pub(crate) struct TowerShape {
     pub(crate) patch: PatchShape,
     /// Whether the matrices of layers have biases.
     pub(crate) biases: bool,
+    /// Whether those of queries, keys and values do.
+    pub(crate) qkv_biases: bool,
+    /// The norm of all queries of a patch as one, and of all its keys, which has no bias; `None` where there is none.
+    pub(crate) query_key_norm: Option<NormShape>,
+    /// Whether what parts of layers add to states is multiplied by numbers that are learnt.
+    pub(crate) scaled: bool,
+    /// Whether there is one more state beside those of the patches, which begins as a token that is learnt, comes first, and has
+    /// a position of its own. No embedding is made of it.
+    pub(crate) class_token: bool,
     /// Whether what makes a state of a patch has a bias.
     pub(crate) patch_bias: bool,
     /// Positions that are learnt, in a square; `None` where there are none.
@@ -88,6 +97,11 @@ pub(crate) struct TowerShape {
 pub(crate) enum Ending {
     /// They are normalised and joined, and go through two matrices.
     Joined,
+    /// They are joined and then normalised, and go through two matrices, the first of which makes an embedding already.
+    JoinedFirst {
+        /// The norm, which has a bias.
+        norm: NormShape,
+    },
     /// Their mean is normalised, and goes through a matrix, which checkpoints have inputs by outputs.
     Pooled {
         /// The norm, which has no bias.
@@ -113,8 +127,10 @@ pub(crate) struct TowerNames {
     pub(crate) patch: &'static str,
     /// Whether its tensor has a dimension for the frames of a patch.
     pub(crate) patch_has_frames: bool,
-    /// Positions that are learnt.
+    /// Positions that are learnt; the whole name where there is a token that is learnt.
     pub(crate) positions: &'static str,
+    /// The whole name of that token.
+    pub(crate) class_token: &'static str,
     /// The norm before the first layer.
     pub(crate) first_norm: &'static str,
     /// How the tensors of layers begin, up to their numbers.
@@ -123,6 +139,10 @@ pub(crate) struct TowerNames {
     pub(crate) norms: [&'static str; 2],
     /// Queries, keys and values: all in one, or each.
     pub(crate) qkv: &'static [&'static str],
+    /// The norms of queries and keys.
+    pub(crate) query_key_norms: [&'static str; 2],
+    /// The whole names of what multiplies that which attention and the feed-forward part add.
+    pub(crate) scales: [&'static str; 2],
     /// The way back from attention.
     pub(crate) attention_output: &'static str,
     /// Gates and ups, or what there is in their place.
@@ -131,7 +151,7 @@ pub(crate) struct TowerNames {
     pub(crate) down: &'static str,
     /// The norm after the last layer.
     pub(crate) last_norm: &'static str,
-    /// The norm of what is joined, and the two matrices after it; or the norm of what is pooled and the whole name of its
+    /// The norm of what is joined, and the two matrices after it, the whole names where it is joined first; or the norm of what is pooled and the whole name of its
     /// matrix; or the whole names of the norm of what is projected, and of the three matrices.
     pub(crate) merger: &'static [&'static str],
 }
@@ -139,7 +159,7 @@ pub(crate) struct TowerNames {
 impl ImagesShape {
     /// Whether no backend but the processor's reads such images.
     pub(crate) fn on_processor_alone(&self) -> bool {
-        self.both_ways
+        self.both_ways || self.tower.scaled || self.tower.class_token
     }
 }
 

@@ -38,6 +38,16 @@ pub(in crate::engine::native) const BOTH_WAYS: [&str; 4] =
 /// Models whose rows of an image have ends.
 pub(in crate::engine::native) const ROWS: [&str; 5] =
     ["mistral3_full", "mistral3_ministral3", "mistral3_mistral4", "mistral3_plain", "mistral3_wide_blocks"];
+/// Models whose images are squares between marks of their own, which only a processor computes.
+pub(in crate::engine::native) const SQUARES: [&str; 7] = [
+    "internvl_dynamic",
+    "internvl_full",
+    "internvl_last_norm",
+    "internvl_llama",
+    "internvl_plain",
+    "internvl_qwen3_moe",
+    "internvl_root_norms",
+];
 /// One of each family.
 pub(in crate::engine::native) const FAMILIES: [&str; 5] =
     ["qwen2_5_vl_plain", "qwen3_5_moe_plain", "qwen3_5_plain", "qwen3_vl_moe_plain", "qwen3_vl_plain"];
@@ -126,7 +136,8 @@ impl ImagePrompt {
 
 #[test]
 fn log_probs_of_prompts_with_images_are_those_of_transformers() {
-    for (name, set) in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).zip(KernelSet::tested().into_iter().cycle()) {
+    let all = MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES);
+    for (name, set) in all.zip(KernelSet::tested().into_iter().cycle()) {
         let golden = golden(name);
         let mut model = load(&golden, set, 2, Precision::F32);
         for prompt in prompts(&golden) {
@@ -138,8 +149,8 @@ fn log_probs_of_prompts_with_images_are_those_of_transformers() {
 
 #[test]
 fn a_prompt_with_images_in_pieces_gives_the_same_bits() {
-    let names =
-        FAMILIES.into_iter().chain(["gemma3_short_window", "gemma3_plain", "mistral3_plain", "mistral3_ministral3"]);
+    let others = ["gemma3_short_window", "gemma3_plain", "mistral3_plain", "mistral3_ministral3"];
+    let names = FAMILIES.into_iter().chain(others).chain(["internvl_plain", "internvl_root_norms"]);
     for (name, set) in names.zip(KernelSet::tested().into_iter().cycle()) {
         for precision in [Precision::F32, Precision::Bf16] {
             let golden = golden(name);
@@ -158,7 +169,7 @@ fn a_prompt_with_images_in_pieces_gives_the_same_bits() {
 
 #[test]
 fn without_images_a_model_computes_the_bits_of_its_text_alone() {
-    for name in FAMILIES.into_iter().chain(["qwen3_vl_tied", "gemma3_plain", "mistral3_plain"]) {
+    for name in FAMILIES.into_iter().chain(["qwen3_vl_tied", "gemma3_plain", "mistral3_plain", "internvl_plain"]) {
         let golden = golden(name);
         let set = KernelSet::available()[0];
         let shape = ModelShape::read(golden.config()).unwrap().of_text_alone();
@@ -174,7 +185,9 @@ fn without_images_a_model_computes_the_bits_of_its_text_alone() {
 
 #[test]
 fn numbers_of_towers_that_are_changed_are_those_of_whole_tensors() {
-    for name in FAMILIES.into_iter().chain(["gemma3_plain", "mistral3_full"]) {
+    for name in
+        FAMILIES.into_iter().chain(["gemma3_plain", "mistral3_full", "internvl_last_norm", "internvl_root_norms"])
+    {
         for precision in [Precision::F32, Precision::Bf16] {
             compare_changes(&mut load(&golden(name), KernelSet::PORTABLE, 2, precision));
         }
@@ -183,7 +196,9 @@ fn numbers_of_towers_that_are_changed_are_those_of_whole_tensors() {
 
 #[test]
 fn embeddings_of_images_are_forgotten_when_weights_change() {
-    for name in FAMILIES.into_iter().chain(["gemma3_plain", "mistral3_full"]) {
+    for name in
+        FAMILIES.into_iter().chain(["gemma3_plain", "mistral3_full", "internvl_last_norm", "internvl_root_norms"])
+    {
         let golden = golden(name);
         let mut model = load(&golden, KernelSet::PORTABLE, 1, Precision::F32);
         let prompt = prompts(&golden).into_iter().find(|prompt| prompt.name == "one_image").unwrap();
@@ -223,6 +238,8 @@ fn names_that_transformers_has_in_memory_are_those_of_checkpoints() {
         ("gemma3_plain", [("vision_tower.vision_model.", "vision_tower."), ("", "")]),
         ("mistral3_plain", [("language_model.model.", "model.language_model."), ("multi_modal", "model.multi_modal")]),
         ("mistral3_plain", [("vision_tower.", "model.vision_tower."), ("multi_modal", "model.multi_modal")]),
+        ("internvl_plain", [("language_model.model.", "model.language_model."), ("multi_modal", "model.multi_modal")]),
+        ("internvl_root_norms", [("vision_tower.", "model.vision_tower."), ("multi_modal", "model.multi_modal")]),
     ] {
         let golden = golden(name);
         let mut model = load(&golden, KernelSet::PORTABLE, 1, Precision::F32);
@@ -249,7 +266,9 @@ fn names_that_transformers_has_in_memory_are_those_of_checkpoints() {
 #[test]
 fn bf16_stays_close_to_f32_with_images_too() {
     // A rounded score may choose another expert of a mixture.
-    for name in ["gemma3_plain", "mistral3_full", "qwen2_5_vl_plain", "qwen3_5_plain", "qwen3_vl_plain"] {
+    for name in
+        ["gemma3_plain", "internvl_full", "mistral3_full", "qwen2_5_vl_plain", "qwen3_5_plain", "qwen3_vl_plain"]
+    {
         let golden = golden(name);
         let [mut exact, mut rounded] =
             [Precision::F32, Precision::Bf16].map(|precision| load(&golden, KernelSet::available()[0], 2, precision));
@@ -282,6 +301,11 @@ fn adapters_of_a_tower_are_refused_by_name() {
             "mistral3_plain",
             "model.language_model.layers.1.self_attn.o_proj",
             "model.vision_tower.transformer.layers.0.attention.q_proj",
+        ),
+        (
+            "internvl_plain",
+            "model.language_model.layers.1.self_attn.o_proj",
+            "model.vision_tower.encoder.layer.0.attention.q_proj",
         ),
     ] {
         let model = load(&golden(name), KernelSet::PORTABLE, 1, Precision::F32);

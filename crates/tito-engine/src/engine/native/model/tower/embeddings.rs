@@ -29,6 +29,15 @@ impl ImageRows {
         Some(&self.deepstack.get(layer)?[rows.start * self.width..rows.end * self.width])
     }
 
+    /// The same with those of the next part of its image.
+    pub(super) fn extended(mut self, next: Self) -> Self {
+        self.rows.extend(next.rows);
+        for (rows, next) in self.deepstack.iter_mut().zip(next.deepstack) {
+            rows.extend(next);
+        }
+        self
+    }
+
     fn bytes(&self) -> usize {
         (self.rows.len() * (1 + self.deepstack.len())) * size_of::<f32>()
     }
@@ -96,12 +105,12 @@ impl Embeddings {
 
 #[cfg(test)]
 mod tests {
-    use tito_images::{Normalisation, PatchShape};
+    use tito_images::{Layout, Normalisation, PatchShape};
 
     use super::*;
 
     fn image(number: u8) -> PreparedImage {
-        let shape = PatchShape { side: 1, merge: 1, frames: 1, row_ends: false };
+        let shape = PatchShape { side: 1, merge: 1, frames: 1, layout: Layout::Plain };
         let normalisation = Normalisation { mean: [0.5; 3], std: [0.5; 3] };
         let identity = ImageIdentity::of(&[number], &[]);
         PreparedImage::new(identity, Grid { rows: 1, columns: 1 }, shape, normalisation, vec![number; 3].into())

@@ -31,6 +31,8 @@ pub(super) struct TowerLayer<B: Backend> {
     attention_norm: Norm<B>,
     qkv: B::Matrix,
     qkv_bias: Option<B::Vector>,
+    /// Those of queries and of keys.
+    query_key_norms: Option<[Norm<B>; 2]>,
     output: B::Matrix,
     output_bias: Option<B::Vector>,
     mlp_norm: Norm<B>,
@@ -38,12 +40,19 @@ pub(super) struct TowerLayer<B: Backend> {
     up_bias: Option<B::Vector>,
     down: B::Matrix,
     down_bias: Option<B::Vector>,
+    /// What multiplies that which attention and the feed-forward part add.
+    scales: Option<[B::Vector; 2]>,
 }
 
 impl<B: Backend> Norm<B> {
     pub(super) fn zeros(backend: &B, tower: &TowerShape, width: usize) -> Result<Self, NoRoom> {
-        let bias = tower.norm_bias.then(|| backend.vector(width)).transpose()?;
-        Ok(Self { shape: tower.norm, width, weight: backend.vector(width)?, bias })
+        Self::of(backend, tower.norm, tower.norm_bias, width)
+    }
+
+    /// One of another shape than the tower's.
+    pub(super) fn of(backend: &B, shape: NormShape, has_bias: bool, width: usize) -> Result<Self, NoRoom> {
+        let bias = has_bias.then(|| backend.vector(width)).transpose()?;
+        Ok(Self { shape, width, weight: backend.vector(width)?, bias })
     }
 
     /// Normalises states into `out`; `scratch` is overwritten.
@@ -72,6 +81,11 @@ impl<B: Backend> TowerLayer<B> {
         #[expect(clippy::cast_precision_loss, reason = "heads are small")]
         let scale = 1.0 / (tower.head_dim() as f32).sqrt();
         let bias = |count| tower.biases.then(|| backend.vector(count)).transpose();
+        let both_norms = |shape| -> Result<_, NoRoom> {
+            let norm = || Norm::of(backend, shape, false, hidden);
+            Ok([norm()?, norm()?])
+        };
+        let both_scales = || -> Result<_, NoRoom> { Ok([backend.vector(hidden)?, backend.vector(hidden)?]) };
         Ok(Self {
             heads: SegmentHeads { heads: tower.heads, head_dim: tower.head_dim(), scale },
             intermediate: tower.intermediate,
@@ -80,7 +94,8 @@ impl<B: Backend> TowerLayer<B> {
             whole,
             attention_norm: Norm::zeros(backend, tower, hidden)?,
             qkv: backend.matrix(3 * hidden, hidden)?,
-            qkv_bias: bias(3 * hidden)?,
+            qkv_bias: tower.qkv_biases.then(|| backend.vector(3 * hidden)).transpose()?,
+            query_key_norms: tower.query_key_norm.map(both_norms).transpose()?,
             output: backend.matrix(hidden, hidden)?,
             output_bias: bias(hidden)?,
             mlp_norm: Norm::zeros(backend, tower, hidden)?,
@@ -88,6 +103,7 @@ impl<B: Backend> TowerLayer<B> {
             up_bias: bias(inner)?,
             down: backend.matrix(hidden, tower.intermediate)?,
             down_bias: bias(hidden)?,
+            scales: tower.scaled.then(both_scales).transpose()?,
         })
     }
 
@@ -97,6 +113,10 @@ impl<B: Backend> TowerLayer<B> {
             InTowerLayer::AttentionNormBias => numbers(&mut self.attention_norm.bias, 0),
             InTowerLayer::Qkv(first) => Some(Target::Rows(&mut self.qkv, first)),
             InTowerLayer::QkvBias(first) => numbers(&mut self.qkv_bias, first),
+            InTowerLayer::QueryNorm => Some(Target::Numbers(&mut self.query_key_norms.as_mut()?[0].weight, 0)),
+            InTowerLayer::KeyNorm => Some(Target::Numbers(&mut self.query_key_norms.as_mut()?[1].weight, 0)),
+            InTowerLayer::AttentionScale => Some(Target::Numbers(&mut self.scales.as_mut()?[0], 0)),
+            InTowerLayer::MlpScale => Some(Target::Numbers(&mut self.scales.as_mut()?[1], 0)),
             InTowerLayer::Output => Some(Target::Rows(&mut self.output, 0)),
             InTowerLayer::OutputBias => numbers(&mut self.output_bias, 0),
             InTowerLayer::MlpNorm => Some(Target::Numbers(&mut self.mlp_norm.weight, 0)),
@@ -114,6 +134,10 @@ impl<B: Backend> TowerLayer<B> {
         self.attention_norm.apply(backend, hidden, out, input);
         backend.linear(input, &self.qkv, self.qkv_bias.as_ref(), wide);
         let SegmentHeads { heads, head_dim, .. } = self.heads;
+        for (first, norm) in self.query_key_norms.iter().flatten().enumerate() {
+            let own = HeadRange { first, count: 1, width: heads * head_dim };
+            backend.head_norm(wide, own, &norm.weight, norm.shape);
+        }
         if self.rotates {
             let rotation = Rotation { first: 0, heads: 2 * heads, head_dim, neighbours: false, angles: 0 };
             backend.rotate(wide, rotation, shared);
@@ -121,10 +145,25 @@ impl<B: Backend> TowerLayer<B> {
         let all = [patches.all()];
         let segments = if self.whole { &all[..] } else { &patches.windows };
         backend.attend_within(wide, self.heads, segments, gated);
-        backend.add_linear(gated, &self.output, self.output_bias.as_ref(), hidden);
+        self.add(backend, gated, (&self.output, self.output_bias.as_ref(), 0), (out, hidden));
         self.mlp_norm.apply(backend, hidden, out, input);
         backend.linear(input, &self.up, self.up_bias.as_ref(), wide);
         backend.gate(wide, self.gate, self.intermediate, gated);
-        backend.add_linear(gated, &self.down, self.down_bias.as_ref(), hidden);
+        self.add(backend, gated, (&self.down, self.down_bias.as_ref(), 1), (out, hidden));
+    }
+
+    /// Adds what a matrix makes of the input to the states, times what is learnt for this part of the layer. Overwrites the
+    /// first buffer.
+    fn add(
+        &self,
+        backend: &mut B,
+        input: &B::Operand,
+        (matrix, bias, part): (&B::Matrix, Option<&B::Vector>, usize),
+        (out, hidden): (&mut B::States, &mut B::States),
+    ) {
+        let Some(scales) = &self.scales else { return backend.add_linear(input, matrix, bias, hidden) };
+        backend.linear(input, matrix, bias, out);
+        backend.multiply_vector(&scales[part], out);
+        backend.add(out, 1.0, hidden);
     }
 }

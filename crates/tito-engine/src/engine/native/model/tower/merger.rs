@@ -9,12 +9,12 @@ use super::{
     buffers::Buffers,
     layer::Norm,
 };
-use crate::engine::native::backend::{Backend, Gate, NoRoom};
+use crate::engine::native::backend::{Backend, Gate, NoRoom, NormShape};
 
 /// What it has learnt.
 pub(super) struct Merger<B: Backend> {
-    /// Numbers of a state, and of as many as are joined.
-    widths: [usize; 2],
+    /// Numbers of a state, of as many as are joined, and between the two matrices.
+    widths: [usize; 3],
     /// How many are joined.
     count: usize,
     output: usize,
@@ -29,16 +29,33 @@ pub(super) struct Merger<B: Backend> {
 
 impl<B: Backend> Merger<B> {
     pub(super) fn zeros(backend: &B, tower: &TowerShape, joins_first: bool) -> Result<Self, NoRoom> {
-        let (hidden, joined, output) = (tower.hidden, tower.joined(), tower.output);
+        let joined = tower.joined();
+        let norm = Norm::zeros(backend, tower, if joins_first { joined } else { tower.hidden })?;
+        Self::around(backend, tower, norm, (joins_first, joined))
+    }
+
+    /// One that joins states first and makes numbers of an embedding of them at once.
+    pub(super) fn joining_first(backend: &B, tower: &TowerShape, norm: NormShape) -> Result<Self, NoRoom> {
+        let norm = Norm::of(backend, norm, true, tower.joined())?;
+        Self::around(backend, tower, norm, (true, tower.output))
+    }
+
+    fn around(
+        backend: &B,
+        tower: &TowerShape,
+        norm: Norm<B>,
+        (joins_first, inner): (bool, usize),
+    ) -> Result<Self, NoRoom> {
+        let (joined, output) = (tower.joined(), tower.output);
         Ok(Self {
-            widths: [hidden, joined],
+            widths: [tower.hidden, joined, inner],
             count: tower.patch.merge * tower.patch.merge,
             output,
             joins_first,
-            norm: Norm::zeros(backend, tower, if joins_first { joined } else { hidden })?,
-            up: backend.matrix(joined, joined)?,
-            up_bias: backend.vector(joined)?,
-            down: backend.matrix(output, joined)?,
+            norm,
+            up: backend.matrix(inner, joined)?,
+            up_bias: backend.vector(inner)?,
+            down: backend.matrix(output, inner)?,
             down_bias: backend.vector(output)?,
         })
     }
@@ -57,7 +74,7 @@ impl<B: Backend> Merger<B> {
     /// The embeddings of what the states are now, row by row; the states stay.
     pub(super) fn merge(&self, backend: &mut B, buffers: &mut Buffers<B>) -> Vec<f32> {
         let Buffers { hidden, wide, out, input, gated } = buffers;
-        let [width, joined] = self.widths;
+        let [width, joined, inner] = self.widths;
         if self.joins_first {
             backend.join(hidden, self.count, wide);
             self.norm.apply_in_place(backend, wide);
@@ -69,7 +86,7 @@ impl<B: Backend> Merger<B> {
         }
         backend.round(wide, 0..joined, input);
         backend.linear(input, &self.up, Some(&self.up_bias), wide);
-        backend.gate(wide, Gate::GeluAlone, joined, gated);
+        backend.gate(wide, Gate::GeluAlone, inner, gated);
         backend.linear(gated, &self.down, Some(&self.down_bias), out);
         backend.read(out, self.output)
     }

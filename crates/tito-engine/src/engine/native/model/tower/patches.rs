@@ -16,6 +16,8 @@ use crate::engine::native::backend::Angles;
 pub(super) struct Patches {
     grid: Grid,
     merge: usize,
+    /// Whether a state that is of no patch comes first.
+    class_token: bool,
     /// The joined patches, by their number in the image.
     order: Vec<usize>,
     /// The patches of each window.
@@ -49,12 +51,12 @@ impl Patches {
                 windows.push(first * merge * merge..order.len() * merge * merge);
             }
         }
-        Self { grid, merge, order, windows }
+        Self { grid, merge, class_token: shape.class_token, order, windows }
     }
 
-    /// All patches.
+    /// All states: those of the patches, and the one before them where there is one.
     pub(super) fn all(&self) -> Range<usize> {
-        0..self.grid.patches()
+        0..self.grid.patches() + usize::from(self.class_token)
     }
 
     /// Rows of an image, each of so many numbers and in the order of the image, in this order.
@@ -75,6 +77,11 @@ impl Patches {
             out[place * columns..(place + 1) * columns].copy_from_slice(row);
         }
         out
+    }
+
+    /// The places of all patches in a row-by-row table of positions.
+    pub(super) fn table_rows(&self) -> impl Iterator<Item = usize> {
+        self.places().map(|(row, column)| row * self.grid.columns + column)
     }
 
     /// The row and the column of each patch.
