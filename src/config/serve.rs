@@ -147,6 +147,8 @@ pub struct ServeArgs {
     pub activation_dtype: ActivationDtype,
 
     /// How to compute with the weights of a .gguf file.
+    ///
+    /// `auto` widens those of the model if there is memory for that, and keeps those of a model that drafts where that is as fast.
     #[arg(long, value_enum, default_value_t)]
     pub gguf_weights: GgufWeights,
 

@@ -165,11 +165,9 @@ fn of_native(native: &NativeSettings, load_plan: LoadPlan<'_>, is_fetched: bool)
     };
     say("keys and values", &room)?;
     if let Some((draft, tokens)) = native.draft_model.as_ref().zip(draft_tokens) {
-        let bytes = weights_text(native_weights::draft_bytes(draft)?, is_fetched);
-        say(
-            "draft model",
-            &format!("{}, {bytes}; room for {tokens} tokens, from the same memory", draft.path().display()),
-        )?;
+        let (path, weights) = (draft.path().display(), draft_model::weights_text(draft, native)?);
+        let absent = if is_fetched { "" } else { ", which serve has to download first" };
+        say("draft model", &format!("{path}, {weights}{absent}; room for {tokens} tokens, from the same memory"))?;
     }
     if state_bytes > 0 {
         say("recurrent states", &format!("{state_bytes} bytes for each sequence, from the same memory"))?;

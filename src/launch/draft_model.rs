@@ -12,8 +12,10 @@ use super::{
     settings::{EngineSettings, Settings},
 };
 use crate::{
+    config::GgufWeights,
     engine::native::{
-        DraftModelSettings, Drafting, ModelDrafts, NativeSettings, Speculation, WeightsSource, share_read, supports,
+        DraftModelSettings, Drafting, Dtype, ModelDrafts, NativeSettings, Speculation, WeightsSource, blocks_are_quick,
+        share_read, supports,
     },
     model::{HubOptions, ModelFiles},
     tokenizer::Tokenizer,
@@ -87,7 +89,7 @@ fn check_tokens(of_model: &Tokenizer, of_draft: &Tokenizer) -> anyhow::Result<()
     Ok(())
 }
 
-/// The settings of a model with one that drafts. What drafts cost is estimated by the weights that a token is computed with.
+/// The settings of a model with one that drafts.
 pub(super) fn added(
     found: FoundDraft,
     asked: &EngineSettings,
@@ -96,22 +98,21 @@ pub(super) fn added(
     let FoundDraft { config, source, max_model_len } = found;
     let dtype = asked.native_dtype(&config);
     let source = native_weights::as_wanted(asked, source, &config, dtype)?;
+    let source = in_blocks(source, asked, dtype, &settings);
     let draft = DraftModelSettings { source, config, dtype, max_model_len };
-    let bytes = (native_weights::draft_bytes(&draft)?, native_weights::weight_bytes(&settings)?);
-    let drafting = match settings.drafting {
-        Drafting::Required(Speculation::Model(drafts)) => {
-            let cost = match bytes {
-                (Some(of_draft), Some(of_model)) => {
-                    read(of_draft, &draft.config)? / read(of_model, &settings.config)?.max(1.0)
-                }
-                // Weights that are not here yet: nothing is loaded now.
-                _ => drafts.cost,
-            };
-            Drafting::Required(Speculation::Model(ModelDrafts { cost, ..drafts }))
+    Ok(NativeSettings { draft_model: Some(Box::new(draft)), ..settings })
+}
+
+/// A GGUF file whose weights stay in their blocks, unless that makes drafts dearer or is not wanted: a model that drafts is of
+/// use only as far as it is cheap.
+fn in_blocks(source: WeightsSource, asked: &EngineSettings, dtype: Dtype, settings: &NativeSettings) -> WeightsSource {
+    let are_quick = || dtype == Dtype::Bf16 && blocks_are_quick(settings.kernels, &settings.unusable_kernels);
+    match source {
+        WeightsSource::Gguf { path, keep_blocks: false } if asked.gguf_weights == GgufWeights::Auto && are_quick() => {
+            WeightsSource::Gguf { path, keep_blocks: true }
         }
         other => other,
-    };
-    Ok(NativeSettings { drafting, draft_model: Some(Box::new(draft)), ..settings })
+    }
 }
 
 /// The bytes of weights that a token is computed with.
@@ -120,19 +121,38 @@ fn read(bytes: u64, config: &Map<String, Value>) -> anyhow::Result<f64> {
     Ok(bytes as f64 * share_read(config).map_err(anyhow::Error::msg)?)
 }
 
+/// What is said of the weights of a model that drafts: what they take, and how much of that a token reads beside what it reads
+/// of the model's, where that is known before they are here.
+pub(super) fn weights_text(draft: &DraftModelSettings, settings: &NativeSettings) -> anyhow::Result<String> {
+    let blocks = if draft.stays_quantized() { " in blocks or codes" } else { "" };
+    let bytes = (native_weights::draft_bytes(draft)?, native_weights::weight_bytes(settings)?);
+    let (Some(of_draft), Some(of_model)) = bytes else { return Ok("an unknown amount of weights".to_owned()) };
+    let share = read(of_draft, &draft.config)? / read(of_model, &settings.config)?.max(1.0);
+    let (of_draft, of_model) = (megabytes(of_draft), megabytes(of_model));
+    Ok(format!(
+        "{of_draft} of weights{blocks}, beside the model's {of_model}; a token reads {share:.2} of what it reads of the model's"
+    ))
+}
+
 /// A line about the model that drafts, if one does.
 pub(super) fn said(settings: &NativeSettings) -> anyhow::Result<Option<String>> {
     let (Some(draft), Drafting::Required(Speculation::Model(drafts))) = (&settings.draft_model, settings.drafting)
     else {
         return Ok(None);
     };
-    let said = |bytes: Option<u64>| bytes.map_or_else(|| "an unknown amount".to_owned(), megabytes);
-    let (of_draft, of_model) =
-        (said(native_weights::draft_bytes(draft)?), said(native_weights::weight_bytes(settings)?));
-    let ModelDrafts { num_speculative_tokens, cost } = drafts;
-    let (path, longest) = (draft.path().display(), draft.max_model_len);
+    let (path, longest, weights) = (draft.path().display(), draft.max_model_len, weights_text(draft, settings)?);
+    let most = drafts.num_speculative_tokens;
     Ok(Some(format!(
-        "drafts of at most {num_speculative_tokens} tokens by {path}, up to {longest} tokens of a sequence: {of_draft} of weights, beside the \
-         model's {of_model}; a row costs {cost:.2} of the model's, and keys and values share the same memory"
+        "drafts of at most {most} tokens by {path}, up to {longest} tokens of a sequence: {weights}, and keys and values share the same memory"
     )))
+}
+
+/// A line about what drafts of another model cost, once that was measured.
+pub(super) fn cost_text(cost: f64) -> String {
+    if !cost.is_finite() {
+        return "nothing is drafted: there is no room for keys and values of the draft model, see --kv-cache-memory"
+            .to_owned();
+    }
+    let end = if ModelDrafts::can_be_worth(cost) { "" } else { ", which is too much: nothing is drafted" };
+    format!("a row of the draft model takes {cost:.2} of the time of one of the model's{end}")
 }

@@ -92,6 +92,7 @@ pub(super) async fn settings(
         Some(draft) => draft_model::added(draft, asked, settings)?,
         None => settings,
     };
+    native_weights::check_kept(asked, &settings)?;
     if device == Device::Cpu
         && let Some(bytes) = native_weights::weight_bytes(&settings)?
     {
@@ -127,6 +128,9 @@ pub(super) async fn load(
     let engine = engine.map_err(|reason| anyhow!("the model cannot be loaded: {reason}"))??;
     if let Some(step) = Arc::into_inner(step) {
         step.done();
+    }
+    if let Some(cost) = engine.draft_cost() {
+        progress.say(&draft_model::cost_text(cost));
     }
     if let Some((publisher, events)) = publisher.zip(engine.cache_events()) {
         publisher.start(events);

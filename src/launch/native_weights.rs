@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
 use super::{settings::EngineSettings, weights};
 use crate::{
-    config::GgufWeights,
+    config::{GgufWeights, QuantizedWeights},
     engine::native::{self, DraftModelSettings, Dtype, NativeSettings, WeightsSource},
     gguf::{GgufError, GgufFile},
     model::{ModelFiles, ModelSource},
@@ -45,6 +45,17 @@ pub(super) fn as_wanted(
     let widened = widened_bytes(config, dtype)?;
     let is_kept = weights::keep_codes(&path, config, widened, asked.quantized_weights)?;
     Ok(if is_kept { WeightsSource::Coded(path) } else { WeightsSource::Directory(path) })
+}
+
+/// Refuses `--quantized-weights kept` where neither the model nor what drafts has weights in codes.
+pub(super) fn check_kept(asked: &EngineSettings, settings: &NativeSettings) -> anyhow::Result<()> {
+    let of_draft = settings.draft_model.as_deref().map(|draft| &draft.source);
+    let mut sources = [Some(&settings.source), of_draft].into_iter().flatten();
+    let is_widened = sources.all(|source| matches!(source, WeightsSource::Directory(_)));
+    if asked.quantized_weights == QuantizedWeights::Kept && is_widened {
+        bail!("--quantized-weights kept does not fit the model, which has no weights in FP8 or MXFP4; leave it out");
+    }
+    Ok(())
 }
 
 /// What the weights take once they are loaded; `None` for weights in codes that are not here yet.

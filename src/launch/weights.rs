@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde_json::{Map, Value};
 
 use crate::{
@@ -50,10 +50,7 @@ pub(super) fn keep_codes(
     };
     match wanted {
         QuantizedWeights::Widened => Ok(false),
-        QuantizedWeights::Kept if has_codes()? => Ok(true),
-        QuantizedWeights::Kept => {
-            bail!("--quantized-weights kept does not fit the model, which has no weights in FP8 or MXFP4; leave it out")
-        }
+        QuantizedWeights::Kept => has_codes(),
         QuantizedWeights::Auto => match larger_than_free(widened) {
             Some(reason) if has_codes()? => Ok(are_kept_for(&reason)),
             _ => Ok(false),

@@ -353,7 +353,7 @@ async fn a_session_is_neither_opened_nor_closed_as_if_it_were_there() {
 async fn the_weights_of_a_draft_model_are_replaced_by_a_call_that_names_it() {
     let plain = settings();
     let NativeSettings { source, config, dtype, max_model_len, .. } = plain.clone();
-    let drafting = Drafting::Required(Speculation::Model(ModelDrafts { num_speculative_tokens: 4, cost: 0.1 }));
+    let drafting = Drafting::Required(Speculation::Model(ModelDrafts { num_speculative_tokens: 4, cost: Some(0.1) }));
     let draft_model = Some(Box::new(DraftModelSettings { source, config, dtype, max_model_len }));
     let server = Server::of(&NativeSettings { drafting, draft_model, ..plain });
     let told = done(&server, "/update_weights_from_disk", json!({ "model_path": model(), "selector": "draft" })).await;

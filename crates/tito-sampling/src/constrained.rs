@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     ConstraintState, Foresight, SampleError, SamplingParams, SharedConstraint, TokenMask,
+    guidance::{Guidance, Left},
     masks::{AllowedTokens, Pool},
 };
 use crate::TokenId;
@@ -11,19 +12,10 @@ use crate::TokenId;
 /// So many positions in a row have to be quick before a sequence that was slow counts as quick again.
 const QUICK_AGAIN: u32 = 64;
 
-/// What a constraint leaves of a position.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
-    /// Any token, just as if there were no constraint.
-    Anything,
-    /// The tokens of the mask, and the end tokens where the output `may_end`.
-    Masked { may_end: bool },
-}
-
 /// A constraint with room for what it leaves.
 #[derive(Debug)]
 pub(super) struct Constrained {
-    constraint: SharedConstraint,
+    pub(super) constraint: SharedConstraint,
     /// The state of the constraint, which is begun at the first position, on the thread that samples.
     state: Option<Box<dyn ConstraintState>>,
     /// The tokens that end an output; they are allowed where it may end.
@@ -34,10 +26,12 @@ pub(super) struct Constrained {
     /// The last token, until the state has taken it in.
     last: Option<TokenId>,
     /// What may come at this position, once that is known, or why there is no mask.
-    ready: Option<Result<Left, SampleError>>,
-    mask: TokenMask,
+    pub(super) ready: Option<Result<Left, SampleError>>,
+    pub(super) mask: TokenMask,
     pace: Pace,
-    foresees: Foresees,
+    pub(super) foresees: Foresees,
+    /// What guesses follow.
+    pub(super) guidance: Guidance,
     ids: Vec<TokenId>,
     logits: Vec<f32>,
 }
@@ -54,6 +48,7 @@ impl Constrained {
             mask: TokenMask::default(),
             pace: Pace::default(),
             foresees: Foresees::Never,
+            guidance: Guidance::default(),
             ids: Vec::new(),
             logits: Vec::new(),
         })
@@ -138,7 +133,7 @@ impl Constrained {
 
 /// Whether it is said what there is no choice about.
 #[derive(Debug)]
-enum Foresees {
+pub(super) enum Foresees {
     Never,
     /// From the first token on, on the thread that samples it.
     FromTheFirst,

@@ -28,6 +28,22 @@ pub trait Foresight: fmt::Debug + Send {
 
     /// The tokens of the text that has to come next, as it is most likely spelled; none where there is a choice.
     fn forced(&mut self) -> Vec<TokenId>;
+
+    /// How many of these tokens, from the first on, may come next one after the other. All of them where that is not known.
+    fn accepts(&mut self, token_ids: &[TokenId]) -> usize {
+        token_ids.len()
+    }
+
+    /// Writes the tokens that may come next, and says whether the output may also end here; `None` where any token may come, or
+    /// that is not known.
+    fn allow(&mut self, _mask: &mut TokenMask) -> Option<bool> {
+        None
+    }
+
+    /// Another one at the same place, which follows a guess and leaves this one where it is; `None` if there cannot be one.
+    fn ahead(&self) -> Option<Box<dyn Foresight>> {
+        None
+    }
 }
 
 /// What one sequence must keep to from here on.
@@ -66,6 +82,13 @@ impl SharedConstraint {
     #[must_use]
     pub fn always_long(self) -> Self {
         Self { long: Duration::ZERO, ..self }
+    }
+
+    /// The same constraint, of which no position counts as long: a test does not depend on how busy a machine is.
+    #[cfg(any(test, feature = "internals"))]
+    #[must_use]
+    pub fn never_long(self) -> Self {
+        Self { long: Duration::MAX, ..self }
     }
 
     /// What a position may take before others should not have to wait for it.

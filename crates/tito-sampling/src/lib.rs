@@ -37,6 +37,7 @@ mod draw;
 mod edits;
 mod error;
 mod guess;
+mod guidance;
 mod log_probs;
 mod masks;
 mod params;

@@ -7,9 +7,10 @@ use uuid::Uuid;
 use super::{
     FinishReason, LogprobsMode, SampleError, SampledToken, ValidSamplingParams,
     best::BestTokens,
-    constrained::{Constrained, Left},
+    constrained::Constrained,
     draw::UniformStream,
     edits::Edits,
+    guidance::Left,
     log_probs::Distribution,
     masks::{AllowedTokens, Pool, completing_tokens},
     penalties::Penalties,

@@ -156,9 +156,9 @@ fn drafting(args: &ServeArgs) -> Drafting {
             max_spec_factor,
             min_token_prob,
         })),
-        // What it costs shows once its files are read.
+        // What it costs is measured once it is loaded.
         SpeculativeConfig::DraftModel(DraftModelConfig { num_speculative_tokens, .. }) => {
-            of(Speculation::Model(ModelDrafts { num_speculative_tokens, cost: 1.0 }))
+            of(Speculation::Model(ModelDrafts { num_speculative_tokens, cost: None }))
         }
     }
 }

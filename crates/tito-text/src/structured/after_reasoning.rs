@@ -64,6 +64,15 @@ struct AfterReasoningForesight {
     open: bool,
 }
 
+impl AfterReasoningForesight {
+    /// How many of these tokens are thoughts, the end of which is one of them.
+    fn thoughts(&self, ids: &[TokenId]) -> usize {
+        let ReasoningEnd { end, call } = self.end;
+        let last = ids.iter().position(|id| *id == end || Some(*id) == call);
+        last.map_or(ids.len(), |last| if ids[last] == end { last + 1 } else { last })
+    }
+}
+
 impl Foresight for AfterReasoningForesight {
     fn follow(&mut self, id: TokenId) -> bool {
         let thought = self.open && self.end.call != Some(id);
@@ -73,6 +82,19 @@ impl Foresight for AfterReasoningForesight {
 
     fn forced(&mut self) -> Vec<TokenId> {
         if self.open { Vec::new() } else { self.inner.forced() }
+    }
+
+    fn accepts(&mut self, ids: &[TokenId]) -> usize {
+        let thoughts = if self.open { self.thoughts(ids) } else { 0 };
+        thoughts + self.inner.accepts(&ids[thoughts..])
+    }
+
+    fn allow(&mut self, mask: &mut TokenMask) -> Option<bool> {
+        if self.open { None } else { self.inner.allow(mask) }
+    }
+
+    fn ahead(&self) -> Option<Box<dyn Foresight>> {
+        Some(Box::new(Self { inner: self.inner.ahead()?, ..*self }))
     }
 }
 

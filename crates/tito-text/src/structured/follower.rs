@@ -78,6 +78,11 @@ impl Follower {
         Self::new(self.parser.deep_clone(), watchdog)
     }
 
+    /// A copy at the same place that is quickly made, for a few tokens: what its lexer learns and exhausts is this one's too.
+    pub(super) fn ahead(&self) -> Self {
+        Self { parser: self.parser.clone(), handle: self.handle.clone(), watched: self.watched.clone() }
+    }
+
     /// The follower as one that is only to be copied, so that nothing watches it.
     pub(super) fn resting(self) -> Self {
         Self { watched: None, ..self }
@@ -101,6 +106,13 @@ impl Follower {
             parser.check_stop()?;
             Ok(())
         })
+    }
+
+    /// How many of these tokens may come next, one after the other.
+    pub(super) fn accepts(&mut self, ids: &[TokenId]) -> Result<usize, Fault> {
+        let known = self.parser.token_env.tok_trie().vocab_size();
+        let ids = ids.split(|id| *id as usize >= known).next().unwrap_or_default();
+        self.run(|parser| parser.validate_tokens_raw(ids))
     }
 
     /// Whether nothing can follow but the end.

@@ -51,12 +51,13 @@ impl TokenConstraint for CompiledGrammar {
     }
 
     fn foresight(&self) -> Option<Box<dyn Foresight>> {
-        Some(Box::new(Foreseeing(self.start.lock().copy(&self.vocabulary.watchdog))))
+        let follower = self.start.lock().copy(&self.vocabulary.watchdog);
+        Some(Box::new(Foreseeing(Following { vocabulary: Arc::clone(&self.vocabulary), follower })))
     }
 }
 
 /// A second follower of a sequence. Saying what must come takes that in, with limits that the first one would not meet.
-struct Foreseeing(Follower);
+struct Foreseeing(Following);
 
 impl fmt::Debug for Foreseeing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,25 +67,51 @@ impl fmt::Debug for Foreseeing {
 
 impl Foresight for Foreseeing {
     fn follow(&mut self, id: TokenId) -> bool {
-        !self.0.finished() && self.0.consume(id).is_ok()
+        let Self(Following { follower, .. }) = self;
+        !follower.finished() && follower.consume(id).is_ok()
     }
 
     fn forced(&mut self) -> Vec<TokenId> {
         // After a fault, the next token is not followed.
-        self.0.forced().unwrap_or_default()
+        self.0.follower.forced().unwrap_or_default()
+    }
+
+    fn accepts(&mut self, ids: &[TokenId]) -> usize {
+        self.0.follower.accepts(ids).unwrap_or_default()
+    }
+
+    fn allow(&mut self, mask: &mut TokenMask) -> Option<bool> {
+        let left = self.0.left(mask);
+        if left.is_err() {
+            // Nothing may come that is known.
+            mask.clear();
+        }
+        Some(left.unwrap_or_default())
+    }
+
+    fn ahead(&self) -> Option<Box<dyn Foresight>> {
+        let Following { vocabulary, follower } = &self.0;
+        Some(Box::new(Self(Following { vocabulary: Arc::clone(vocabulary), follower: follower.ahead() })))
+    }
+}
+
+impl Following {
+    /// Writes the tokens that may come next, and says whether the output may also end here.
+    fn left(&mut self, mask: &mut TokenMask) -> Result<bool, Fault> {
+        if self.follower.finished() {
+            mask.clear();
+            return Ok(true);
+        }
+        let mut allowed = self.follower.mask()?;
+        let may_end = self.vocabulary.take_end(&mut allowed);
+        mask.set(allowed.as_slice());
+        Ok(may_end)
     }
 }
 
 impl ConstraintState for Following {
     fn allow(&mut self, mask: &mut TokenMask) -> Result<bool, SampleError> {
-        if self.follower.finished() {
-            mask.clear();
-            return Ok(true);
-        }
-        let mut allowed = self.follower.mask().map_err(|fault| error(&fault))?;
-        let may_end = self.vocabulary.take_end(&mut allowed);
-        mask.set(allowed.as_slice());
-        Ok(may_end)
+        self.left(mask).map_err(|fault| error(&fault))
     }
 
     fn accept(&mut self, id: TokenId) -> Result<(), SampleError> {

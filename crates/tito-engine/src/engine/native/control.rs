@@ -138,7 +138,7 @@ impl EngineControl for NativeEngine {
     }
 
     fn has_draft_model(&self) -> bool {
-        self.has_draft_model
+        self.draft_cost.is_some()
     }
 
     fn update_draft(&self, path: PathBuf) -> Answer<'_, Written, UpdateError> {

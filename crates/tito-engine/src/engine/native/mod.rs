@@ -52,7 +52,7 @@ use tito_images::PatchShape;
 pub use self::drafts::{Drafting, ModelDrafts, NgramLookup, Speculation, SuffixDecoding};
 pub use self::load_error::LoadError;
 pub use self::plan::{Plan, kept_gguf_bytes, plan};
-pub use self::processor::try_kernels;
+pub use self::processor::{blocks_are_quick, try_kernels};
 pub use self::settings::{
     Device, DraftModelSettings, Dtype, KernelName, KernelSet, Mismatch, NativeSettings, WeightsSource,
 };
@@ -139,8 +139,8 @@ pub struct NativeEngine {
     longest_sequence: usize,
     /// What the model consists of.
     tensors: Arc<[TensorInfo]>,
-    /// Whether another model drafts.
-    has_draft_model: bool,
+    /// What a row of another model that drafts takes, beside one of the model.
+    draft_cost: Option<f64>,
     /// Why weights cannot be replaced, if they cannot.
     irreplaceable: Option<String>,
     /// The mixtures of the model, where it has any.
@@ -239,7 +239,7 @@ impl NativeEngine {
     fn serve<B: Backend>(
         settings: &NativeSettings,
         device: String,
-        (mut model, draft): (Model<B>, Option<DraftModel<B>>),
+        (mut model, mut draft): (Model<B>, Option<DraftModel<B>>),
         bytes: u64,
         room: Room,
     ) -> Result<Self, LoadError> {
@@ -247,6 +247,10 @@ impl NativeEngine {
         if let Device::Cuda { .. } = settings.device {
             model.warm_up();
         }
+        if let Some(draft) = &mut draft {
+            draft.measure(&mut model);
+        }
+        let draft_cost = draft.as_ref().map(DraftModel::cost);
         EngineMeters::cache_config(backend::BLOCK_TOKENS, room.blocks, max_concurrency(room, settings.max_model_len));
         let besides = match settings.source.kept_by() {
             Some(_) => ", quantised weights",
@@ -276,7 +280,7 @@ impl NativeEngine {
         let scheduler =
             Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.room().blocks, model.room().slots)
                 .with_adapters(settings.adapters.map_or(0, |limits| limits.max_loras))
-                .speculating(plan::speculation(settings, model.shape())?);
+                .speculating(plan::speculation(settings, model.shape())?.map(|drafts| drafts.measured(draft_cost)));
         let longest_sequence = scheduler.longest_sequence();
         let status = Arc::new(Status::new(max_num_seqs.saturating_add(max_waiting)));
         let (commands, received) = channel();
@@ -300,7 +304,7 @@ impl NativeEngine {
             seats: max_num_seqs,
             longest_sequence,
             tensors,
-            has_draft_model: settings.draft_model.is_some(),
+            draft_cost,
             irreplaceable: settings.irreplaceable(),
             keeps_routes: settings.return_routed_experts,
             routes,
@@ -313,6 +317,12 @@ impl NativeEngine {
     /// What the cache of prefixes holds, from the start on; `None` where nobody is to be told, or somebody took it already.
     pub fn cache_events(&self) -> Option<CacheEvents> {
         self.cache_events.lock().take()
+    }
+
+    /// What a row of a model that drafts takes, as a share of what a row of the model takes; infinite where it has no room to
+    /// draft. `None` where no model drafts.
+    pub fn draft_cost(&self) -> Option<f64> {
+        self.draft_cost
     }
 
     /// The same engine with other bounds of what may wait for clients.

@@ -30,6 +30,16 @@ pub(super) fn choose(settings: &NativeSettings, pool: Pool) -> Result<Processor,
     Ok(processor)
 }
 
+/// Whether a row of blocks of GGUF files takes no longer here than one of bfloat16. It does not where vectors have 512 bits;
+/// with others, blocks are widened more slowly than bfloat16 is read. What is [chosen](choose) when a model is loaded may be
+/// less, where kernels are wrong.
+pub fn blocks_are_quick(asked: Option<KernelName>, unusable: &[KernelSet]) -> bool {
+    let of_set = |set: KernelSet| set.name();
+    let first = || KernelSet::available().into_iter().find(|set| !unusable.contains(set)).map(of_set);
+    let name = asked.or_else(first).unwrap_or(KernelName::Portable);
+    matches!(name, KernelName::Amx | KernelName::Avx512Bf16 | KernelName::Avx512)
+}
+
 /// Tries a set of kernels in a process that was started for nothing else: signals interrupt it meanwhile, and it ends by
 /// one if the processor refuses an instruction.
 pub fn try_kernels(name: KernelName) -> Result<(), LoadError> {
@@ -50,4 +60,19 @@ fn detect(asked: KernelName) -> Result<KernelSet, LoadError> {
         let names: Vec<&str> = KernelSet::available().into_iter().map(|set| set.name().as_str()).collect();
         LoadError::Kernels { asked, available: names.join(", ") }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_quick_where_vectors_have_512_bits() {
+        let quick = KernelName::ALL.into_iter().filter(|name| blocks_are_quick(Some(*name), &[]));
+        assert_eq!(quick.map(KernelName::as_str).collect::<Vec<_>>(), ["amx", "avx512_bf16", "avx512"]);
+        let all = KernelSet::available();
+        assert!(!blocks_are_quick(None, &all), "none of them works");
+        let quickest = all.first().map(|set| set.name());
+        assert_eq!(blocks_are_quick(None, &[]), blocks_are_quick(quickest, &[]));
+    }
 }

@@ -38,7 +38,7 @@ pub(super) struct DraftBounds {
     /// Tokens of a step.
     pub(super) step_tokens: usize,
     /// See [`ModelDrafts`](super::drafts::ModelDrafts).
-    pub(super) cost: f64,
+    pub(super) cost: Option<f64>,
 }
 
 /// What there is to be room for.

@@ -102,6 +102,11 @@ pub struct DraftModelSettings {
 }
 
 impl DraftModelSettings {
+    /// Whether its weights stay in blocks or codes.
+    pub fn stays_quantized(&self) -> bool {
+        self.source.kept_by().is_some()
+    }
+
     /// The file or directory of its weights.
     pub fn path(&self) -> &Path {
         match &self.source {

@@ -4,7 +4,7 @@ use super::*;
 use crate::structured::{ReasoningEnd, after_reasoning};
 
 /// Outputs with fixed parts, between parts that are free.
-fn constraints() -> Vec<Constraint> {
+pub(super) fn constraints() -> Vec<Constraint> {
     let call = json!({"type": "tag", "begin": "<tool_call>", "content": {"type": "json_schema", "json_schema": {
         "type": "object", "properties": {"city": {"enum": ["Rome", "Paris"]}}, "required": ["city"]
     }}, "end": "</tool_call>"});
@@ -23,7 +23,7 @@ fn constraints() -> Vec<Constraint> {
 /// The ids of an output that random logits make, and what was forced after each of them.
 fn sampled(model: &Model, constraint: SharedConstraint, seed: u64) -> (Vec<TokenId>, Vec<Vec<TokenId>>) {
     let params = SamplingParams {
-        constraint: Some(constraint),
+        constraint: Some(constraint.never_long()),
         eos_token_id: Some(IM_END),
         seed: Some(seed),
         max_tokens: 120,

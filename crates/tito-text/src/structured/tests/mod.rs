@@ -1,6 +1,7 @@
 //! Constraints over the tokens of the tiny model, followed byte by byte and sampled at random.
 
 mod forced;
+mod guesses;
 mod hostile;
 
 use std::{collections::HashMap, sync::Arc};

@@ -123,7 +123,7 @@ impl<B: Backend> DraftModel<B> {
             batch.token_ids.extend(&one.next);
             if one.guesses() {
                 batch.logit_rows.push(batch.token_ids.len() - 1);
-                guessing.push((number, one.ask, Mutex::new(None)));
+                guessing.push((number, one.ask, one.most - one.guesses.len(), Mutex::new(Vec::new())));
             }
             batch.spans.push(Span {
                 first_row,
@@ -136,24 +136,24 @@ impl<B: Backend> DraftModel<B> {
             });
         }
         let finite = self.model.forward(&batch, &|row: usize, logits: &mut [f32]| {
-            let (_, ask, found) = &guessing[row];
+            let (_, ask, most, found) = &guessing[row];
             // Tokens that the model does not have are none of its samples.
             let known = logits.len().min(vocab_size);
-            *found.lock() = ask.sampler.lock().guess(&mut logits[..known]);
+            *found.lock() = ask.sampler.lock().guess(&mut logits[..known], *most);
         });
-        let mut found = vec![None; going.len()];
-        for (number, _, guess) in guessing {
-            found[number] = guess.into_inner();
+        let mut found = vec![Vec::new(); going.len()];
+        for (number, _, _, guesses) in guessing {
+            found[number] = guesses.into_inner();
         }
         for ((one, finite), found) in going.iter_mut().zip(finite).zip(found) {
-            self.take(one, finite, found);
+            self.take(one, finite, found, vocab_size);
         }
         going
     }
 
-    /// Takes note of what was computed of a sequence, and of the guess that it gave. Without anything to compute next, the
-    /// sequence is done.
-    fn take(&mut self, one: &mut Guessed<'_>, finite: bool, found: Option<TokenId>) {
+    /// Takes note of what was computed of a sequence, and of the guess that it gave, with what a structured output forces after
+    /// that. Without anything to compute next, the sequence is done.
+    fn take(&mut self, one: &mut Guessed<'_>, finite: bool, found: Vec<TokenId>, vocab_size: usize) {
         let id = one.ask.id;
         let computed = std::mem::take(&mut one.next);
         if !finite {
@@ -161,14 +161,19 @@ impl<B: Backend> DraftModel<B> {
             return;
         }
         one.first += computed.len();
-        match one.guesses.last() {
-            Some(guess) => self.sequences.guess(id, *guess),
-            None => self.sequences.advance(id, one.first),
+        if one.guesses.is_empty() {
+            self.sequences.advance(id, one.first);
+        } else {
+            for guess in computed {
+                self.sequences.guess(id, guess);
+            }
         }
-        let Some(token) = found else { return };
-        one.guesses.push(token);
-        if one.guesses.len() < one.most {
-            one.next.push(token);
+        // What is forced may be a token that one of the models does not have.
+        let has = |vocab_size: usize| found.iter().take_while(|id| (**id as usize) < vocab_size).count();
+        let (known, computable) = (has(vocab_size), has(self.model.shape().vocab_size));
+        one.guesses.extend(&found[..known]);
+        if one.guesses.len() < one.most && known == found.len() && computable == found.len() {
+            one.next = found;
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Owns its weights, and what it has computed of each sequence. Refuses to be exact: a wrong guess costs time and nothing
 //! else, since the model checks all of them. So whatever goes wrong here only has the effect that nothing is guessed.
 
+mod cost;
 mod guessing;
 mod sequences;
 
@@ -34,7 +35,7 @@ pub(super) struct DraftModel<B: Backend> {
     has_cache: bool,
     /// Tokens of a step.
     step_tokens: usize,
-    /// See [`ModelDrafts`](super::drafts::ModelDrafts).
+    /// See [`ModelDrafts`](super::drafts::ModelDrafts); infinite until it is known.
     cost: f64,
 }
 
@@ -55,7 +56,15 @@ impl<B: Backend> DraftModel<B> {
         let DraftBounds { blocks, step_tokens, cost } = bounds;
         let room = Room { blocks, slots: 0 };
         draft.allocate_cache(room).map_err(|error| unusable(&error))?;
-        Ok(Self { model: draft, settings, sequences: Sequences::new(blocks), room, has_cache: true, step_tokens, cost })
+        Ok(Self {
+            model: draft,
+            settings,
+            sequences: Sequences::new(blocks),
+            room,
+            has_cache: true,
+            step_tokens,
+            cost: cost.unwrap_or(f64::INFINITY),
+        })
     }
 
     /// Keeps what is computed of some sequences alone.
@@ -101,10 +110,10 @@ impl<B: Backend> DraftModel<B> {
 
     /// Replaces weights by those of a directory or file; where that fails, the old ones are there again.
     pub(super) fn update(&mut self, path: &Path, model: &mut Model<B>) -> Result<Written, UpdateError> {
-        if self.settings.source.kept_by().is_some() {
-            return Err(UpdateError::Refused(
-                "weights of a draft model that stay quantised cannot be replaced".to_owned(),
-            ));
+        if let Some(flag) = self.settings.source.kept_by() {
+            return Err(UpdateError::Refused(format!(
+                "weights of a draft model that stay quantised cannot be replaced; start the server with {flag} widened"
+            )));
         }
         if !self.model.has_room_for_weights() {
             return Err(UpdateError::OutOfOrder("the memory of the draft model's weights was given back"));

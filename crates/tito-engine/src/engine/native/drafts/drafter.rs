@@ -24,16 +24,23 @@ pub enum Speculation {
 pub struct ModelDrafts {
     /// The most tokens of a draft, at least 1.
     pub num_speculative_tokens: usize,
-    /// What a row of the other model costs, as a share of what a row of the model costs: that of the weights that a token
-    /// reads, where memory is the wall. Drafts are as long as this makes them worth it.
-    pub cost: f64,
+    /// What a row of the other model takes, as a share of what a row of the model takes; `None` to measure it once both are
+    /// loaded. Drafts are as long as this makes them worth it.
+    pub cost: Option<f64>,
 }
 
 impl ModelDrafts {
+    /// Whether a draft of another model can be worth it at this cost, at the best.
+    pub fn can_be_worth(cost: f64) -> bool {
+        Confidence::in_estimates().worth_at(least_probability_by_model(1, 1, cost), 1) > 0
+    }
+
     /// How many tokens of at most `most` are worth their rows, in a step that has `rows` without drafts, and `drafting`
     /// sequences that may have one.
     pub(crate) fn worth(self, confidence: Confidence, most: usize, rows: usize, drafting: usize) -> usize {
-        confidence.worth_at(least_probability_by_model(rows, drafting, self.cost), most)
+        // One that was not measured is not asked.
+        let cost = self.cost.unwrap_or(f64::INFINITY);
+        confidence.worth_at(least_probability_by_model(rows, drafting, cost), most)
     }
 }
 
@@ -67,6 +74,16 @@ pub(crate) struct Drafter {
     texts: Option<RecentTexts>,
     /// What is expected of another model that drafts.
     reputation: Reputation,
+}
+
+impl Speculation {
+    /// The same, with what was measured of another model where nothing is given.
+    pub(crate) fn measured(self, cost: Option<f64>) -> Self {
+        match self {
+            Self::Model(drafts) => Self::Model(ModelDrafts { cost: drafts.cost.or(cost), ..drafts }),
+            Self::Ngram(_) | Self::Suffix(_) => self,
+        }
+    }
 }
 
 impl Drafter {

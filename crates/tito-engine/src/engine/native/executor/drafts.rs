@@ -15,6 +15,23 @@ use crate::{
 };
 
 impl<B: Backend> Executor<B> {
+    /// Has the drafts of a plan follow the structured outputs of their sequences: what these refuse is not computed.
+    pub(super) fn guide_drafts(&self, plan: &mut Plan) {
+        let vocab_size = self.model.shape().vocab_size;
+        for work in plan.work.iter_mut().filter(|work| work.drafts > 0) {
+            let Some(active) = self.active.get(&work.id) else { continue };
+            if let Some(guided) = active.sampler.lock().guided(work.draft()) {
+                work.redraft(&guided);
+            }
+            // A structured output may force a token that only the tokenizer knows.
+            let known = work.draft().iter().take_while(|id| (**id as usize) < vocab_size).count();
+            if known < work.drafts {
+                let draft = work.draft()[..known].to_vec();
+                work.redraft(&draft);
+            }
+        }
+    }
+
     /// Has another model draft, where one does, for the sequences of a plan for which that is wished.
     pub(super) fn put_drafts(&mut self, plan: &mut Plan) {
         let Self { model, draft_model: Some(draft_model), scheduler, active, .. } = self else { return };

@@ -88,6 +88,7 @@ impl<B: Backend> Executor<B> {
         (0..plan.preempted + plan.reclaimed).for_each(|_| self.meters.preempted());
         self.admit(&plan);
         self.put_adapters(&mut plan);
+        self.guide_drafts(&mut plan);
         self.put_drafts(&mut plan);
         let computes = !plan.work.is_empty();
         if computes {
@@ -281,9 +282,8 @@ impl<B: Backend> Executor<B> {
             match (of, &active.scoring) {
                 (RowUse::Score { position, token }, Some(scoring)) => scoring.job(*position, *token),
                 (RowUse::Sample { draft: row }, _) if work.drafts > 0 => {
-                    let drafts = &work.token_ids[work.token_ids.len() - work.drafts..];
                     let begun = last.take().filter(|(of, _)| of == number).map(|(_, chain)| chain);
-                    let chain = begun.unwrap_or_else(|| Arc::new(Chain::new(&active.sampler, drafts)));
+                    let chain = begun.unwrap_or_else(|| Arc::new(Chain::new(&active.sampler, work.draft())));
                     last = Some((*number, Arc::clone(&chain)));
                     Job::Verify { chain, row: *row }
                 }

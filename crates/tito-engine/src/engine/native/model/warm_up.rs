@@ -37,6 +37,11 @@ impl Consumer for Reader {
 }
 
 impl<B: Backend> Model<B> {
+    /// Computes one row, as [`warm_up`](Self::warm_up) does. There is at least one block.
+    pub(crate) fn compute_a_row(&mut self) {
+        self.forward(&next_tokens(1), &Reader);
+    }
+
     /// Computes steps of several shapes in the first blocks of the cache, and in the first slots of recurrent states. What
     /// they leave there is written over: no sequence has a block yet, and a state counts as zero at the first position.
     pub(crate) fn warm_up(&mut self) {

@@ -40,6 +40,22 @@ pub(crate) struct Work {
     pub(crate) drafts: usize,
 }
 
+impl Work {
+    /// The draft.
+    pub(crate) fn draft(&self) -> &[TokenId] {
+        &self.token_ids[self.token_ids.len() - self.drafts..]
+    }
+
+    /// Replaces the draft by one that is not longer.
+    pub(crate) fn redraft(&mut self, draft: &[TokenId]) {
+        debug_assert!(draft.len() <= self.drafts, "the step has no room for more");
+        self.token_ids.truncate(self.token_ids.len() - self.drafts);
+        self.token_ids.extend(draft);
+        self.drafts = draft.len();
+        self.blocks.truncate((self.first + self.token_ids.len()).div_ceil(BLOCK_TOKENS));
+    }
+}
+
 /// A sequence for which a draft of another model is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DraftWish {

@@ -17,7 +17,7 @@ pub(super) fn drafted_by(draft: &str, plain: NativeSettings) -> NativeSettings {
         dtype: of_draft.dtype,
         max_model_len: 256,
     };
-    let drafts = ModelDrafts { num_speculative_tokens: 5, cost: 0.0 };
+    let drafts = ModelDrafts { num_speculative_tokens: 5, cost: Some(0.0) };
     let drafting = Drafting::Required(Speculation::Model(drafts));
     NativeSettings { drafting, draft_model: Some(Box::new(draft)), ..plain }
 }
@@ -96,7 +96,8 @@ async fn nothing_is_drafted_beyond_the_context_of_the_draft_model() {
 #[tokio::test]
 async fn a_draft_model_whose_rows_cost_as_much_as_the_models_is_not_asked() {
     let mut settings = drafted_by("llama", settings("llama"));
-    settings.drafting = Drafting::Required(Speculation::Model(ModelDrafts { num_speculative_tokens: 5, cost: 1.0 }));
+    settings.drafting =
+        Drafting::Required(Speculation::Model(ModelDrafts { num_speculative_tokens: 5, cost: Some(1.0) }));
     let (engine, metrics) = counted(&settings);
     assert_eq!(collected(engine.generate(unending(0.0, 50))).await.1.len(), 50);
     assert_eq!(counts_of(&metrics), [0, 0, 0]);
@@ -105,7 +106,8 @@ async fn a_draft_model_whose_rows_cost_as_much_as_the_models_is_not_asked() {
 #[tokio::test]
 async fn a_long_prompt_is_computed_in_pieces_once_the_answer_is_long_enough_for_that() {
     let mut settings = drafted_by("llama", NativeSettings { max_num_batched_tokens: 24, ..settings("llama") });
-    settings.drafting = Drafting::Required(Speculation::Model(ModelDrafts { num_speculative_tokens: 5, cost: 0.2 }));
+    settings.drafting =
+        Drafting::Required(Speculation::Model(ModelDrafts { num_speculative_tokens: 5, cost: Some(0.2) }));
     let (engine, metrics) = counted(&settings);
     let prompt: Vec<TokenId> = (0..100).map(|id| id * 7 % 96).collect();
     let long =
@@ -244,20 +246,60 @@ async fn a_draft_model_that_computes_no_numbers_drafts_nothing_and_ends_no_reque
     }
 }
 
-#[tokio::test]
-async fn a_draft_model_may_stay_in_the_blocks_of_a_gguf_file() {
+/// The settings of a model with a GGUF file that drafts, of which blocks and codes are kept or not. It has eight tokens.
+fn drafted_by_file(keep_blocks: bool) -> NativeSettings {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/gguf_mxfp4/model.gguf");
     let mut drafted = drafted_by("llama", settings("llama"));
     let draft = drafted.draft_model.as_mut().unwrap();
     draft.config = crate::gguf::GgufFile::open(&path).unwrap().model_config().unwrap();
-    draft.source = WeightsSource::Gguf { path, keep_blocks: true };
-    let (engine, metrics) = counted(&drafted);
-    // It has eight tokens.
+    draft.source = WeightsSource::Gguf { path, keep_blocks };
+    draft.dtype = Dtype::Bf16;
+    drafted
+}
+
+#[tokio::test]
+async fn a_draft_model_may_stay_in_the_blocks_of_a_gguf_file() {
     let sampling = SamplingParams { ignore_eos: true, allowed_token_ids: Some((0..8).collect()), ..params(60) };
     let request = || request(&[5, 7, 4], sampling.clone());
     let expected = bits(&collected(self::engine(&settings("llama")).generate(request())).await);
-    assert_eq!(bits(&collected(engine.generate(request())).await), expected);
-    assert!(counts_of(&metrics)[0] > 0);
-    let refused = engine.update_draft(directory("llama")).await.unwrap_err();
-    assert!(refused.to_string().contains("stay quantised"), "{refused}");
+    let mut counts = Vec::new();
+    for keep_blocks in [true, false] {
+        let (engine, metrics) = counted(&drafted_by_file(keep_blocks));
+        assert_eq!(bits(&collected(engine.generate(request())).await), expected);
+        counts.push(counts_of(&metrics));
+        if !keep_blocks {
+            continue;
+        }
+        let refused = engine.update_draft(directory("llama")).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("stay quantised") && refused.to_string().contains("--gguf-weights widened")
+        );
+        for part in [Memory::KvCache, Memory::Weights] {
+            engine.discard(part).await.unwrap();
+        }
+        for part in [Memory::Weights, Memory::KvCache] {
+            engine.restore(part).await.unwrap();
+        }
+        weights::replace_by(&engine, weights::all_of("llama")).await.unwrap();
+        let before = counts_of(&metrics);
+        assert_eq!(bits(&collected(engine.generate(request())).await), expected);
+        assert!(counts_of(&metrics)[1] > before[1], "it was read again: {before:?}");
+    }
+    assert!(counts[0][1] > 0 && counts[0] == counts[1], "blocks guess what widened weights guess: {counts:?}");
+}
+
+#[tokio::test]
+async fn what_a_row_of_a_draft_model_takes_is_measured_where_it_is_not_given() {
+    let cost = |cost: Option<f64>, kv_cache_bytes: u64| {
+        let mut settings = drafted_by("llama", NativeSettings { kv_cache_bytes, ..settings("llama") });
+        settings.drafting = Drafting::Required(Speculation::Model(ModelDrafts { num_speculative_tokens: 5, cost }));
+        self::engine(&settings).draft_cost().unwrap()
+    };
+    let room = settings("llama").kv_cache_bytes;
+    assert!((cost(Some(0.25), room) - 0.25).abs() < f64::EPSILON);
+    let measured = cost(None, room);
+    assert!(measured.is_finite() && measured > 0.0, "{measured}");
+    assert!(cost(None, blocks("llama", 1, Dtype::Bf16)).is_infinite(), "there is no room for drafts");
+    assert_eq!(self::engine(&settings("llama")).draft_cost(), None);
+    assert_eq!([0.1, 0.7, 0.9].map(ModelDrafts::can_be_worth), [true, true, false]);
 }

@@ -66,9 +66,10 @@ impl Foresight for Records {
     }
 }
 
-fn constrained(request: SequenceRequest, records: Records) -> SequenceRequest {
+/// A request whose output keeps to a constraint.
+pub(super) fn constrained(request: SequenceRequest, constraint: impl TokenConstraint + 'static) -> SequenceRequest {
     let sampling = SamplingParams {
-        constraint: Some(SharedConstraint::new(Arc::new(records))),
+        constraint: Some(SharedConstraint::new(Arc::new(constraint)).never_long()),
         // Both together might leave nothing.
         allowed_token_ids: None,
         stop_token_ids: Vec::new(),

@@ -4,6 +4,7 @@ mod activations;
 mod adapters;
 mod draft_model;
 mod forced;
+mod guided;
 mod images;
 mod recurrent;
 mod routes;
