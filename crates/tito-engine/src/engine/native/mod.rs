@@ -199,21 +199,8 @@ impl NativeEngine {
     fn on_gpu(loading: Loading<'_>, gpu: &Gpu) -> Result<Self, LoadError> {
         // On a GPU nothing is drafted, which was checked.
         let Loading { settings, shape, weights, pool, draft: _, progress } = loading;
-        if let WeightsSource::Gguf { keep_blocks: true, .. } = settings.source {
-            return Err(LoadError::Unsupported(
-                "weights stay in the blocks of a GGUF file on the CPU only; --gguf-weights widened computes with them in \
-                 bfloat16 on a GPU"
-                    .to_owned(),
-            ));
-        }
-        let Device::Cuda { deterministic, records_steps, memory_share, .. } = settings.device else {
-            unreachable!("there is a GPU")
-        };
-        let backend = gpu.backend(settings.dtype, processor::choose(settings, pool)?);
-        let backend = if deterministic { backend.deterministic() } else { backend };
-        let is_coded = matches!(settings.source, WeightsSource::Coded(_));
-        let backend = if is_coded { backend.keeping_codes() } else { backend };
-        let backend = if records_steps { backend.recording() } else { backend };
+        let Device::Cuda { records_steps, memory_share, .. } = settings.device else { unreachable!("there is a GPU") };
+        let backend = plan::on_gpu(settings, gpu, pool)?;
         let wanted = memory_needs(settings, &backend, &shape);
         if memory_share.is_none() {
             wanted.divide(settings.kv_cache_bytes)?;

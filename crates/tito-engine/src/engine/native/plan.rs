@@ -9,7 +9,7 @@ use super::{
     Device, DraftModelSettings, Dtype, LoadError, NativeSettings, WeightsSource,
     backend::BLOCK_TOKENS,
     cpu::{CpuBackend, Matrix, Pool, Precision},
-    cuda::Gpu,
+    cuda::{DeviceBackend, Gpu},
     drafts::{Drafting, ModelDrafts, Speculation},
     model::{ImagesShape, Model, ModelShape, Room},
     processor,
@@ -108,6 +108,23 @@ fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
 fn reads_images(settings: &NativeSettings, shape: &ModelShape) -> bool {
     let on_processor_alone = shape.images.as_ref().is_some_and(ImagesShape::on_processor_alone);
     settings.image_patches.is_some() && !(on_processor_alone && matches!(settings.device, Device::Cuda { .. }))
+}
+
+/// What computes on a GPU.
+pub(super) fn on_gpu(settings: &NativeSettings, gpu: &Gpu, pool: Pool) -> Result<DeviceBackend, LoadError> {
+    let Device::Cuda { deterministic, records_steps, .. } = settings.device else { unreachable!("there is a GPU") };
+    if let WeightsSource::Gguf { keep_blocks: true, .. } = settings.source {
+        return Err(LoadError::Unsupported(
+            "weights stay in the blocks of a GGUF file on the CPU only; --gguf-weights widened computes with them in \
+             bfloat16 on a GPU"
+                .to_owned(),
+        ));
+    }
+    let backend = gpu.backend(settings.dtype, processor::choose(settings, pool)?);
+    let backend = if deterministic { backend.deterministic() } else { backend };
+    let is_coded = matches!(settings.source, WeightsSource::Coded(_));
+    let backend = if is_coded { backend.keeping_codes() } else { backend };
+    Ok(if records_steps { backend.recording() } else { backend })
 }
 
 /// This machine's processor, in words and as it computes.

@@ -77,8 +77,9 @@ impl DeviceBackend {
 
     /// Records steps whose shape comes back, and launches what was recorded.
     pub(crate) fn recording(self) -> Self {
+        // Tiles of one shape and numbers of codes take memory in the midst of a step.
         #[cfg(feature = "cuda")]
-        if self.can_record() {
+        if self.device.is_cuda() && self.dtype == DType::BF16 && self.tile.is_none() && !self.keeps_codes {
             super::failure::done(super::kernels::give_workspace(&self.device));
             return Self { graphs: StepGraphs::on(), ..self };
         }

@@ -1,7 +1,5 @@
 //! How a backend records the layers of a step, and launches what was recorded; `graphs` knows which steps are the same.
 
-use candle_core::DType;
-
 use super::{
     device::DeviceBackend,
     failure::done,
@@ -11,11 +9,6 @@ use super::{
 };
 
 impl DeviceBackend {
-    /// Whether steps may be recorded. Tiles of one shape and numbers of codes take memory in the midst of a step.
-    pub(super) fn can_record(&self) -> bool {
-        self.device.is_cuda() && self.dtype == DType::BF16 && self.tile.is_none() && !self.keeps_codes
-    }
-
     /// Computes the layers of a step, or launches what a step of its shape launched.
     pub(super) fn compute_or_launch(
         &mut self,
