@@ -21,6 +21,7 @@ mod health;
 mod image_hosts;
 mod image_limits;
 mod image_rows;
+mod image_runs;
 mod image_squares;
 mod images;
 mod inspect;

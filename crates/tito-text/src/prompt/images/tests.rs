@@ -76,6 +76,18 @@ fn the_last_known_ids_are_those_of_the_anchors_images() {
     }
 }
 
+/// Pieces with images between them, which have so many placeholders between 7 and 9.
+fn with_images_between(pieces: &[Vec<TokenId>], lengths: &[usize], placeholder: TokenId) -> Vec<TokenId> {
+    let mut ids = pieces[0].clone();
+    for (piece, &length) in pieces[1..].iter().zip(lengths) {
+        ids.push(7);
+        ids.extend(std::iter::repeat_n(placeholder, length));
+        ids.push(9);
+        ids.extend(piece);
+    }
+    ids
+}
+
 proptest! {
     /// Whatever is between the images, ids become shorter and the same again, and nothing else in them changes.
     #[test]
@@ -86,13 +98,7 @@ proptest! {
         // No piece makes an image with its neighbours: only images have an end.
         let count = pieces.len() - 1;
         let lengths = &lengths[..count];
-        let mut ids = pieces[0].clone();
-        for (piece, &length) in pieces[1..].iter().zip(lengths) {
-            ids.push(7);
-            ids.extend(std::iter::repeat_n(MARKS.placeholder, length));
-            ids.push(9);
-            ids.extend(piece);
-        }
+        let ids = with_images_between(&pieces, lengths, MARKS.placeholder);
         let writing = writing();
         let images = images(&writing, lengths);
         let collapsed = images.collapse(&ids).unwrap();
@@ -288,13 +294,7 @@ proptest! {
     ) {
         let count = pieces.len() - 1;
         let lengths = &lengths[..count];
-        let mut ids = pieces[0].clone();
-        for (piece, &length) in pieces[1..].iter().zip(lengths) {
-            ids.push(7);
-            ids.extend(std::iter::repeat_n(AROUND.placeholder, length));
-            ids.push(9);
-            ids.extend(piece);
-        }
+        let ids = with_images_between(&pieces, lengths, AROUND.placeholder);
         let writing = with_marks_around();
         let images = images(&writing, lengths);
         let collapsed = images.collapse(&ids).unwrap();

@@ -30,6 +30,8 @@ pub(crate) struct Model<B: Backend> {
     pub(super) adapter_sites: Arc<AdapterSites>,
     /// `None` while their memory is given back.
     pub(super) parameters: Option<Parameters<B>>,
+    /// Whether all layers [follow from the shape of a step](Layer::follows_from_shape).
+    pub(super) follows_from_shape: bool,
     /// Tensors that are to be written before anything can be computed.
     pub(super) lacking: BTreeSet<String>,
     /// Keys and values of each layer that makes its own.

@@ -81,10 +81,12 @@ impl<B: Backend> Model<B> {
     ) -> Result<Self, WeightsError> {
         let tensors = Arc::new(Tensors::of(&shape));
         let checked = Checked::new(&tensors, weights, true)?;
+        let parameters = Parameters::zeros(&backend, &shape)?;
         let mut model = Self {
             adapter_sites: Arc::new(AdapterSites::new(Arc::clone(&tensors))),
             tensors,
-            parameters: Some(Parameters::zeros(&backend, &shape)?),
+            follows_from_shape: parameters.layers.iter().all(Layer::follows_from_shape),
+            parameters: Some(parameters),
             lacking: BTreeSet::new(),
             caches: Vec::new(),
             recurrents: Vec::new(),
@@ -102,8 +104,7 @@ impl<B: Backend> Model<B> {
 
     /// Whether a backend may [repeat](Backend::repeat) the layers of a step.
     pub(crate) fn follows_from_shape(&self) -> bool {
-        let layers = self.parameters.as_ref().map_or(&[][..], |parameters| &parameters.layers);
-        layers.iter().all(Layer::follows_from_shape)
+        self.follows_from_shape
     }
 
     /// Compares tensors with the model's, by name and shape.
@@ -126,7 +127,18 @@ impl<B: Backend> Model<B> {
         consumer: &dyn Consumer,
         mut after_layer: Option<&mut AfterLayer<'_, B>>,
     ) -> Vec<bool> {
-        let Self { shape, backend, parameters, caches, recurrents, workspace, angles, embeddings, .. } = self;
+        let Self {
+            shape,
+            backend,
+            parameters,
+            caches,
+            recurrents,
+            workspace,
+            angles,
+            embeddings,
+            follows_from_shape,
+            ..
+        } = self;
         let parameters = parameters.as_ref().expect("nothing is computed without weights");
         let Parameters { embedding, inputs, layers, norm, head, tower } = parameters;
         let angles = angles_of(angles, shape, batch);
@@ -143,11 +155,8 @@ impl<B: Backend> Model<B> {
             inputs.make(backend, &batch.token_ids, workspace);
         }
         let adapted = batch.spans.iter().any(|span| span.adapter.is_some());
-        let repeats = images.is_empty()
-            && !adapted
-            && workspace.routes.is_idle()
-            && after_layer.is_none()
-            && layers.iter().all(Layer::follows_from_shape);
+        let repeats =
+            images.is_empty() && !adapted && workspace.routes.is_idle() && after_layer.is_none() && *follows_from_shape;
         let mut compute = |backend: &mut B, shared: &mut B::StepShared| {
             for (number, (layer, state)) in layers.iter().zip(&mut *recurrents).enumerate() {
                 let cache = caches[shape.layers[number].cache().unwrap_or(number)].as_mut();

@@ -12,7 +12,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use candle_core::Result;
+use candle_core::{Result, Tensor};
 
 use super::{buffer::Allocations, kernels::Graph, schedule::ScheduleKey, shared::StepShared};
 
@@ -133,9 +133,8 @@ impl StepGraphs {
             if schedule.wide.is_some() {
                 return Ok(None);
             }
-            let lens = [&schedule.narrow, &schedule.merges].map(|list| list.as_ref().map_or(Ok(0), |list| list.dim(0)));
-            let [items, merges] = lens;
-            lists.push([items?, merges?]);
+            let len = |list: &Option<Tensor>| list.as_ref().map_or(Ok(0), |list| list.dim(0));
+            lists.push([len(&schedule.narrow)?, len(&schedule.merges)?]);
         }
         // What else layers read, so that nothing is sent while they are recorded.
         shared.slots()?;

@@ -18,7 +18,7 @@ pub(super) const MOST: usize = 1 << 24;
 /// No model has more heads, or wider ones.
 pub(super) const MOST_HEADS: usize = 1 << 16;
 /// No model is deeper.
-const MOST_LAYERS: usize = 1 << 12;
+pub(super) const MOST_LAYERS: usize = 1 << 12;
 /// Norms of each query and key head, before the rotation.
 pub(super) const NORMS_OF_HEADS: Option<HeadNorms> =
     Some(HeadNorms { kind: HeadNormKind::Alike, after_rotation: false });

@@ -10,7 +10,7 @@ use super::{
         settings::{ConfigError, Settings},
         shape::{Ending, ImagesShape, ModelShape, TowerNames, TowerShape},
     },
-    decoder::{MOST, MOST_HEADS, only},
+    decoder::{MOST, MOST_HEADS, MOST_LAYERS, only},
     parts,
 };
 use crate::{
@@ -23,8 +23,6 @@ use crate::{
 
 /// What is around them.
 const FRAME: ImageFrame = ImageFrame::Opening([("boi_token_index", 255_999), ("eoi_token_index", 256_000)]);
-/// No tower is deeper.
-const MOST_LAYERS: usize = 1 << 12;
 /// No image is larger.
 const MOST_PIXELS: usize = 1 << 13;
 /// What stands for a part of an image unless config.json says otherwise.

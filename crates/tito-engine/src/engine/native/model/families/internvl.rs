@@ -12,7 +12,7 @@ use super::{
         settings::{ConfigError, Settings},
         shape::{Ending, ImagesShape, Longest, ModelShape, TowerNames, TowerShape},
     },
-    decoder::{MOST, MOST_HEADS, only},
+    decoder::{MOST, MOST_HEADS, MOST_LAYERS, only},
     llama,
     parts::{self, Read},
     qwen,
@@ -27,8 +27,6 @@ use crate::{
 
 /// What is around them, as tokenizers call it.
 const FRAME: ImageFrame = ImageFrame::Around(["<img>", "</img>"]);
-/// No tower is deeper.
-const MOST_LAYERS: usize = 1 << 12;
 /// No square is larger.
 const MOST_PIXELS: usize = 1 << 13;
 /// What stands for a part of an image unless config.json says otherwise.
@@ -39,14 +37,6 @@ const PROJECTOR_EPSILON: f32 = 1e-5;
 
 /// A token of masked patches that nothing here depends on, in checkpoints and in memory.
 const UNUSED: &[&str] = &["vision_tower.embeddings.mask_token", "model.vision_tower.embeddings.mask_token"];
-
-/// Older checkpoints have names that begin like these; transformers 5 has others in memory.
-const ALIASES: &[(&str, &str)] = &[
-    ("model.language_model.", "language_model.model."),
-    ("lm_head.", "language_model.lm_head."),
-    ("model.vision_tower.", "vision_tower."),
-    ("model.multi_modal_projector.", "multi_modal_projector."),
-];
 
 const NAMES: TowerNames = TowerNames {
     prefix: "vision_tower.",
@@ -80,7 +70,7 @@ pub(super) fn internvl(settings: &Settings<'_>) -> Result<ModelShape, ConfigErro
     let tower = TowerShape { output: shape.hidden, ..tower(&Settings(&vision), merge(settings)?)? };
     shape.images = Some(ImagesShape { placeholder, frame: FRAME, axes: Vec::new(), both_ways: false, tower });
     shape.names.other_parts = UNUSED;
-    shape.names.aliases = ALIASES;
+    shape.names.aliases = parts::TOWER_ALIASES;
     Ok(shape)
 }
 

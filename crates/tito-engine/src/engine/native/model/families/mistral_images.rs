@@ -10,7 +10,7 @@ use super::{
         settings::{ConfigError, Settings},
         shape::{Ending, ImagesShape, ModelShape, TowerNames, TowerShape},
     },
-    decoder::{MOST, MOST_HEADS, activation, only},
+    decoder::{MOST, MOST_HEADS, MOST_LAYERS, activation, only},
     parts,
     qwen_images::theta,
 };
@@ -21,22 +21,12 @@ use crate::{
 
 /// What is around them.
 const FRAME: ImageFrame = ImageFrame::Rows(["[IMG_BREAK]", "[IMG_END]"]);
-/// No tower is deeper.
-const MOST_LAYERS: usize = 1 << 12;
 /// No patch is larger, and no more patches are joined.
 const MOST_PIXELS: usize = 1 << 8;
 /// What stands for a part of an image unless config.json says otherwise.
 const PLACEHOLDER: TokenId = 10;
 /// The epsilon of all norms of the tower.
 const EPSILON: f32 = 1e-5;
-
-/// Published names begin like these; transformers has others in memory.
-const ALIASES: &[(&str, &str)] = &[
-    ("model.language_model.", "language_model.model."),
-    ("lm_head.", "language_model.lm_head."),
-    ("model.vision_tower.", "vision_tower."),
-    ("model.multi_modal_projector.", "multi_modal_projector."),
-];
 
 const NAMES: TowerNames = TowerNames {
     prefix: "vision_tower.",
@@ -79,7 +69,7 @@ pub(super) fn mistral3(settings: &Settings<'_>) -> Result<ModelShape, ConfigErro
     let tower = TowerShape { ending, output: shape.hidden, ..tower(&Settings(&vision), merge)? };
     shape.images = Some(ImagesShape { placeholder, frame: FRAME, axes: Vec::new(), both_ways: false, tower });
     shape.names.other_parts = &[];
-    shape.names.aliases = ALIASES;
+    shape.names.aliases = parts::TOWER_ALIASES;
     Ok(shape)
 }
 

@@ -35,6 +35,15 @@ pub(super) const WITH_HEAD: Names = Names {
     ..Names::LLAMA
 };
 
+/// The same where the other parts are read, too. Published names begin like the second of each pair; transformers 5 has the first
+/// in memory.
+pub(super) const TOWER_ALIASES: &[(&str, &str)] = &[
+    ("model.language_model.", "language_model.model."),
+    ("lm_head.", "language_model.lm_head."),
+    ("model.vision_tower.", "vision_tower."),
+    ("model.multi_modal_projector.", "multi_modal_projector."),
+];
+
 /// Where it is since: a model without its head, which is beside all parts.
 pub(super) const WITHOUT_HEAD: Names = Names {
     embedding: "model.language_model.embed_tokens",

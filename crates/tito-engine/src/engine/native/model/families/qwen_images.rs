@@ -12,7 +12,7 @@ use super::{
         settings::{ConfigError, Settings},
         shape::{Axis, Ending, ImagesShape, ModelShape, TowerNames, TowerShape},
     },
-    decoder::{MOST, MOST_HEADS, only},
+    decoder::{MOST, MOST_HEADS, MOST_LAYERS, only},
     parts::{Read, WITHOUT_HEAD, of_text},
     qwen, qwen_hybrid,
 };
@@ -24,8 +24,6 @@ use crate::{
     },
 };
 
-/// No tower is deeper.
-const MOST_LAYERS: usize = 1 << 12;
 /// No patch is larger.
 const MOST_PIXELS: usize = 1 << 10;
 /// What Qwen 2.5 VL and Qwen 3 VL call it.
