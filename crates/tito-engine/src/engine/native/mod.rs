@@ -267,7 +267,7 @@ impl NativeEngine {
         let scheduler =
             Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.room().blocks, model.room().slots)
                 .with_adapters(settings.adapters.map_or(0, |limits| limits.max_loras))
-                .speculating(plan::speculation(settings, model.shape())?.map(|drafts| drafts.measured(draft_cost)));
+                .speculating(plan::speculation(settings, model.shape())?, draft_cost);
         let longest_sequence = scheduler.longest_sequence();
         let status = Arc::new(Status::new(max_num_seqs.saturating_add(max_waiting)));
         let (commands, received) = channel();

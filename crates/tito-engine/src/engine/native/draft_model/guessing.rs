@@ -32,6 +32,15 @@ pub(in crate::engine::native) struct Ask<'a> {
     pub(in crate::engine::native) sampler: &'a Mutex<SequenceSampler>,
 }
 
+/// What was guessed.
+#[derive(Debug, Default)]
+pub(in crate::engine::native) struct Guesses {
+    /// Drafts, none of which is empty.
+    pub(in crate::engine::native) drafts: Vec<(SequenceId, Vec<TokenId>)>,
+    /// Whether texts were read that had not been followed before, which takes longer than guessing.
+    pub(in crate::engine::native) caught_up: bool,
+}
+
 /// A sequence of which tokens are being guessed.
 struct Guessed<'a> {
     ask: &'a Ask<'a>,
@@ -57,13 +66,14 @@ impl<B: Backend> DraftModel<B> {
         asks: &[Ask<'_>],
         model: &mut Model<B>,
         catches_up: bool,
-    ) -> Vec<(SequenceId, Vec<TokenId>)> {
+    ) -> Guesses {
         if !self.has_cache || self.model.lacking() > 0 {
-            return Vec::new();
+            return Guesses::default();
         }
         let mut budget = self.step_tokens;
         let mut going: Vec<Guessed<'_>> =
             asks.iter().filter_map(|ask| self.begin(ask, catches_up, &mut budget)).collect();
+        let caught_up = going.iter().any(|one| one.next.len() > FEW);
         let mut guessed = Vec::new();
         let vocab_size = model.shape().vocab_size;
         model.swap_threads(self.model.backend_mut());
@@ -78,7 +88,7 @@ impl<B: Backend> DraftModel<B> {
             ask.sampler.lock().forget_guesses();
             (ask.id, guesses)
         });
-        done.filter(|(_, guesses)| !guesses.is_empty()).collect()
+        Guesses { drafts: done.filter(|(_, guesses)| !guesses.is_empty()).collect(), caught_up }
     }
 
     /// What is to be computed of a sequence first; `None` if nothing is, now or ever.

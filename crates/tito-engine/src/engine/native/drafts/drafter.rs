@@ -1,7 +1,10 @@
 //! What drafts: one of several ways, and what it keeps.
 
+use std::time::Duration;
+
 use super::{
     confidence::{Confidence, Reputation, least_probability, least_probability_by_model},
+    gains::Gains,
     ngram::NgramLookup,
     suffix::SuffixDecoding,
     texts::{RecentTexts, RecordedText},
@@ -25,7 +28,8 @@ pub struct ModelDrafts {
     /// The most tokens of a draft, at least 1.
     pub num_speculative_tokens: usize,
     /// What a row of the other model takes, as a share of what a row of the model takes; `None` to measure it once both are
-    /// loaded. Drafts are as long as this makes them worth it.
+    /// loaded. Drafts are as long as this makes them worth it. Where it is measured, so is what steps with drafts take: where
+    /// they are slower than steps without, there are none.
     pub cost: Option<f64>,
 }
 
@@ -33,14 +37,6 @@ impl ModelDrafts {
     /// Whether a draft of another model can be worth it at this cost, at the best.
     pub fn can_be_worth(cost: f64) -> bool {
         Confidence::in_estimates().worth_at(least_probability_by_model(1, 1, cost), 1) > 0
-    }
-
-    /// How many tokens of at most `most` are worth their rows, in a step that has `rows` without drafts, and `drafting`
-    /// sequences that may have one.
-    pub(crate) fn worth(self, confidence: Confidence, most: usize, rows: usize, drafting: usize) -> usize {
-        // One that was not measured is not asked.
-        let cost = self.cost.unwrap_or(f64::INFINITY);
-        confidence.worth_at(least_probability_by_model(rows, drafting, cost), most)
     }
 }
 
@@ -67,6 +63,15 @@ pub(crate) struct DraftContext<'a> {
     pub(crate) token_ids: &'a [TokenId],
 }
 
+/// Whether another model is asked for drafts in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// How many sequences may have drafts.
+    pub(crate) sequences: usize,
+    /// Whether it is asked.
+    pub(crate) drafts: bool,
+}
+
 /// Drafts for all sequences of an engine.
 #[derive(Debug)]
 pub(crate) struct Drafter {
@@ -74,26 +79,27 @@ pub(crate) struct Drafter {
     texts: Option<RecentTexts>,
     /// What is expected of another model that drafts.
     reputation: Reputation,
-}
-
-impl Speculation {
-    /// The same, with what was measured of another model where nothing is given.
-    pub(crate) fn measured(self, cost: Option<f64>) -> Self {
-        match self {
-            Self::Model(drafts) => Self::Model(ModelDrafts { cost: drafts.cost.or(cost), ..drafts }),
-            Self::Ngram(_) | Self::Suffix(_) => self,
-        }
-    }
+    /// What a row of another model takes; infinite if that is not known.
+    cost: f64,
+    /// What steps take with drafts of another model and without, where its cost is not given.
+    gains: Option<Gains>,
 }
 
 impl Drafter {
-    pub(crate) fn new(speculation: Speculation) -> Self {
+    /// `measured` is the cost of another model that drafts, where none is given.
+    pub(crate) fn new(speculation: Speculation, measured: Option<f64>) -> Self {
+        let given = match speculation {
+            Speculation::Model(drafts) => drafts.cost,
+            Speculation::Ngram(_) | Speculation::Suffix(_) => None,
+        };
+        let cost = given.or(measured).unwrap_or(f64::INFINITY);
+        let gains = given.is_none().then(Gains::default);
         let most_texts = match speculation {
             Speculation::Ngram(_) | Speculation::Model(_) => 0,
             Speculation::Suffix(suffix) => suffix.most_texts(),
         };
         let texts = (most_texts > 0).then(|| RecentTexts::new(most_texts));
-        Self { speculation, texts, reputation: Reputation::default() }
+        Self { speculation, texts, reputation: Reputation::default(), cost, gains }
     }
 
     /// The most tokens of a draft.
@@ -105,12 +111,27 @@ impl Drafter {
         }
     }
 
-    /// How another model drafts, if one does.
-    pub(crate) fn by_model(&self) -> Option<ModelDrafts> {
-        match self.speculation {
-            Speculation::Model(drafts) => Some(drafts),
-            Speculation::Ngram(_) | Speculation::Suffix(_) => None,
+    /// Whether another model drafts.
+    pub(crate) fn asks_a_model(&self) -> bool {
+        matches!(self.speculation, Speculation::Model(_))
+    }
+
+    /// Whether a step of so many sequences that may have drafts of another model should have them.
+    pub(crate) fn should_ask(&mut self, sequences: usize) -> bool {
+        self.gains.as_mut().is_none_or(|gains| gains.drafts(sequences))
+    }
+
+    /// Learns what a step took for which another model was asked or was not, and how many tokens it gave.
+    pub(crate) fn learn_gain(&mut self, asked: Asked, tokens: usize, took: Duration) {
+        if let Some(gains) = &mut self.gains {
+            gains.learn(asked.sequences, asked.drafts, tokens, took);
         }
+    }
+
+    /// How many tokens of another model, at most `most`, are worth their rows: in a step that has `rows` without drafts, and
+    /// `drafting` sequences that may have one.
+    pub(crate) fn worth_of_model(&self, confidence: Confidence, most: usize, rows: usize, drafting: usize) -> usize {
+        confidence.worth_at(least_probability_by_model(rows, drafting, self.cost), most)
     }
 
     /// Learns how many tokens of another model's draft were right.

@@ -5,6 +5,7 @@
 
 mod confidence;
 mod drafter;
+mod gains;
 mod ngram;
 mod occurrence;
 mod suffix;
@@ -15,6 +16,6 @@ pub use self::ngram::NgramLookup;
 pub use self::suffix::SuffixDecoding;
 pub(super) use self::{
     confidence::Confidence,
-    drafter::{DraftContext, Drafter},
+    drafter::{Asked, DraftContext, Drafter},
     texts::RecordedText,
 };

@@ -1,5 +1,7 @@
 //! Drafts of another model, and what became of all drafts.
 
+use std::time::Instant;
+
 use super::{
     rows::{LogitsRow, RowUse},
     state::Executor,
@@ -49,8 +51,19 @@ impl<B: Backend> Executor<B> {
             Some(Ask { id: wish.id, token_ids, prompt_len, most: wish.most, sampler })
         };
         let asks: Vec<Ask<'_>> = wishes.iter().filter_map(ask).collect();
-        for (id, drafts) in draft_model.guess(&asks, model, catches_up) {
+        let guesses = draft_model.guess(&asks, model, catches_up);
+        for (id, drafts) in guesses.drafts {
             scheduler.put_draft(plan, id, drafts);
+        }
+        // That was for many steps, and says nothing of this one.
+        plan.asked = plan.asked.filter(|_| !guesses.caught_up);
+    }
+
+    /// Takes note of what a step took until its tokens were sampled, where that decides whether another model is asked.
+    pub(super) fn note_time(&mut self, plan: &Plan, made: &[Result<Made, SampleError>], began: Instant) {
+        if let Some(asked) = plan.asked {
+            let tokens = made.iter().filter(|made| matches!(made, Ok(Made::Step(_)))).count();
+            self.scheduler.learn_gain(asked, tokens, began.elapsed());
         }
     }
 

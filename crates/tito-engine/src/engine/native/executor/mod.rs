@@ -17,6 +17,7 @@ mod tally;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    time::Instant,
 };
 
 use self::{
@@ -84,6 +85,7 @@ impl<B: Backend> Executor<B> {
         if self.stands_still() {
             return true;
         }
+        let began = Instant::now();
         let mut plan = self.scheduler.plan();
         (0..plan.preempted + plan.reclaimed).for_each(|_| self.meters.preempted());
         self.admit(&plan);
@@ -92,7 +94,7 @@ impl<B: Backend> Executor<B> {
         self.put_drafts(&mut plan);
         let computes = !plan.work.is_empty();
         if computes {
-            self.compute(&plan);
+            self.compute(&plan, began);
         }
         self.empty_slots();
         self.publish_load();
@@ -219,7 +221,7 @@ impl<B: Backend> Executor<B> {
         }
     }
 
-    fn compute(&mut self, plan: &Plan) {
+    fn compute(&mut self, plan: &Plan, began: Instant) {
         self.model.copy_blocks(&plan.copies);
         self.model.copy_slots(&plan.restores);
         if let Some(routes) = &mut self.routes {
@@ -229,6 +231,7 @@ impl<B: Backend> Executor<B> {
         routes::begin(&mut self.model, self.routes.as_ref(), plan, |id| self.active.get(id));
         let (made, finite) = self.forward(plan, &batch, &places);
         routes::end(&mut self.model, self.routes.as_mut(), plan);
+        self.note_time(plan, &made, began);
         let mut ended = self.end_broken(plan, &finite);
         self.scheduler.commit(plan);
         self.take_note(plan, &places, &made);

@@ -3,6 +3,8 @@
 //! They take what nobody else wants: tokens that the step has left, and blocks that hold nothing. A sequence counts them as
 //! computed only once they were sampled.
 
+use std::time::Duration;
+
 use super::{
     Scheduler, SequenceId,
     cache::Cache,
@@ -13,16 +15,16 @@ use crate::{
     TokenId,
     engine::native::{
         backend::BLOCK_TOKENS,
-        drafts::{Drafter, Speculation},
+        drafts::{Asked, Drafter, Speculation},
     },
 };
 
 impl Scheduler {
     /// The same, which drafts for sequences that decode. Not for models with recurrent states, in which there is no going
-    /// back.
-    pub(crate) fn speculating(self, speculation: Option<Speculation>) -> Self {
+    /// back. `cost` is what was measured of another model that drafts.
+    pub(crate) fn speculating(self, speculation: Option<Speculation>, cost: Option<f64>) -> Self {
         debug_assert!(speculation.is_none() || !self.cache.has_states(), "checked before");
-        Self { drafter: speculation.map(Drafter::new), ..self }
+        Self { drafter: speculation.map(|speculation| Drafter::new(speculation, cost)), ..self }
     }
 
     /// The most tokens of a draft, where there are any.
@@ -35,6 +37,11 @@ impl Scheduler {
         let Some(drafter) = &mut self.drafter else { return };
         let mut rows: usize = plan.work.iter().map(|work| work.token_ids.len()).sum();
         let drafting = plan.work.iter().filter(|work| may_draft(work)).count();
+        let asks_a_model = drafter.asks_a_model();
+        let drafts = !asks_a_model || drafter.should_ask(drafting);
+        if asks_a_model && drafting == plan.work.len() {
+            plan.asked = Some(Asked { sequences: drafting, drafts });
+        }
         for work in &mut plan.work {
             let Some(sequence) = self.running.get_mut(work.id) else { continue };
             if !may_draft(work) {
@@ -43,23 +50,24 @@ impl Scheduler {
             // The last token is sampled, not computed.
             let left = sequence.longest.saturating_sub(sequence.token_ids.len() + 1);
             let most = left.min(*budget).min(drafter.longest_draft());
-            let by_model = drafter.by_model().filter(|_| sequence.forced.is_empty());
-            if by_model.is_some() && sequence.images.is_some() {
+            let by_model = asks_a_model && sequence.forced.is_empty();
+            if by_model && (!drafts || sequence.images.is_some()) {
                 continue;
             }
             let confidence = sequence.draft_confidence();
-            let worth = match by_model {
-                Some(drafts) => drafts.worth(*confidence, most, rows, drafting),
-                None => confidence.worth(rows, most),
+            let worth = if by_model {
+                drafter.worth_of_model(*confidence, most, rows, drafting)
+            } else {
+                confidence.worth(rows, most)
             };
             if worth == 0 {
                 confidence.forget();
-                if by_model.is_some() {
+                if by_model {
                     drafter.forget();
                 }
                 continue;
             }
-            if by_model.is_some() {
+            if by_model {
                 plan.wishes.push(DraftWish { id: work.id, most: worth });
                 *budget -= worth;
                 rows += worth;
@@ -103,6 +111,13 @@ impl Scheduler {
         let confidence = drafter.confidence();
         for sequence in self.waiting.iter_mut().chain(self.running.iter_mut()).chain(&mut self.paused) {
             sequence.confidence = confidence;
+        }
+    }
+
+    /// Learns what a step took for which another model was asked for drafts or was not, and how many tokens it gave.
+    pub(crate) fn learn_gain(&mut self, asked: Asked, tokens: usize, took: Duration) {
+        if let Some(drafter) = &mut self.drafter {
+            drafter.learn_gain(asked, tokens, took);
         }
     }
 

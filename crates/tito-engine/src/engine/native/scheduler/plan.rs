@@ -8,7 +8,8 @@ use crate::{
     engine::{
         Adapter,
         native::{
-            backend::BLOCK_TOKENS, images::SequenceImages, kv_cache::BlockId, model::AdapterSlot, recurrence::SlotId,
+            backend::BLOCK_TOKENS, drafts::Asked, images::SequenceImages, kv_cache::BlockId, model::AdapterSlot,
+            recurrence::SlotId,
         },
     },
 };
@@ -84,6 +85,8 @@ pub(crate) struct Plan {
     pub(crate) reclaimed: usize,
     /// Sequences for which drafts of another model are wanted, all of which have work. The step has room for the drafts.
     pub(crate) wishes: Vec<DraftWish>,
+    /// Whether another model is asked, in a step in which all sequences may have drafts of it.
+    pub(crate) asked: Option<Asked>,
 }
 
 impl Plan {

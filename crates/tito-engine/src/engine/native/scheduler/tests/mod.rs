@@ -1,6 +1,7 @@
 //! The scheduler against blocks and slots that remember what was computed into them.
 
 mod adapters;
+mod drafts;
 mod fairness;
 mod images;
 mod memory;
