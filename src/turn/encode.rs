@@ -6,6 +6,7 @@ use super::{Truncation, TurnError, Turns, in_flight, noted::noted};
 use crate::{
     TokenId,
     continuity::{TextRecorder, TextScope, Verdict},
+    prompt::ChatPrompt,
     request_trace,
     tokenizer::Extent,
 };
@@ -45,7 +46,8 @@ impl Turns {
     /// strict about it.
     pub async fn prompt_text_into_ids(self: &Arc<Self>, prompt: PromptText) -> Result<EncodedPrompt, TurnError> {
         let turns = Arc::clone(self);
-        let encoding = async { in_flight::blocking(move || turns.encode_blocking(prompt)).await? };
+        let is_short = prompt.text.len() <= ChatPrompt::SHORT;
+        let encoding = async move { in_flight::prompting(is_short, move || turns.encode_blocking(prompt)).await? };
         request_trace::prompting(encoding, |encoded| noted(&encoded.verdict)).await
     }
 
@@ -79,7 +81,9 @@ impl Turns {
         extent: Extent,
     ) -> Result<Vec<TokenId>, TurnError> {
         let tokenizer = Arc::clone(self.tokenizer());
-        let encoded = in_flight::blocking(move || tokenizer.encode_part(&text, add_special_tokens, extent)).await??;
+        let is_short = text.len() <= ChatPrompt::SHORT;
+        let encoding = move || tokenizer.encode_part(&text, add_special_tokens, extent);
+        let encoded = in_flight::prompting(is_short, encoding).await??;
         if matches!(extent, Extent::AtMost(_)) {
             self.check_encoded(&encoded)?;
         }

@@ -50,8 +50,7 @@ struct Shared {
 impl BytesInFlight {
     /// Makes a bound of `most` bytes.
     pub fn new(most: usize) -> Self {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let turns = Arc::new(Semaphore::new((cores / 2).max(1)));
+        let turns = Arc::new(Semaphore::new((cores() / 2).max(1)));
         Self(Arc::new(Shared { most, used: AtomicUsize::new(0), turns }))
     }
 
@@ -179,14 +178,28 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     prompt_threads().map_err(TurnError::internal)?.spawn_blocking(work).await.map_err(TurnError::internal)
 }
 
+/// Puts a prompt into ids: a short one here, which takes about as long as handing it to another thread would, and any other one
+/// as [`blocking`] does.
+pub(super) async fn prompting<T: Send + 'static>(
+    is_short: bool,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, TurnError> {
+    // Each thread keeps a table of words, and those that serve connections are as many as cores.
+    if is_short && cores() <= MOST_THREADS { Ok(work()) } else { blocking(work).await }
+}
+
+fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| thread::available_parallelism().map_or(1, usize::from))
+}
+
 /// The threads for such work, which last as long as the process. There are no more than cores, and few: each keeps a table of
 /// the words that it has encoded, 2 to 64 MiB long.
 fn prompt_threads() -> Result<&'static Handle, &'static std::io::Error> {
     static THREADS: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
     let made = THREADS.get_or_init(|| {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
         Builder::new_current_thread()
-            .max_blocking_threads(cores.clamp(2, MOST_THREADS))
+            .max_blocking_threads(cores().clamp(2, MOST_THREADS))
             .thread_keep_alive(Duration::from_hours(1))
             .thread_name("prompts")
             .build()

@@ -97,11 +97,12 @@ impl Turns {
         };
         let (request, wanted) = self.ask_store(request).await?;
         let turns = Arc::clone(self);
+        let is_short = request.prompt.is_short() && !request.carriers.have_ids() && wanted.is_none();
         let prompting = move || {
             let _turn_of_template = turn_of_template;
             turns.prompt_blocking(request, images, wanted)
         };
-        in_flight::blocking(prompting).await?
+        in_flight::prompting(is_short, prompting).await?
     }
 
     /// Asks the store of several servers what it knows of a conversation, where there is one.

@@ -152,4 +152,18 @@ impl Message {
             tokens: TokenBundle::default(),
         }
     }
+
+    /// The text of a message that has nothing else.
+    pub fn plain_text(&self) -> Option<&str> {
+        let Self { role: _, content, name, tool_calls, tool_call_id, reasoning, tools, task, items, tokens } = self;
+        let has_more = [name, tool_call_id, reasoning, task].into_iter().any(Option::is_some)
+            || tool_calls.is_some()
+            || tools.is_some()
+            || items.is_some()
+            || tokens.is_some();
+        match content {
+            Content::Text(text) if !has_more => Some(text),
+            Content::Empty | Content::Text(_) | Content::Parts(_) => None,
+        }
+    }
 }

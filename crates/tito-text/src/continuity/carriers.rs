@@ -37,6 +37,11 @@ pub(super) enum Explicit {
 }
 
 impl Carriers {
+    /// Whether any ids are among them.
+    pub fn have_ids(&self) -> bool {
+        self.required_prefix_token_ids.is_some() || !self.whole_prompts.is_empty()
+    }
+
     /// The ids of the whole prompt, if there are any. Complaints are those of vLLM.
     pub(super) fn whole_prompt(&self, vocab_size: usize) -> Result<Option<Vec<TokenId>>, ContinuityError> {
         let mut whole: Option<Vec<TokenId>> = None;

@@ -44,6 +44,11 @@ pub struct ChatPrompt {
     pub patience: Patience,
 }
 
+/// Whether a variable of the template can only be a switch, which nothing is repeated by.
+fn is_switch(value: &Value) -> bool {
+    matches!(value, Value::Null | Value::Bool(_))
+}
+
 /// What to find out about a prompt besides its ids; each costs time that grows with what it looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Checks {
@@ -106,7 +111,50 @@ impl ChatPrompt {
         self.messages.iter().enumerate().filter(|(_, message)| message.role.is_assistant()).map(|(index, _)| index)
     }
 
+    /// A text of at most so many bytes is short.
+    pub const SHORT: usize = 2048;
+    const FEW_MESSAGES: usize = 8;
+
+    /// Whether it takes but a moment to put into ids: a few short texts under the model's own template, and nothing that is to be
+    /// proven of them.
+    pub fn is_short(&self) -> bool {
+        let is_plain =
+            self.tools.is_none() && self.documents.is_none() && self.template.is_none() && self.known.is_none();
+        let few = self.messages.len() <= Self::FEW_MESSAGES && self.template_kwargs.values().all(is_switch);
+        let texts = || self.messages.iter().map(|message| message.plain_text().map(str::len)).sum::<Option<usize>>();
+        is_plain && few && texts().is_some_and(|bytes| bytes <= Self::SHORT)
+    }
+
     pub(super) fn has_tool_calls(&self) -> bool {
         self.messages.iter().any(|message| message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prompt(texts: &[usize]) -> ChatPrompt {
+        ChatPrompt::new(texts.iter().map(|bytes| Message::text("user", "a".repeat(*bytes))).collect())
+    }
+
+    #[test]
+    fn a_few_short_texts_are_short_and_whatever_may_take_long_is_not() {
+        assert!(prompt(&[10, 20, 0]).is_short() && prompt(&[ChatPrompt::SHORT]).is_short());
+        assert!(!prompt(&[ChatPrompt::SHORT, 1]).is_short(), "all texts together count");
+        assert!(!prompt(&[1; 9]).is_short());
+        let changed = |change: fn(&mut ChatPrompt)| {
+            let mut prompt = prompt(&[10]);
+            change(&mut prompt);
+            prompt.is_short()
+        };
+        assert!(changed(|prompt| _ = prompt.template_kwargs.insert("enable_thinking".to_owned(), Value::Bool(false))));
+        assert!(!changed(|prompt| _ = prompt.template_kwargs.insert("times".to_owned(), Value::from(1_000_000))));
+        assert!(!changed(|prompt| prompt.tools = Some(Vec::new())));
+        assert!(!changed(|prompt| prompt.documents = Some(Vec::new())));
+        let known = KnownPrefix { token_ids: vec![1], anchor: None, sampled: 1, on_unprovable: None };
+        assert!(!changed(|prompt| prompt.messages[0].reasoning = Some("thought".to_owned())));
+        assert!(!changed(|prompt| prompt.messages[0].content = crate::chat::Content::Parts(Vec::new())));
+        assert!(!ChatPrompt { known: Some(known), ..prompt(&[10]) }.is_short());
     }
 }
