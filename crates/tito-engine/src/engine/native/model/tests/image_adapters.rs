@@ -89,16 +89,16 @@ fn log_probs_of_prompts_with_images_and_an_adapter_are_those_of_peft() {
 fn an_adapter_is_the_same_under_the_names_of_older_releases() {
     for (name, prefixes) in MODELS.into_iter().filter(|(_, prefixes)| !prefixes.is_empty()) {
         let adapted = Adapted::beside_images(name);
-        let (adapter, mut model) = (adapted.adapter(None), loaded(&adapted));
-        let older = renamed(&adapter, prefixes);
-        assert_eq!(model.adapter_sites().check(&older), model.adapter_sites().check(&adapter));
-        model.put_adapter(0, &adapter).unwrap();
+        let (newer, mut model) = (adapted.adapter(None), loaded(&adapted));
+        let older = renamed(&newer, prefixes);
+        assert_eq!(model.adapter_sites().check(&older), model.adapter_sites().check(&newer));
+        model.put_adapter(0, &newer).unwrap();
         model.put_adapter(1, &older).unwrap();
         for (prompt, _) in adapted.image_prompts() {
             assert!(prompt.rows(&mut model, Some(0)) == prompt.rows(&mut model, Some(1)), "{name}: {}", prompt.name);
         }
         // Both names at once are one module too many.
-        let twice = PeftAdapter { modules: [adapter.modules, older.modules].concat() };
+        let twice = PeftAdapter { modules: [newer.modules, older.modules].concat() };
         let error = model.adapter_sites().check(&twice).unwrap_err();
         assert!(error.ends_with("twice, under two of its names"), "{error}");
     }
