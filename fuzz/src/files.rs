@@ -57,7 +57,7 @@ fn load(model: &Path) -> Result<(), String> {
             (WeightsSource::Gguf { path: path.clone(), keep_blocks: true }, config)
         }
     };
-    native::supports(&config)?;
+    native::supports(&config, native::ModelParts::All)?;
     NativeEngine::load(&NativeSettings::least(source, config), &mut |_, _| ()).map_err(|error| said(&error))?;
     Ok(())
 }

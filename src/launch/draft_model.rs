@@ -14,8 +14,8 @@ use super::{
 use crate::{
     config::GgufWeights,
     engine::native::{
-        DraftModelSettings, Drafting, Dtype, ModelDrafts, NativeSettings, Speculation, WeightsSource, blocks_are_quick,
-        share_read, supports,
+        DraftModelSettings, Drafting, Dtype, ModelDrafts, ModelParts, NativeSettings, Speculation, WeightsSource,
+        blocks_are_quick, share_read, supports,
     },
     model::{HubOptions, ModelFiles},
     tokenizer::Tokenizer,
@@ -61,7 +61,7 @@ pub(super) fn find(load_plan: LoadPlan<'_>) -> anyhow::Result<Option<FoundDraft>
         quantization::check(asked.quantization.as_deref(), files)?;
         let (config, source) =
             native_weights::source(files, settings.gguf_weights)?.map_err(|reason| anyhow!(reason))?;
-        supports(&config).map_err(|reason| anyhow!(reason))?;
+        supports(&config, ModelParts::All).map_err(|reason| anyhow!(reason))?;
         check_tokens(tokenizer, &files.tokenizer()?)?;
         let lengths = [Some(max_model_len), asked.max_model_len, files.max_model_len()];
         let max_model_len = lengths.into_iter().flatten().min().unwrap_or(max_model_len);
@@ -97,7 +97,7 @@ pub(super) fn added(
 ) -> anyhow::Result<NativeSettings> {
     let FoundDraft { config, source, max_model_len } = found;
     let dtype = asked.native_dtype(&config);
-    let source = native_weights::as_wanted(asked, source, &config, dtype)?;
+    let source = native_weights::as_wanted(asked, source, (&config, ModelParts::All), dtype)?;
     let source = in_blocks(source, asked, dtype, &settings);
     let draft = DraftModelSettings { source, config, dtype, max_model_len };
     Ok(NativeSettings { draft_model: Some(Box::new(draft)), ..settings })
@@ -117,8 +117,8 @@ fn in_blocks(source: WeightsSource, asked: &EngineSettings, dtype: Dtype, settin
 
 /// The bytes of weights that a token is computed with.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-fn read(bytes: u64, config: &Map<String, Value>) -> anyhow::Result<f64> {
-    Ok(bytes as f64 * share_read(config).map_err(anyhow::Error::msg)?)
+fn read(bytes: u64, config: &Map<String, Value>, parts: ModelParts) -> anyhow::Result<f64> {
+    Ok(bytes as f64 * share_read(config, parts).map_err(anyhow::Error::msg)?)
 }
 
 /// What is said of the weights of a model that drafts: what they take, and how much of that a token reads beside what it reads
@@ -127,7 +127,8 @@ pub(super) fn weights_text(draft: &DraftModelSettings, settings: &NativeSettings
     let blocks = if draft.stays_quantized() { " in blocks or codes" } else { "" };
     let bytes = (native_weights::draft_bytes(draft)?, native_weights::weight_bytes(settings)?);
     let (Some(of_draft), Some(of_model)) = bytes else { return Ok("an unknown amount of weights".to_owned()) };
-    let share = read(of_draft, &draft.config)? / read(of_model, &settings.config)?.max(1.0);
+    let of_all = read(of_model, &settings.config, settings.parts())?;
+    let share = read(of_draft, &draft.config, ModelParts::All)? / of_all.max(1.0);
     let (of_draft, of_model) = (megabytes(of_draft), megabytes(of_model));
     Ok(format!(
         "{of_draft} of weights{blocks}, beside the model's {of_model}; a token reads {share:.2} of what it reads of the model's"

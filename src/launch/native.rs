@@ -19,7 +19,7 @@ use crate::{
     config::Dtype as AskedDtype,
     engine::{
         Engine,
-        native::{self, NativeEngine, NativeSettings, WeightsSource},
+        native::{self, ModelParts, NativeEngine, NativeSettings, WeightsSource},
     },
     files,
 };
@@ -44,8 +44,11 @@ pub(super) fn find(load_plan: LoadPlan<'_>) -> anyhow::Result<Result<Found, Stri
         Err(reason) => return Ok(Err(reason)),
     };
     let image_patches = images::most_patches(files, images)?;
-    if let Err(reason) = native::supports(&config) {
-        return Ok(Err(reason));
+    let parts = ModelParts::reading(image_patches);
+    if let Err(reason) = native::supports(&config, parts) {
+        let text_is_served = parts == ModelParts::All && native::supports(&config, ModelParts::Text).is_ok();
+        let hint = if text_is_served { "; with --language-model-only, its text is served" } else { "" };
+        return Ok(Err(format!("{reason}{hint}")));
     }
     let draft = draft_model::find(load_plan)?;
     Ok(Ok(Found { config, source, image_patches, draft }))
@@ -68,7 +71,7 @@ pub(super) async fn settings(
     }
     let dtype = asked.native_dtype(&config);
     let settings = NativeSettings {
-        source: native_weights::as_wanted(asked, source, &config, dtype)?,
+        source: native_weights::as_wanted(asked, source, (&config, ModelParts::reading(image_patches)), dtype)?,
         dtype,
         f32_activations: asked.f32_activations(),
         config,

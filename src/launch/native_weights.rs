@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{settings::EngineSettings, weights};
 use crate::{
     config::{GgufWeights, QuantizedWeights},
-    engine::native::{self, DraftModelSettings, Dtype, NativeSettings, WeightsSource},
+    engine::native::{self, DraftModelSettings, Dtype, ModelParts, NativeSettings, WeightsSource},
     gguf::{GgufError, GgufFile},
     model::{ModelFiles, ModelSource},
 };
@@ -38,11 +38,11 @@ pub(super) fn source(files: &ModelFiles, gguf_weights: GgufWeights) -> anyhow::R
 pub(super) fn as_wanted(
     asked: &EngineSettings,
     source: WeightsSource,
-    config: &Map<String, Value>,
+    (config, parts): (&Map<String, Value>, ModelParts),
     dtype: Dtype,
 ) -> anyhow::Result<WeightsSource> {
     let WeightsSource::Directory(path) = source else { return Ok(source) };
-    let widened = widened_bytes(config, dtype)?;
+    let widened = widened_bytes((config, parts), dtype)?;
     let is_kept = weights::keep_codes(&path, config, widened, asked.quantized_weights)?;
     Ok(if is_kept { WeightsSource::Coded(path) } else { WeightsSource::Directory(path) })
 }
@@ -60,20 +60,24 @@ pub(super) fn check_kept(asked: &EngineSettings, settings: &NativeSettings) -> a
 
 /// What the weights take once they are loaded; `None` for weights in codes that are not here yet.
 pub(super) fn weight_bytes(settings: &NativeSettings) -> anyhow::Result<Option<u64>> {
-    bytes_of(&settings.source, &settings.config, settings.dtype)
+    bytes_of(&settings.source, (&settings.config, settings.parts()), settings.dtype)
 }
 
 /// The same of a model that drafts.
 pub(super) fn draft_bytes(draft: &DraftModelSettings) -> anyhow::Result<Option<u64>> {
-    bytes_of(&draft.source, &draft.config, draft.dtype)
+    bytes_of(&draft.source, (&draft.config, ModelParts::All), draft.dtype)
 }
 
-fn bytes_of(source: &WeightsSource, config: &Map<String, Value>, dtype: Dtype) -> anyhow::Result<Option<u64>> {
+fn bytes_of(
+    source: &WeightsSource,
+    described: (&Map<String, Value>, ModelParts),
+    dtype: Dtype,
+) -> anyhow::Result<Option<u64>> {
     match source {
         WeightsSource::Gguf { path, keep_blocks: true } => Ok(Some(native::kept_gguf_bytes(path, dtype)?)),
         WeightsSource::Coded(directory) if weights::are_in(directory) => coded_bytes(directory).map(Some),
         WeightsSource::Coded(_) => Ok(None),
-        WeightsSource::Directory(_) | WeightsSource::Gguf { .. } => widened_bytes(config, dtype).map(Some),
+        WeightsSource::Directory(_) | WeightsSource::Gguf { .. } => widened_bytes(described, dtype).map(Some),
     }
 }
 
@@ -90,8 +94,8 @@ fn coded_bytes(directory: &Path) -> anyhow::Result<u64> {
 }
 
 /// What weights take in the type of the engine's matrices.
-fn widened_bytes(config: &Map<String, Value>, dtype: Dtype) -> anyhow::Result<u64> {
-    let numbers = native::parameter_count(config).map_err(anyhow::Error::msg)?;
+fn widened_bytes((config, parts): (&Map<String, Value>, ModelParts), dtype: Dtype) -> anyhow::Result<u64> {
+    let numbers = native::parameter_count(config, parts).map_err(anyhow::Error::msg)?;
     Ok(numbers.saturating_mul(each(dtype)))
 }
 

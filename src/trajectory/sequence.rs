@@ -360,7 +360,7 @@ impl Sequence {
         let Some(image) = self.images.first() else { return Ok(()) };
         let turn = self.turns.iter().find(|turn| image.offset < turn.start).map_or("", |turn| &*turn.place.id);
         Err(CaptureError::Unfit(format!(
-            "the prompt of the turn {turn} has images, and this format has no field for them; jsonl, prime_rl and verl have"
+            "the prompt of the turn {turn} has images, and this format has no field for them; jsonl, parquet, prime_rl and verl have"
         )))
     }
 
@@ -373,8 +373,7 @@ impl Sequence {
         if self.images.iter().all(|image| image.file.is_some()) {
             return Ok(());
         }
-        let reason =
-            "the files of its images were not kept (--capture-images false), and this format has them; jsonl has not";
+        let reason = "the files of its images were not kept (--capture-images false), and this format has them; jsonl and parquet do without";
         Err(CaptureError::Unfit(reason.to_owned()))
     }
 

@@ -376,7 +376,9 @@ def test_parquet(serving, unit):
     for row, line in zip(rows, exported(serving, "jsonl", unit), strict=True):
         turns = line["turns"]
         expected = {name: line[name] for name in ("trajectory_id", "turn_id", "token_ids", "loss_mask", "tags", "reward")}
-        expected |= {name: line[name] for name in ("prompt_tokens", "sequence_reward", "logprobs_mode")}
+        # Of a model that sees none.
+        assert line["images"] == []
+        expected |= {name: line[name] for name in ("images", "prompt_tokens", "sequence_reward", "logprobs_mode")}
         expected |= {name: turns[-1][name] for name in ("session", "model", "adapter")}
         expected |= {"error": None, "turn_ids": [turn["id"] for turn in turns]}
         names = {"starts": "start", "ends": "end", "repeated": "repeated", "created_at": "created_at", "ended_at": "ended_at"}

@@ -52,3 +52,5 @@ mod starts;
 mod store;
 /// Templates of models that are made to stop the server.
 mod templates;
+/// The text of models that read images.
+mod text_alone;

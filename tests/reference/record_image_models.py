@@ -118,6 +118,7 @@ def log_probs(model, config, ids, images):
             "image_grid_thw": torch.tensor([grid for _, grid in made]),
             "mm_token_type_ids": kinds,
         }
+    given = {key: value.to(model.dtype) if value.is_floating_point() else value for key, value in given.items()}
     if not is_gemma(config) and not is_mistral(config) and not is_internvl(config):
         model.model.rope_deltas = None
     with torch.no_grad():

@@ -33,8 +33,8 @@ BESIDES = ("gemma4_per_layer_inputs", "gemma4_experts", "nemotron_h_latent_exper
 STEADY = 3e-5
 # Classes of which PEFT refuses these modules, or fails as soon as something is computed.
 OF_PEFT = {"falcon_h1": ("out_proj", "conv1d"), "nemotron_h": ("out_proj", "conv1d"), "llama4_text": ("router",)}
-# What chooses the tokens to attend to, and experts.
-REFUSED = re.compile(r"(^|\.)(indexer|experts)\.")
+# What chooses the tokens to attend to, experts, and what reads images.
+REFUSED = re.compile(r"(^|\.)(indexer|experts|visual|vision_tower|multi_modal_projector)\.")
 # Modules of which PEFT writes the base weights down as well.
 SAVED_WITH_BASE = ".base_layer."
 
@@ -58,9 +58,9 @@ def trained_modules(model):
     return targets, sorted(linear.keys() - targets.keys())
 
 
-def with_lora(golden, targets):
+def with_lora(golden, targets, given):
     model = load(golden["config"], golden["tensors"], golden["seed"])
-    return peft.get_peft_model(model, peft.LoraConfig(target_modules=list(targets), **settings()))
+    return peft.get_peft_model(model, peft.LoraConfig(target_modules=list(targets), **given))
 
 
 def module_of(name):
@@ -72,15 +72,15 @@ def state_of(model):
     return {name: tensor for name, tensor in state.items() if SAVED_WITH_BASE not in name}
 
 
-def adapted(golden, seed):
-    """The model with an adapter, the modules of the adapter with their shapes, and those that were left out."""
+def adapted(golden, seed, given):
+    """The model with an adapter of these settings, the modules of the adapter with their shapes, and those that were left out."""
     model = load(golden["config"], golden["tensors"], golden["seed"])
     targets, left_out = trained_modules(model)
-    model = with_lora(golden, targets)
+    model = with_lora(golden, targets, given)
     # Where a class has experts in one tensor, PEFT takes names of feed-forward parts for theirs.
     served = {module_of(name) for name in state_of(model)} & targets.keys()
     if len(served) < len(targets):
-        model = with_lora(golden, served)
+        model = with_lora(golden, served, given)
     shapes = {name: list(module.weight.shape) for name, module in targets.items() if name in served}
     state = state_of(model)
     assert {module_of(name) for name in state} == shapes.keys(), sorted(state)
@@ -107,7 +107,7 @@ def record(path):
     tried = []
     first = golden["seed"] + SKIPPED_SEEDS.get(path.stem, 0)
     for seed in range(first, first + SEEDS):
-        model, (modules, embeddings), left_out = adapted(golden, seed)
+        model, (modules, embeddings), left_out = adapted(golden, seed, settings())
         with_adapter = next_log_probs(model, tokens)
         # Numbers that another order of sums would move cannot tell a right engine from a wrong one.
         exact = next_log_probs(copy.deepcopy(model).double(), tokens)

@@ -111,6 +111,7 @@ impl Sequences {
         match self.images {
             ImagesWritten::Nothing => sequence.has_no_images()?,
             ImagesWritten::Named => {}
+            ImagesWritten::FilesIfKept => sequence.images = self.trajectories.with_files(&sequence.images)?,
             ImagesWritten::Files => {
                 sequence.images = self.trajectories.with_files(&sequence.images)?;
                 sequence.has_all_files()?;

@@ -45,6 +45,8 @@ pub(crate) enum ImagesWritten {
     Nothing,
     /// Their identities and places.
     Named,
+    /// Their files too, as far as they were kept.
+    FilesIfKept,
     /// Their files too.
     Files,
 }
@@ -65,8 +67,9 @@ impl Format {
     pub(crate) fn images(self) -> ImagesWritten {
         match self {
             Self::Jsonl => ImagesWritten::Named,
+            Self::Parquet => ImagesWritten::FilesIfKept,
             Self::PrimeRl | Self::Verl => ImagesWritten::Files,
-            Self::Parquet | Self::Verifiers | Self::Trl | Self::NemoRl | Self::AgentLightning => ImagesWritten::Nothing,
+            Self::Verifiers | Self::Trl | Self::NemoRl | Self::AgentLightning => ImagesWritten::Nothing,
         }
     }
 

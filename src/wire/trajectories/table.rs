@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parquet::{
     basic::Compression,
     data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type},
@@ -14,7 +15,7 @@ use parquet::{
     schema::parser::parse_message_type,
 };
 
-use crate::trajectory::{CaptureError, Generation, PackedMasks, Sequence, SequenceKey};
+use crate::trajectory::{CaptureError, Generation, ImageUsed, PackedMasks, Sequence, SequenceKey};
 
 /// The columns, in the order in which they are written. Those of a row with an `error` are null but its ids.
 const COLUMNS: &str = "message sequence {
@@ -41,11 +42,20 @@ const COLUMNS: &str = "message sequence {
     optional group turn_ended_at (LIST) { repeated group list { required double element; } }
     optional group sampling_mask_counts (LIST) { repeated group list { required int32 element; } }
     optional group sampling_mask_ids (LIST) { repeated group list { required int32 element; } }
+    optional group images (LIST) { repeated group list { required group element {
+        required binary identity (STRING);
+        required int64 offset;
+        required int64 length;
+        required group grid_thw (LIST) { repeated group list { required int32 element; } }
+        required boolean file_kept;
+        optional binary bytes;
+    } } }
 }";
 
-/// How many ids and rows are waited for before a group is written.
+/// How many ids, rows and bytes of images are waited for before a group is written.
 const IDS_OF_GROUP: usize = 1 << 20;
 const ROWS_OF_GROUP: usize = 1 << 12;
+const IMAGE_BYTES_OF_GROUP: usize = 1 << 25;
 
 /// Values of a column with the levels that say of which row and list they are.
 struct Column<T: DataType> {
@@ -81,6 +91,22 @@ impl<T: DataType> Column<T> {
         }
     }
 
+    /// Adds a row whose list may be missing, and whose items are lists that are never empty.
+    fn lists(&mut self, lists: Option<impl Iterator<Item = [T::T; 3]>>) {
+        let before = self.defined.len();
+        let is_there = lists.is_some();
+        for list in lists.into_iter().flatten() {
+            for (place, value) in list.into_iter().enumerate() {
+                let of_row = i16::from(self.defined.len() > before);
+                self.add(Some(value), 3, if place > 0 { 2 } else { of_row });
+            }
+        }
+        if self.defined.len() == before {
+            self.defined.push(i16::from(is_there));
+            self.repeated.push(0);
+        }
+    }
+
     fn write(self, group: &mut SerializedRowGroupWriter<'_, Vec<u8>>) -> Result<(), ParquetError> {
         let missing = || ParquetError::General("a column is missing".to_owned());
         let mut column = group.next_column()?.ok_or_else(missing)?;
@@ -97,6 +123,7 @@ pub(crate) struct Table {
     writer: SerializedFileWriter<Vec<u8>>,
     rows: Vec<Row>,
     ids: usize,
+    image_bytes: usize,
 }
 
 impl Table {
@@ -104,7 +131,7 @@ impl Table {
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
         let schema = Arc::new(parse_message_type(COLUMNS)?);
         let writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties))?;
-        Ok(Self { writer, rows: Vec::new(), ids: 0 })
+        Ok(Self { writer, rows: Vec::new(), ids: 0, image_bytes: 0 })
     }
 
     /// Adds a row, and returns the bytes that can go out.
@@ -115,8 +142,10 @@ impl Table {
     ) -> Result<Vec<u8>, ParquetError> {
         let made = made.and_then(in_32_bits);
         self.ids += made.as_ref().map_or(0, |sequence| sequence.token_ids.len() + sequence.masks.ids.len());
+        self.image_bytes += made.as_ref().map_or(0, |sequence| files(sequence).map(<[u8]>::len).sum());
         self.rows.push((key, made));
-        if self.ids >= IDS_OF_GROUP || self.rows.len() >= ROWS_OF_GROUP {
+        let is_full = self.ids >= IDS_OF_GROUP || self.image_bytes >= IMAGE_BYTES_OF_GROUP;
+        if is_full || self.rows.len() >= ROWS_OF_GROUP {
             self.write()?;
         }
         self.written()
@@ -140,24 +169,39 @@ impl Table {
             return Ok(());
         }
         let rows = std::mem::take(&mut self.rows);
-        self.ids = 0;
+        (self.ids, self.image_bytes) = (0, 0);
         let mut group = self.writer.next_row_group()?;
         identities(&rows, &mut group)?;
         ids(&rows, &mut group)?;
         facts(&rows, &mut group)?;
         turns(&rows, &mut group)?;
         masks(&rows, &mut group)?;
+        images(&rows, &mut group)?;
         group.close()?;
         Ok(())
     }
 }
 
-/// A table has no ids without a sign.
+/// The files of a sequence's images, as far as they were kept.
+fn files(sequence: &Sequence) -> impl Iterator<Item = &[u8]> {
+    sequence.images.iter().filter_map(|image| image.file.as_deref())
+}
+
+/// A table has no ids without a sign, and no larger sides of images.
 fn in_32_bits(sequence: Sequence) -> Result<Sequence, CaptureError> {
-    match sequence.token_ids.iter().chain(&sequence.masks.ids).find(|id| i32::try_from(**id).is_err()) {
-        Some(id) => Err(CaptureError::Failed(format!("id {id} is too large for a table"))),
+    let too_large = |what| Err(CaptureError::Failed(format!("{what} is too large for a table")));
+    if let Some(id) = sequence.token_ids.iter().chain(&sequence.masks.ids).find(|id| i32::try_from(**id).is_err()) {
+        return too_large(format!("id {id}"));
+    }
+    match sequence.images.iter().find(|image| side(image.rows).and(side(image.columns)).is_none()) {
+        Some(image) => too_large(format!("the grid of the image {}", image.identity)),
         None => Ok(sequence),
     }
+}
+
+/// A side of an image, in patches.
+fn side(patches: usize) -> Option<i32> {
+    i32::try_from(patches).ok()
 }
 
 fn text(text: &str) -> ByteArray {
@@ -249,4 +293,21 @@ fn masks(rows: &[Row], group: &mut Group<'_>) -> Result<(), ParquetError> {
     };
     packed(|masks| &masks.counts, group)?;
     packed(|masks| &masks.ids, group)
+}
+
+/// The images of prompts. `bytes` is what `datasets` and verl call the file of an image, too.
+fn images(rows: &[Row], group: &mut Group<'_>) -> Result<(), ParquetError> {
+    lists::<ByteArrayType, _>(rows, 2, group, |row| row.images.iter().map(|image| Some(text(&image.identity))))?;
+    lists::<Int64Type, _>(rows, 2, group, |row| row.images.iter().map(|image| Some(number(image.offset))))?;
+    lists::<Int64Type, _>(rows, 2, group, |row| row.images.iter().map(|image| Some(number(image.length))))?;
+    let mut grids = Column::<Int32Type>::new();
+    for (_, made) in rows {
+        let known = |patches| side(patches).expect("larger ones were refused");
+        let sides = |image: &ImageUsed| [1, known(image.rows), known(image.columns)];
+        grids.lists(made.as_ref().ok().map(|sequence| sequence.images.iter().map(sides)));
+    }
+    grids.write(group)?;
+    lists::<BoolType, _>(rows, 2, group, |row| row.images.iter().map(|image| Some(image.file_bytes.is_some())))?;
+    let bytes = |image: &ImageUsed| image.file.clone().map(|file| ByteArray::from(Bytes::from_owner(file)));
+    lists::<ByteArrayType, _>(rows, 3, group, |row| row.images.iter().map(bytes))
 }

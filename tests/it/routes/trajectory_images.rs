@@ -8,6 +8,10 @@ use axum::{
     http::{Request, header},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
+use parquet::{
+    file::reader::{FileReader, SerializedFileReader},
+    record::{ListAccessor as _, RowAccessor as _},
+};
 use serde_json::{Value, json};
 use tito::{
     store::{BatchStore, MemoryStore},
@@ -196,6 +200,51 @@ async fn trainers_get_the_images_with_their_places() {
     for format in ["prime_rl", "verl"] {
         let message = lines(&app, format).await[0]["error"]["message"].as_str().unwrap().to_owned();
         assert!(message.contains("files of its images were not kept"), "{format}: {message}");
+    }
+}
+
+/// The images of each row of a table: what `jsonl` says of them, and the file of each.
+async fn table(app: &TestApp) -> Vec<(Vec<Value>, Vec<Option<Vec<u8>>>)> {
+    const IMAGES: usize = 23;
+    let request = Request::get("/v1/trajectories/export?format=parquet&allow_raw=true").body(Body::empty()).unwrap();
+    let table = axum::body::to_bytes(app.send(request).await.into_body(), usize::MAX).await.unwrap();
+    let reader = SerializedFileReader::new(table).unwrap();
+    let rows = reader.get_row_iter(None).unwrap().map(|row| {
+        let row = row.unwrap();
+        assert!(row.is_null(2).unwrap(), "{row}");
+        let images = row.get_list(IMAGES).unwrap();
+        let of_image = |number: usize| {
+            let image = images.get_group(number).unwrap();
+            let grid = image.get_list(3).unwrap();
+            let grid: Vec<i32> = (0..grid.len()).map(|place| grid.get_int(place).unwrap()).collect();
+            let shown = json!({
+                "identity": image.get_string(0).unwrap(), "offset": image.get_long(1).unwrap(),
+                "length": image.get_long(2).unwrap(), "grid_thw": grid, "file_kept": image.get_bool(4).unwrap(),
+            });
+            (shown, image.get_bytes(5).ok().map(|bytes| bytes.data().to_vec()))
+        };
+        (0..images.len()).map(of_image).unzip()
+    });
+    rows.collect()
+}
+
+#[tokio::test]
+async fn a_row_of_a_table_has_the_images_of_its_line_and_their_files() {
+    let (first, second) = (image_part(56, 84, 1), image_part(28, 28, 2));
+    for keeps_files in [true, false] {
+        let (app, _) = capturing(keeps_files);
+        for parts in [json!([first, second, first]), json!("text"), json!([second])] {
+            app.post("/v1/chat/completions", chat(&json!([user(&parts)]))).await.ok();
+        }
+        let (rows, lines) = (table(&app).await, lines(&app, "jsonl").await);
+        let [one, other] = [png(56, 84, 1), png(28, 28, 2)];
+        let files = [vec![one.clone(), other.clone(), one], vec![], vec![other]];
+        assert_eq!((rows.len(), lines.len()), (3, 3));
+        for (((images, bytes), line), files) in rows.into_iter().zip(lines).zip(files) {
+            assert_eq!(line["images"], json!(images));
+            let expected: Vec<Option<Vec<u8>>> = files.into_iter().map(|file| keeps_files.then_some(file)).collect();
+            assert_eq!(bytes, expected);
+        }
     }
 }
 

@@ -64,6 +64,7 @@ async fn a_table_goes_out_in_groups_and_says_what_could_not_be_made() {
             let error = row.get_string(2).unwrap();
             assert!(error.contains(&format!("id {VOCAB_SIZE} is out of the vocabulary")), "{error}");
             assert!(row.get_list(3).is_err() && row.get_list(5).is_err() && row.get_long(7).is_err());
+            assert!(row.get_list(23).is_err());
             continue;
         }
         let length = 1 + number % 50;
@@ -71,6 +72,7 @@ async fn a_table_goes_out_in_groups_and_says_what_could_not_be_made() {
             (row.get_list(3).unwrap().len(), row.get_long(7).unwrap()),
             (length + 3, i64::try_from(length).unwrap())
         );
+        assert_eq!(row.get_list(23).unwrap().len(), 0);
         assert_eq!(*row.get_string(11).unwrap(), format!("session {number}"));
     }
     assert_eq!(count, ROWS);

@@ -54,7 +54,7 @@ pub use self::load_error::LoadError;
 pub use self::plan::{Plan, kept_gguf_bytes, plan};
 pub use self::processor::{blocks_are_quick, try_kernels};
 pub use self::settings::{
-    Device, DraftModelSettings, Dtype, KernelName, KernelSet, Mismatch, NativeSettings, WeightsSource,
+    Device, DraftModelSettings, Dtype, KernelName, KernelSet, Mismatch, ModelParts, NativeSettings, WeightsSource,
 };
 pub use self::step_gate::StepGate;
 use self::{
@@ -79,20 +79,21 @@ use super::{
 };
 use crate::weights::peft::{PeftAdapter, PeftModule};
 
-/// Whether this engine computes a model with this config.json; the reason if it does not.
-pub fn supports(config: &Map<String, Value>) -> Result<(), String> {
-    ModelShape::read(config).map(|_| ()).map_err(|error| error.to_string())
+/// Whether this engine computes these parts of a model with this config.json; the reason if it does not.
+pub fn supports(config: &Map<String, Value>, parts: ModelParts) -> Result<(), String> {
+    plan::shape(config, parts).map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// How many numbers the tensors of a model with this config.json have; the reason if this engine does not compute it.
-pub fn parameter_count(config: &Map<String, Value>) -> Result<u64, String> {
-    ModelShape::read(config).map(|shape| model::parameter_count(&shape)).map_err(|error| error.to_string())
+/// How many numbers the tensors of these parts of a model with this config.json have; the reason if this engine does not compute
+/// them.
+pub fn parameter_count(config: &Map<String, Value>, parts: ModelParts) -> Result<u64, String> {
+    plan::shape(config, parts).map(|shape| model::parameter_count(&shape)).map_err(|error| error.to_string())
 }
 
-/// The share of the numbers of a model with this config.json that a token is computed with: neither the embeddings of others,
-/// nor the experts that are not chosen.
-pub fn share_read(config: &Map<String, Value>) -> Result<f64, String> {
-    ModelShape::read(config).map(|shape| model::share_read(&shape)).map_err(|error| error.to_string())
+/// The share of the numbers of these parts of a model with this config.json that a token is computed with: neither the embeddings of
+/// others, nor the experts that are not chosen.
+pub fn share_read(config: &Map<String, Value>, parts: ModelParts) -> Result<f64, String> {
+    plan::shape(config, parts).map(|shape| model::share_read(&shape)).map_err(|error| error.to_string())
 }
 
 /// Whether a directory has weights that can stay in their codes, FP8 or MXFP4.
@@ -111,7 +112,8 @@ pub fn adapted_tensors<'a>(
     config: &Map<String, Value>,
     adapter: &'a PeftAdapter,
 ) -> Result<BTreeMap<String, &'a PeftModule>, String> {
-    let shape = ModelShape::read(config).map_err(|error| error.to_string())?;
+    // Adapters change the text alone.
+    let shape = ModelShape::read_text(config).map_err(|error| error.to_string())?;
     AdapterSites::of(&shape).by_tensor(adapter)
 }
 

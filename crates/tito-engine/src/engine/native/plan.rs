@@ -6,12 +6,12 @@ use std::{num::NonZero, path::Path, thread};
 use serde_json::{Map, Value};
 
 use super::{
-    Device, DraftModelSettings, Dtype, LoadError, NativeSettings, WeightsSource,
+    Device, DraftModelSettings, Dtype, LoadError, ModelParts, NativeSettings, WeightsSource,
     backend::BLOCK_TOKENS,
     cpu::{CpuBackend, Matrix, Pool, Precision},
     cuda::{DeviceBackend, Gpu},
     drafts::{Drafting, ModelDrafts, Speculation},
-    model::{ImagesShape, Model, ModelShape, Room},
+    model::{ConfigError, ImagesShape, Model, ModelShape, Room},
     processor,
     room::{DraftBounds, memory_needs},
     weights::{self, GgufWeights, Rounded, Weights, WeightsError},
@@ -81,8 +81,16 @@ fn pool(settings: &NativeSettings) -> Result<Pool, LoadError> {
     Pool::new(settings.threads.unwrap_or(cores).max(1)).map_err(LoadError::Thread)
 }
 
+/// What config.json says of these parts of a model.
+pub(super) fn shape(config: &Map<String, Value>, parts: ModelParts) -> Result<ModelShape, ConfigError> {
+    match parts {
+        ModelParts::All => ModelShape::read(config),
+        ModelParts::Text => ModelShape::read_text(config),
+    }
+}
+
 fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
-    let shape = ModelShape::read(&settings.config)?;
+    let shape = shape(&settings.config, settings.parts())?;
     let shape = if reads_images(settings, &shape) { shape } else { shape.of_text_alone() };
     shape.check_length(settings.max_model_len)?;
     if let Some(reason) = settings.rounds_activations() {

@@ -88,6 +88,22 @@ pub enum Device {
     },
 }
 
+/// What of a model is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelParts {
+    /// All that this engine computes of it.
+    All,
+    /// The text. What reads images is left out, and may be any.
+    Text,
+}
+
+impl ModelParts {
+    /// What is computed where images may have so many patches, see [`NativeSettings::image_patches`].
+    pub fn reading(image_patches: Option<usize>) -> Self {
+        if image_patches.is_some() { Self::All } else { Self::Text }
+    }
+}
+
 /// A second, smaller model, whose guesses the model checks.
 #[derive(Debug, Clone)]
 pub struct DraftModelSettings {
@@ -189,6 +205,11 @@ impl NativeSettings {
             kernels: None,
             unusable_kernels: Vec::new(),
         }
+    }
+
+    /// What of the model is wanted.
+    pub fn parts(&self) -> ModelParts {
+        ModelParts::reading(self.image_patches)
     }
 
     /// The most patches of an image that a sequence has room for; 0 where no images are read.

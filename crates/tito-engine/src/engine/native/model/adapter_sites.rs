@@ -154,12 +154,11 @@ impl AdapterSites {
                 let rows = 0..tied.shape[0];
                 (tied, vec![TensorSlice { place: Destination::Head, rows, transposed: false }])
             }
+            (None, _) if self.tensors.is_of_other_part(name) => return Err(of_images(name)),
             (None, _) => return Err(format!("the adapter changes {name}, which the model does not have")),
         };
         if parts.iter().any(|part| matches!(part.place, Destination::Tower(_))) {
-            return Err(format!(
-                "the adapter changes {name}; adapters are served of what reads text, not of what reads images"
-            ));
+            return Err(of_images(name));
         }
         let [rows, columns] = tensor.shape[..] else { return Err(not_served(name)) };
         let is_table = parts.iter().any(|part| form(part) == Form::Table);
@@ -180,6 +179,10 @@ impl AdapterSites {
             None => Ok(Site { tensor, parts }),
         }
     }
+}
+
+fn of_images(name: &str) -> String {
+    format!("the adapter changes {name}; adapters are served of what reads text, not of what reads images or sounds")
 }
 
 fn not_served(name: &str) -> String {

@@ -134,6 +134,11 @@ impl Tensors {
         computed || is_shared || self.names.unused.iter().chain(self.names.other_parts).any(unused)
     }
 
+    /// Whether a name is of what the model has for pictures and sounds and does not compute here.
+    pub(super) fn is_of_other_part(&self, name: &str) -> bool {
+        self.names.other_parts.iter().any(|prefix| name.starts_with(prefix))
+    }
+
     /// Whether what follows the prefix of layers is of one that the model does not compute.
     fn is_of_later_layer(&self, rest: &str) -> bool {
         let number = rest.split('.').next().and_then(|number| number.parse::<usize>().ok());

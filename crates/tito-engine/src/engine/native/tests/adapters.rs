@@ -11,7 +11,7 @@ use crate::engine::{Adapter, native::model::tests::adapters::Adapted};
 const MODELS: [&str; 2] = ["mistralrs/llama", "families/qwen3_next_plain"];
 const ADAPTERS: u64 = 8;
 
-fn with_slots(max_loras: usize, settings: NativeSettings) -> NativeSettings {
+pub(super) fn with_slots(max_loras: usize, settings: NativeSettings) -> NativeSettings {
     NativeSettings { adapters: Some(AdapterLimits { max_loras, max_lora_rank: 8 }), ..settings }
 }
 
@@ -26,7 +26,7 @@ fn adapters(adapted: &Adapted) -> Vec<Arc<Adapter>> {
     (0..ADAPTERS).map(|seed| Adapter::new(&format!("a{seed}"), 1, adapted.adapter(Some(seed)))).collect()
 }
 
-fn with(adapter: Option<&Arc<Adapter>>, request: SequenceRequest) -> SequenceRequest {
+pub(super) fn with(adapter: Option<&Arc<Adapter>>, request: SequenceRequest) -> SequenceRequest {
     SequenceRequest { adapter: adapter.cloned(), ..request }
 }
 

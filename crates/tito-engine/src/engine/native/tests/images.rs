@@ -38,7 +38,7 @@ fn loaded(name: &str) -> NativeEngine {
 }
 
 /// Prompts that begin alike with different images, and go on differently, some of them scored.
-fn requests(golden: &Golden) -> Vec<SequenceRequest> {
+pub(super) fn requests(golden: &Golden) -> Vec<SequenceRequest> {
     let mut requests = Vec::new();
     for (number, prompt) in prompts(golden).into_iter().enumerate() {
         for (seed, turn) in [(None, 0), (Some(9), 0), (None, 1), (None, 40)] {

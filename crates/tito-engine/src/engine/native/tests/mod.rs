@@ -5,6 +5,7 @@ mod adapters;
 mod draft_model;
 mod forced;
 mod guided;
+mod image_adapters;
 mod images;
 mod recurrent;
 mod routes;

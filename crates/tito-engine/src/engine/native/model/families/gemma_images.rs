@@ -68,16 +68,21 @@ const NAMES: TowerNames = TowerNames {
     merger: &["multi_modal_projector.mm_soft_emb_norm", "multi_modal_projector.mm_input_projection_weight"],
 };
 
-/// Gemma 3, which reads text alone where it has no tower.
+/// The text of Gemma 3.
 pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = parts::gemma3(settings)?;
+    shape.names.aliases = ALIASES;
+    Ok(shape)
+}
+
+/// Gemma 3, which reads text alone where it has no tower.
+pub(super) fn with_images(settings: &Settings<'_>, mut shape: ModelShape) -> Result<ModelShape, ConfigError> {
     let Some(vision) = settings.get::<Map<String, Value>>("vision_config")? else { return Ok(shape) };
     let placeholder = parts::image_token(settings, PLACEHOLDER, shape.vocab_size)?;
     let placeholders = settings.size_or("mm_tokens_per_image", PLACEHOLDERS, MOST)?;
     let tower = tower(&Settings(&vision), placeholders, shape.hidden)?;
     shape.images = Some(ImagesShape { placeholder, frame: FRAME, axes: Vec::new(), both_ways: true, tower });
     shape.names.other_parts = HEADS;
-    shape.names.aliases = ALIASES;
     Ok(shape)
 }
 

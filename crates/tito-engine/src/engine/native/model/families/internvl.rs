@@ -59,8 +59,7 @@ const NAMES: TowerNames = TowerNames {
 };
 
 /// `InternVL`, which reads text alone where it has no tower.
-pub(super) fn internvl(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
-    let mut shape = text(settings)?;
+pub(super) fn with_images(settings: &Settings<'_>, mut shape: ModelShape) -> Result<ModelShape, ConfigError> {
     let Some(vision) = settings.get::<Map<String, Value>>("vision_config")? else { return Ok(shape) };
     let placeholder = parts::image_token(settings, PLACEHOLDER, shape.vocab_size)?;
     only(settings, "projector_hidden_act", &json!("gelu"))?;
@@ -70,12 +69,11 @@ pub(super) fn internvl(settings: &Settings<'_>) -> Result<ModelShape, ConfigErro
     let tower = TowerShape { output: shape.hidden, ..tower(&Settings(&vision), merge(settings)?)? };
     shape.images = Some(ImagesShape { placeholder, frame: FRAME, axes: Vec::new(), both_ways: false, tower });
     shape.names.other_parts = UNUSED;
-    shape.names.aliases = parts::TOWER_ALIASES;
     Ok(shape)
 }
 
-/// The text, which is of one of several families.
-fn text(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+/// The text of `InternVL`, which is of one of several families.
+pub(super) fn internvl(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut text: Map<String, Value> = settings.require("text_config")?;
     let kind: Option<String> = Settings(&text).get("model_type")?;
     let read: Read = match kind.as_deref() {
@@ -90,6 +88,7 @@ fn text(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let longest = unscaled(&mut text)?;
     let mut shape = parts::of_text(settings, text, read, &parts::WITH_HEAD)?;
     shape.longest = longest.or(shape.longest);
+    shape.names.aliases = parts::TOWER_ALIASES;
     Ok(shape)
 }
 

@@ -53,9 +53,15 @@ const NAMES: TowerNames = TowerNames {
     ],
 };
 
-/// Mistral 3, which reads text alone where it has no tower.
+/// The text of Mistral 3.
 pub(super) fn mistral3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = parts::mistral3(settings)?;
+    shape.names.aliases = parts::TOWER_ALIASES;
+    Ok(shape)
+}
+
+/// Mistral 3, which reads text alone where it has no tower.
+pub(super) fn with_images(settings: &Settings<'_>, mut shape: ModelShape) -> Result<ModelShape, ConfigError> {
     let Some(vision) = settings.get::<Map<String, Value>>("vision_config")? else { return Ok(shape) };
     let placeholder = parts::image_token(settings, PLACEHOLDER, shape.vocab_size)?;
     only(settings, "projector_hidden_act", &json!("gelu"))?;
@@ -69,7 +75,6 @@ pub(super) fn mistral3(settings: &Settings<'_>) -> Result<ModelShape, ConfigErro
     let tower = TowerShape { ending, output: shape.hidden, ..tower(&Settings(&vision), merge)? };
     shape.images = Some(ImagesShape { placeholder, frame: FRAME, axes: Vec::new(), both_ways: false, tower });
     shape.names.other_parts = &[];
-    shape.names.aliases = parts::TOWER_ALIASES;
     Ok(shape)
 }
 

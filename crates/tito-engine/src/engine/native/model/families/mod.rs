@@ -120,25 +120,50 @@ const FAMILIES: &[(&str, Read)] = &[
     ("SmolLM3ForCausalLM", smollm::smollm3),
 ];
 
+/// Adds what reads images to the shape of a text, as the rest of config.json describes it.
+type AddImages = fn(&Settings<'_>, ModelShape) -> Result<ModelShape, ConfigError>;
+
+/// Architectures that read images: the text of each is read by [`FAMILIES`].
+const SEEING: &[(&str, AddImages)] = &[
+    ("Gemma3ForConditionalGeneration", gemma_images::with_images),
+    ("InternVLForConditionalGeneration", internvl::with_images),
+    ("Mistral3ForConditionalGeneration", mistral_images::with_images),
+    ("Qwen2_5_VLForConditionalGeneration", qwen_images::qwen2_5_with_images),
+    ("Qwen3VLForConditionalGeneration", qwen_images::qwen3_with_images),
+    ("Qwen3VLMoeForConditionalGeneration", qwen_images::qwen3_with_images),
+    ("Qwen3_5ForConditionalGeneration", qwen_images::qwen3_5_with_images),
+    ("Qwen3_5MoeForConditionalGeneration", qwen_images::qwen3_5_with_images),
+];
+
 /// Architectures that have a `logit_scale`.
 const SCALED_LOGITS: [&str; 2] = ["Cohere2ForCausalLM", "CohereForCausalLM"];
 
 impl ModelShape {
     /// Reads the content of config.json.
     pub(crate) fn read(config: &Map<String, Value>) -> Result<Self, ConfigError> {
-        let names = config.get("architectures").and_then(Value::as_array).map(Vec::as_slice);
-        let Some([Value::String(name)]) = names else {
-            return Err(ConfigError::setting("architectures", "does not name exactly one architecture"));
-        };
-        let known = FAMILIES.iter().find(|(known, _)| known == name);
-        let (_, read) = known.ok_or_else(|| ConfigError::Architecture(name.clone()))?;
+        let name = architecture(config)?;
+        let text = Self::read_named(name, config)?;
+        match SEEING.iter().find(|(seeing, _)| *seeing == name) {
+            Some((_, with_images)) => with_images(&Settings(config), text),
+            None => Ok(text),
+        }
+    }
+
+    /// Reads what config.json says of the text, which may be all that is computed of a model. What reads images is not judged.
+    pub(crate) fn read_text(config: &Map<String, Value>) -> Result<Self, ConfigError> {
+        Self::read_named(architecture(config)?, config).map(Self::of_text_alone)
+    }
+
+    fn read_named(name: &str, config: &Map<String, Value>) -> Result<Self, ConfigError> {
+        let known = FAMILIES.iter().find(|(known, _)| *known == name);
+        let (_, read) = known.ok_or_else(|| ConfigError::Architecture(name.to_owned()))?;
         let text = config.get("text_config").and_then(Value::as_object);
         for part in std::iter::once(config).chain(text) {
             refuse_what_no_family_computes(part)?;
-            if !SCALED_LOGITS.contains(&name.as_str()) {
+            if !SCALED_LOGITS.contains(&name) {
                 refuse_other_factor(part, "logit_scale")?;
             }
-            if !BIDIRECTIONAL_PICTURES.contains(&name.as_str()) {
+            if !BIDIRECTIONAL_PICTURES.contains(&name) {
                 refuse_other_than(false, part, "use_bidirectional_attention")?;
             }
         }
@@ -156,6 +181,14 @@ impl ModelShape {
             )),
             _ => Ok(()),
         }
+    }
+}
+
+/// The one architecture that config.json names.
+fn architecture(config: &Map<String, Value>) -> Result<&str, ConfigError> {
+    match config.get("architectures").and_then(Value::as_array).map(Vec::as_slice) {
+        Some([Value::String(name)]) => Ok(name),
+        _ => Err(ConfigError::setting("architectures", "does not name exactly one architecture")),
     }
 }
 
@@ -188,6 +221,12 @@ fn refuse_what_no_family_computes(config: &Map<String, Value>) -> Result<(), Con
 #[cfg(test)]
 pub(super) fn architectures() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|(name, _)| *name)
+}
+
+/// Those that read images.
+#[cfg(test)]
+pub(super) fn seeing() -> impl Iterator<Item = &'static str> {
+    SEEING.iter().map(|(name, _)| *name)
 }
 
 #[cfg(test)]

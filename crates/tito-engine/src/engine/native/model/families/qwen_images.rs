@@ -57,19 +57,31 @@ const NAMES: TowerNames = TowerNames {
 };
 
 /// Where the text of Qwen 2.5 VL is: as a model of text alone, and as transformers has it in memory.
-const BESIDE_TOWER: Names =
-    Names { aliases: &[("model.language_model.", "model."), ("model.visual.", "visual.")], ..Names::LLAMA };
+const BESIDE_TOWER: Names = Names {
+    other_parts: PARTS,
+    aliases: &[("model.language_model.", "model."), ("model.visual.", "visual.")],
+    ..Names::LLAMA
+};
 
 /// Where that of the others is, which has its tower beside it.
-const WITH_TOWER: Names = Names { other_parts: &[], aliases: &[("visual.", "model.visual.")], ..WITHOUT_HEAD };
+const WITH_TOWER: Names = Names { other_parts: PARTS, aliases: &[("visual.", "model.visual.")], ..WITHOUT_HEAD };
 
-/// Qwen 2.5 VL, whose published config has the settings of the text beside that of the tower.
+/// The text of Qwen 2.5 VL, whose published config has its settings beside that of the tower.
 pub(super) fn qwen2_5(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
-    let mut text = settings.get("text_config")?.unwrap_or_else(|| settings.0.clone());
+    let mut text = qwen2_5_text(settings)?;
     text.entry("rms_norm_eps").or_insert_with(|| json!(1e-5));
-    let sections = sections(&mut text, [16, 24, 24])?;
+    only_default(&mut text)?;
     only(&Settings(&text), "use_sliding_window", &json!(false))?;
-    let mut shape = of_text(settings, text, qwen::qwen2, &BESIDE_TOWER)?;
+    of_text(settings, text, qwen::qwen2, &BESIDE_TOWER)
+}
+
+fn qwen2_5_text(settings: &Settings<'_>) -> Result<Map<String, Value>, ConfigError> {
+    Ok(settings.get("text_config")?.unwrap_or_else(|| settings.0.clone()))
+}
+
+/// Qwen 2.5 VL.
+pub(super) fn qwen2_5_with_images(settings: &Settings<'_>, shape: ModelShape) -> Result<ModelShape, ConfigError> {
+    let sections = sections(&qwen2_5_text(settings)?, [16, 24, 24])?;
     let axes = [Axis::Time, Axis::Row, Axis::Column];
     let axes = axes.into_iter().zip(sections).flat_map(|(axis, count)| std::iter::repeat_n(axis, count)).collect();
     let vision: Map<String, Value> = settings.require("vision_config")?;
@@ -94,18 +106,17 @@ pub(super) fn qwen2_5(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
         },
         ..common
     };
-    shape.images = Some(images(settings, PLACEHOLDER, &shape, axes, tower)?);
-    Ok(shape)
+    images(settings, PLACEHOLDER, shape, axes, tower)
 }
 
-/// Qwen 3 VL.
+/// The text of Qwen 3 VL.
 pub(super) fn qwen3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut text: Map<String, Value> = settings.require("text_config")?;
     text.entry("head_dim").or_insert_with(|| json!(128));
     qwen3_vl(settings, text, qwen::qwen3)
 }
 
-/// The mixtures of Qwen 3 VL.
+/// The text of the mixtures of Qwen 3 VL.
 pub(super) fn qwen3_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     const TIED: &str = "tie_word_embeddings";
     let mut text: Map<String, Value> = settings.require("text_config")?;
@@ -116,14 +127,14 @@ pub(super) fn qwen3_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigErr
     qwen3_vl(settings, text, text_of_mixtures)
 }
 
-/// Qwen 3.5.
+/// The text of Qwen 3.5, whose layers with a recurrent state know no positions.
 pub(super) fn qwen3_5(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
-    recurrent(settings, qwen_hybrid::qwen3_5)
+    of_text(settings, settings.require("text_config")?, qwen_hybrid::qwen3_5, &WITH_TOWER)
 }
 
-/// The mixtures of Qwen 3.5.
+/// That of its mixtures.
 pub(super) fn qwen3_5_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
-    recurrent(settings, qwen_hybrid::qwen3_5_moe)
+    of_text(settings, settings.require("text_config")?, qwen_hybrid::qwen3_5_moe, &WITH_TOWER)
 }
 
 /// The text of the mixtures of Qwen 3 VL: published experts are inputs by outputs, other than those of all relatives.
@@ -138,13 +149,19 @@ fn text_of_mixtures(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
     Ok(shape)
 }
 
-/// Qwen 3 VL of this text.
+/// The text of Qwen 3 VL, from its own config.
 fn qwen3_vl(settings: &Settings<'_>, mut text: Map<String, Value>, read: Read) -> Result<ModelShape, ConfigError> {
-    only_interleaved(&text)?;
-    let sections = sections(&mut text, [24, 20, 20])?;
+    only_default(&mut text)?;
     // Its text has no windows, whatever a config says.
     only(&Settings(&text), "use_sliding_window", &json!(false))?;
-    let mut shape = of_text(settings, text, read, &WITH_TOWER)?;
+    of_text(settings, text, read, &WITH_TOWER)
+}
+
+/// Qwen 3 VL and its mixtures.
+pub(super) fn qwen3_with_images(settings: &Settings<'_>, shape: ModelShape) -> Result<ModelShape, ConfigError> {
+    let text: Map<String, Value> = settings.require("text_config")?;
+    only_interleaved(&text)?;
+    let sections = sections(&text, [24, 20, 20])?;
     let axes = interleaved(sections, sections.iter().sum());
     let vision: Map<String, Value> = settings.require("vision_config")?;
     let vision = Settings(&vision);
@@ -157,25 +174,20 @@ fn qwen3_vl(settings: &Settings<'_>, mut text: Map<String, Value>, read: Read) -
     if deepstack.len() > shape.layers.len() {
         return Err(ConfigError::setting("deepstack_visual_indexes", "are more than the text has layers"));
     }
-    shape.images = Some(images(settings, PLACEHOLDER, &shape, axes, TowerShape { deepstack, ..common })?);
-    Ok(shape)
+    images(settings, PLACEHOLDER, shape, axes, TowerShape { deepstack, ..common })
 }
 
-/// Qwen 3.5 of this text, whose layers with a recurrent state know no positions. Without a tower it reads text alone.
-fn recurrent(settings: &Settings<'_>, read: Read) -> Result<ModelShape, ConfigError> {
+/// Qwen 3.5 and its mixtures, which read text alone without a tower.
+pub(super) fn qwen3_5_with_images(settings: &Settings<'_>, shape: ModelShape) -> Result<ModelShape, ConfigError> {
+    let Some(vision) = settings.get::<Map<String, Value>>("vision_config")? else { return Ok(shape) };
     let text: Map<String, Value> = settings.require("text_config")?;
-    let Some(vision) = settings.get::<Map<String, Value>>("vision_config")? else {
-        return of_text(settings, text, read, &WITHOUT_HEAD);
-    };
     only_interleaved(&text)?;
     let sections = given_sections(&text)?.unwrap_or([11, 11, 10]);
-    let mut shape = of_text(settings, text, read, &WITH_TOWER)?;
     // Sections may be about more or fewer pairs than are rotated.
     let axes = interleaved(sections, rotated_pairs(&shape));
     let vision = Settings(&vision);
     only(&vision, "deepstack_visual_indexes", &json!([]))?;
-    shape.images = Some(images(settings, PLACEHOLDER_3_5, &shape, axes, qwen3_tower(&vision)?)?);
-    Ok(shape)
+    images(settings, PLACEHOLDER_3_5, shape, axes, qwen3_tower(&vision)?)
 }
 
 /// Which coordinates rotate so many pairs of numbers where they take turns: rows and columns as often as sections say.
@@ -269,10 +281,10 @@ pub(super) fn theta(vision: &Settings<'_>) -> Result<f64, ConfigError> {
 fn images(
     settings: &Settings<'_>,
     placeholder: TokenId,
-    text: &ModelShape,
+    mut text: ModelShape,
     axes: Vec<Axis>,
     tower: TowerShape,
-) -> Result<ImagesShape, ConfigError> {
+) -> Result<ModelShape, ConfigError> {
     let placeholder: TokenId = settings.get("image_token_id")?.unwrap_or(placeholder);
     if placeholder as usize >= text.vocab_size {
         return Err(ConfigError::setting("image_token_id", "is out of vocabulary"));
@@ -282,12 +294,14 @@ fn images(
         let reason = format!("of `vision_config` is {output}, and states of the text have {hidden} numbers");
         return Err(ConfigError::setting("out_hidden_size", reason));
     }
-    let pairs = rotated_pairs(text);
+    let pairs = rotated_pairs(&text);
     if axes.len() != pairs {
         let reason = format!("is about {} pairs of numbers, and a head has {pairs}", axes.len());
         return Err(ConfigError::setting("mrope_section", reason));
     }
-    Ok(ImagesShape { placeholder, frame: ImageFrame::VISION, axes, both_ways: false, tower })
+    text.images = Some(ImagesShape { placeholder, frame: ImageFrame::VISION, axes, both_ways: false, tower });
+    text.names.other_parts = &[];
+    Ok(text)
 }
 
 /// How many pairs of numbers of a head are rotated.
@@ -316,8 +330,17 @@ fn given_sections(text: &Map<String, Value>) -> Result<Option<[usize; 3]>, Confi
     Ok(found)
 }
 
-/// The same where frequencies are as they are, and all pairs are about. What is left is read as for text alone.
-fn sections(text: &mut Map<String, Value>, default: [usize; 3]) -> Result<[usize; 3], ConfigError> {
+/// The same where all pairs are about, and these sections where none are given.
+fn sections(text: &Map<String, Value>, default: [usize; 3]) -> Result<[usize; 3], ConfigError> {
+    let sections = given_sections(text)?.unwrap_or(default);
+    match sections.into_iter().try_fold(0, usize::checked_add) {
+        Some(pairs) if pairs <= MOST_HEADS => Ok(sections),
+        _ => Err(ConfigError::setting("mrope_section", "is about more numbers than a head has")),
+    }
+}
+
+/// Refuses frequencies other than as they are. What is left is read as for text alone.
+fn only_default(text: &mut Map<String, Value>) -> Result<(), ConfigError> {
     for key in PARAMETERS {
         let Some(Value::Object(parameters)) = text.get_mut(key) else { continue };
         for key in ["type", "rope_type"] {
@@ -328,11 +351,7 @@ fn sections(text: &mut Map<String, Value>, default: [usize; 3]) -> Result<[usize
             only(&Settings(parameters), key, &json!("default"))?;
         }
     }
-    let sections = given_sections(text)?.unwrap_or(default);
-    match sections.into_iter().try_fold(0, usize::checked_add) {
-        Some(pairs) if pairs <= MOST_HEADS => Ok(sections),
-        _ => Err(ConfigError::setting("mrope_section", "is about more numbers than a head has")),
-    }
+    Ok(())
 }
 
 /// Refuses coordinates that do not take turns among pairs; they do so unless it is denied.

@@ -35,6 +35,18 @@ impl Adapted {
         Self { golden: Golden::named(&name), content: object(path) }
     }
 
+    /// The one of this model that reads images.
+    pub(in crate::engine::native) fn beside_images(name: &str) -> Self {
+        let file = format!("../../tests/golden/image_lora/{name}.json");
+        let content = object(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file));
+        Self { golden: Golden::named(&format!("images/{name}")), content }
+    }
+
+    /// The whole file.
+    pub(super) fn content(&self) -> &Map<String, Value> {
+        &self.content
+    }
+
     /// The recorded adapter, or another one of the same modules.
     pub(in crate::engine::native) fn adapter(&self, seed: Option<u64>) -> PeftAdapter {
         self.of_modules(self.content["modules"].as_object().unwrap(), seed)

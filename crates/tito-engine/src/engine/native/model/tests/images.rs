@@ -4,6 +4,7 @@ use serde_json::json;
 use tito_images::PatchShape;
 
 use super::{
+    super::families::seeing,
     adapters::Adapted,
     families::{Golden, off, span},
     *,
@@ -11,7 +12,7 @@ use super::{
 use crate::engine::{PromptImage, images::tests::made};
 
 /// How far a log-prob may be from that of transformers, both in f32.
-const FAR: f64 = 2e-5;
+pub(super) const FAR: f64 = 2e-5;
 /// All of them.
 pub(in crate::engine::native) const MODELS: [&str; 17] = [
     "qwen2_5_vl_full",
@@ -184,6 +185,44 @@ fn without_images_a_model_computes_the_bits_of_its_text_alone() {
 }
 
 #[test]
+fn of_a_text_alone_nothing_that_reads_images_is_judged() {
+    let mut seen = BTreeSet::new();
+    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES) {
+        let golden = golden(name);
+        seen.insert(golden.architecture());
+        let expected = ModelShape::read(golden.config()).unwrap().of_text_alone();
+        assert!(ModelShape::read_text(golden.config()).unwrap() == expected, "{name}");
+        let strange = [
+            ("vision_config", json!({ "model_type": "strange", "hidden_size": "many", "depth": 0 })),
+            ("vision_config", json!([7])),
+            ("image_token_id", json!(1 << 30)),
+            ("image_token_index", json!(1 << 30)),
+            ("mm_tokens_per_image", json!("some")),
+            ("projector_hidden_act", json!("strange")),
+            ("vision_feature_layer", json!([1, 2])),
+            ("downsample_ratio", json!(3)),
+        ];
+        let mut refused = 0;
+        for (key, value) in strange {
+            let mut config = golden.config().clone();
+            config.insert(key.to_owned(), value);
+            refused += usize::from(ModelShape::read(&config).is_err());
+            assert!(ModelShape::read_text(&config).unwrap() == expected, "{name}: {key}");
+        }
+        assert!(refused >= 3, "{name}: {refused}");
+        // What is wrong with the text still counts.
+        let mut config = golden.config().clone();
+        let text = match config.get_mut("text_config") {
+            Some(Value::Object(text)) => text,
+            _ => &mut config,
+        };
+        text.insert("hidden_size".to_owned(), json!(0));
+        assert!(ModelShape::read_text(&config).unwrap_err().to_string().contains("`hidden_size` is 0"), "{name}");
+    }
+    assert!(seeing().all(|architecture| seen.contains(architecture)), "{seen:?}");
+}
+
+#[test]
 fn numbers_of_towers_that_are_changed_are_those_of_whole_tensors() {
     for name in
         FAMILIES.into_iter().chain(["gemma3_plain", "mistral3_full", "internvl_last_norm", "internvl_root_norms"])
@@ -312,7 +351,10 @@ fn adapters_of_a_tower_are_refused_by_name() {
         let width = model.tensors.named(&format!("{text}.weight")).unwrap().shape.clone();
         assert_eq!(check(&model, text, [width[0], width[1]]).unwrap().len(), 1);
         let error = check(&model, tower, [72, 24]).unwrap_err();
-        assert!(error.ends_with("adapters are served of what reads text, not of what reads images"), "{error}");
+        assert!(
+            error.ends_with("adapters are served of what reads text, not of what reads images or sounds"),
+            "{error}"
+        );
     }
 }
 

@@ -6,6 +6,7 @@ mod agreement;
 mod drawn;
 pub(in crate::engine::native) mod families;
 mod gguf;
+mod image_adapters;
 pub(in crate::engine::native) mod images;
 #[cfg(feature = "cuda")]
 pub(in crate::engine::native) mod made_up;

@@ -96,6 +96,12 @@ impl Embeddings {
         }
     }
 
+    /// Of how many images they are.
+    #[cfg(test)]
+    pub(in crate::engine::native::model) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
     /// Forgets all: the weights are others.
     pub(in crate::engine::native::model) fn clear(&mut self) {
         self.kept.clear();

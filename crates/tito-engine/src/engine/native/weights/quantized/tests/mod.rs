@@ -1,5 +1,7 @@
 //! The checkpoints of `tests/golden/quantized` against what the references of their formats widened.
 
+mod images;
+
 use std::{
     fs,
     path::{Path, PathBuf},
