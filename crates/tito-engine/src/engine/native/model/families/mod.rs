@@ -18,6 +18,7 @@ mod gemma;
 mod gemma4;
 mod gemma_images;
 mod glm;
+mod glm_images;
 mod gpt_oss;
 mod granite;
 mod hunyuan;
@@ -73,9 +74,12 @@ const FAMILIES: &[(&str, Read)] = &[
     ("Gemma4ForCausalLM", gemma4::gemma4),
     ("Gemma4ForConditionalGeneration", parts::gemma4),
     ("GemmaForCausalLM", gemma::gemma),
+    ("Glm46VForConditionalGeneration", glm_images::either),
     ("Glm4ForCausalLM", glm::glm4),
     ("Glm4MoeForCausalLM", glm::mixture),
     ("Glm4MoeLiteForCausalLM", deepseek::glm4_moe_lite),
+    ("Glm4vForConditionalGeneration", glm_images::dense),
+    ("Glm4vMoeForConditionalGeneration", glm_images::mixture),
     ("GlmForCausalLM", glm::glm),
     ("GlmMoeDsaForCausalLM", indexed::glm_moe_dsa),
     ("GptOssForCausalLM", gpt_oss::gpt_oss),

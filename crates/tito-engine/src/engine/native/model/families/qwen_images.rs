@@ -10,7 +10,7 @@ use super::{
     super::{
         names::{FUSED_EXPERTS, Names, StackedNames},
         settings::{ConfigError, Settings},
-        shape::{Axis, Ending, ImagesShape, ModelShape, TowerNames, TowerShape},
+        shape::{Axis, Ending, ImagesShape, Interpolation, ModelShape, TowerNames, TowerShape},
     },
     decoder::{MOST, MOST_HEADS, MOST_LAYERS, only},
     parts::{Read, WITHOUT_HEAD, of_text},
@@ -36,7 +36,7 @@ const EPSILON: f32 = 1e-6;
 const PARTS: &[&str] = &["visual.", "model.visual."];
 
 /// What the tensors of all towers are called, and as much of the rest as there is.
-const NAMES: TowerNames = TowerNames {
+pub(super) const NAMES: TowerNames = TowerNames {
     prefix: "",
     parts: PARTS,
     patch: "patch_embed.proj",
@@ -61,7 +61,8 @@ const BESIDE_TOWER: Names =
     Names { aliases: &[("model.language_model.", "model."), ("model.visual.", "visual.")], ..Names::LLAMA };
 
 /// Where that of the others is, which has its tower beside it.
-const WITH_TOWER: Names = Names { other_parts: &[], aliases: &[("visual.", "model.visual.")], ..WITHOUT_HEAD };
+pub(super) const WITH_TOWER: Names =
+    Names { other_parts: &[], aliases: &[("visual.", "model.visual.")], ..WITHOUT_HEAD };
 
 /// Qwen 2.5 VL, whose published config has the settings of the text beside that of the tower.
 pub(super) fn qwen2_5(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
@@ -210,7 +211,7 @@ fn qwen3_tower(vision: &Settings<'_>) -> Result<TowerShape, ConfigError> {
 }
 
 /// What all towers read in the same words; layers attend to all patches, and nothing is learnt besides matrices.
-fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<TowerShape, ConfigError> {
+pub(super) fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<TowerShape, ConfigError> {
     for key in ["in_channels", "in_chans"] {
         only(vision, key, &json!(3))?;
     }
@@ -241,6 +242,7 @@ fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<Tow
         class_token: false,
         patch_bias: false,
         positions: None,
+        interpolation: Interpolation::Linear,
         theta: Some(theta(vision)?),
         alternating: false,
         first_norm: false,
@@ -266,7 +268,7 @@ pub(super) fn theta(vision: &Settings<'_>) -> Result<f64, ConfigError> {
 }
 
 /// Puts the tower and the text together.
-fn images(
+pub(super) fn images(
     settings: &Settings<'_>,
     placeholder: TokenId,
     text: &ModelShape,
@@ -299,7 +301,7 @@ fn rotated_pairs(text: &ModelShape) -> usize {
 const PARAMETERS: [&str; 2] = ["rope_parameters", "rope_scaling"];
 
 /// The parameters of the text's rotary embeddings, under each of their keys.
-fn parameters(text: &Map<String, Value>) -> impl Iterator<Item = Settings<'_>> {
+pub(super) fn parameters(text: &Map<String, Value>) -> impl Iterator<Item = Settings<'_>> {
     PARAMETERS.into_iter().filter_map(|key| text.get(key)?.as_object()).map(Settings)
 }
 
@@ -317,7 +319,7 @@ fn given_sections(text: &Map<String, Value>) -> Result<Option<[usize; 3]>, Confi
 }
 
 /// The same where frequencies are as they are, and all pairs are about. What is left is read as for text alone.
-fn sections(text: &mut Map<String, Value>, default: [usize; 3]) -> Result<[usize; 3], ConfigError> {
+pub(super) fn sections(text: &mut Map<String, Value>, default: [usize; 3]) -> Result<[usize; 3], ConfigError> {
     for key in PARAMETERS {
         let Some(Value::Object(parameters)) = text.get_mut(key) else { continue };
         for key in ["type", "rope_type"] {
