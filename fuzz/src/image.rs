@@ -48,7 +48,10 @@ fn processors() -> Vec<ImageProcessor> {
     let vision = json!({"image_size": 28, "patch_size": 7});
     let config = json!({"model_type": "internvl", "image_seq_length": 4, "vision_config": vision});
     let internvl = (config, json!({"size": {"height": 28, "width": 28}, "max_patches": 6}));
-    let all = qwen.into_iter().chain([gemma, mistral, internvl]);
+    let vision = json!({"patch_size": 14, "spatial_merge_size": 2});
+    let config = json!({"model_type": "glm4v", "vision_config": vision});
+    let glm = (config, json!({"size": {"shortest_edge": 6272, "longest_edge": 25_088}}));
+    let all = qwen.into_iter().chain([gemma, mistral, internvl, glm]);
     all.map(|(config, settings)| ImageProcessor::of_model(&config, &settings).expect("settings that are served"))
         .collect()
 }

@@ -25,7 +25,7 @@ def write(directory, case):
     return str(directory)
 
 
-@pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma3", "mistral3", "internvl"])
+@pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma3", "mistral3", "internvl", "glm4v", "glm4v_moe", "glm46v"])
 def served(request, tmp_path_factory):
     """A case, and a server of its model."""
     case = json.loads((GOLDEN / f"{request.param}.json").read_text())

@@ -234,7 +234,63 @@ def internvl(name, style="given", without=(), vision=(), text=(), of_text=INTERN
     return Case(f"internvl_{name}", "InternVLForConditionalGeneration", "internvl", settings, style, list(without))
 
 
+GLM4V_VISION = {
+    "attention_bias": False, "attention_dropout": 0.0, "depth": 3, "hidden_act": "silu", "hidden_size": 24, "image_size": 21,
+    "in_channels": 3, "intermediate_size": 28, "model_type": "glm4v_vision", "num_heads": 2, "out_hidden_size": 32,
+    "patch_size": 4, "rms_norm_eps": 1e-5, "spatial_merge_size": 2, "temporal_patch_size": 2,
+}
+GLM4V_ROPE = {"mrope_section": [1, 2, 1], "rope_type": "default"}
+GLM4V_TEXT = {
+    **TEXT, "attention_bias": True, "model_type": "glm4v_text", "num_attention_heads": 2, "num_key_value_heads": 1,
+    "partial_rotary_factor": 0.5, "rope_scaling": GLM4V_ROPE,
+}
+GLM4V_EXPERTS = {
+    **GLM4V_TEXT, "first_k_dense_replace": 1, "head_dim": 16, "model_type": "glm4v_moe_text", "moe_intermediate_size": 24,
+    "n_group": 1, "n_routed_experts": 4, "n_shared_experts": 1, "norm_topk_prob": True, "num_attention_heads": 4,
+    "num_experts_per_tok": 2, "num_key_value_heads": 2, "routed_scaling_factor": 1.0, "topk_group": 1, "use_qk_norm": False,
+}
+GLM4V = {
+    "image_end_token_id": 12, "image_start_token_id": 11, "image_token_id": PLACEHOLDER, "tie_word_embeddings": False,
+    "video_end_token_id": 14, "video_start_token_id": 13, "video_token_id": 91,
+}
+
+
+def glm4v_of(family, architecture, of_text):
+    """A function that makes cases of one of the three classes, with this text unless another one is given."""
+
+    def case(name, style="given", without=(), vision=(), text=(), of_text=of_text, **changes):
+        kind = "glm4v_moe_vision" if family == "glm4v_moe" else "glm4v_vision"
+        vision_config = {**GLM4V_VISION, "model_type": kind, **dict(vision)}
+        settings = {**GLM4V, "text_config": {**of_text, **dict(text)}, "vision_config": vision_config, **changes}
+        return Case(f"{family}_{name}", architecture, family, settings, style, list(without))
+
+    return case
+
+
+glm4v = glm4v_of("glm4v", "Glm4vForConditionalGeneration", GLM4V_TEXT)
+glm4v_moe = glm4v_of("glm4v_moe", "Glm4vMoeForConditionalGeneration", GLM4V_EXPERTS)
+glm46v = glm4v_of("glm46v", "Glm46VForConditionalGeneration", GLM4V_TEXT)
+
 CASES = [
+    glm4v("plain", without=[
+        {"vision_config": {**GLM4V_VISION, "num_heads": 3}},
+        {"vision_config": {**GLM4V_VISION, "rope_parameters": {"rope_theta": 100.0, "rope_type": "axial"}}},
+        {"text_config": {**GLM4V_TEXT, "rope_scaling": {**GLM4V_ROPE, "mrope_section": [2, 1, 1]}}},
+    ]),
+    glm4v("full", style="full", text={"rms_norm_eps": 1e-2, "rope_theta": 500.0}, vision={"rms_norm_eps": 1e-2}),
+    glm4v("tied", tie_word_embeddings=True, vision={"attention_bias": True, "image_size": 40, "num_heads": 3}),
+    glm4v("wide_blocks", vision={
+        "image_size": 9, "patch_size": 3, "spatial_merge_size": 3, "temporal_patch_size": 1,
+    }),
+    glm4v_moe("plain", without=[
+        {"text_config": {**GLM4V_EXPERTS, "num_experts_per_tok": 1}},
+        {"text_config": {**GLM4V_EXPERTS, "rope_scaling": {**GLM4V_ROPE, "mrope_section": [2, 1, 1]}}},
+    ]),
+    glm4v_moe("full", style="full", text={
+        "attention_bias": False, "n_routed_experts": 6, "num_experts_per_tok": 3, "rms_norm_eps": 1e-2, "routed_scaling_factor": 1.5,
+    }),
+    glm46v("plain"),
+    glm46v("moe", style="full", of_text=GLM4V_EXPERTS, vision={"model_type": "glm4v_moe_vision"}),
     internvl("plain", without=[
         {"vision_config": {**INTERNVL_VISION, "layer_norm_eps": 1e-1}},
         {"vision_config": {**INTERNVL_VISION, "num_attention_heads": 3}},

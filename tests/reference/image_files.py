@@ -39,7 +39,19 @@ GOT_OCR = {
     "image_std": [0.229, 0.224, 0.225], "max_patches": 12, "min_patches": 1, "processor_class": "InternVLProcessor", "resample": 3,
     "rescale_factor": 0.00392156862745098,
 }  # fmt: skip
+GLM4V = {
+    "patch_size": 14, "temporal_patch_size": 2, "merge_size": 2, **CLIP, "do_rescale": True,
+    "rescale_factor": 0.00392156862745098,
+}  # fmt: skip
 FAMILIES = {
+    "glm4v": {
+        "config": {"model_type": "glm4v", "vision_config": {"patch_size": 14, "spatial_merge_size": 2}},
+        "preprocessor": {"size": {"shortest_edge": 12544, "longest_edge": 9633792}, **GLM4V, "image_processor_type": "Glm4vImageProcessor"},
+    },
+    "glm4v_small": {
+        "config": {"model_type": "glm4v_moe"},
+        "preprocessor": {"size": {"shortest_edge": 12544, "longest_edge": 28 * 28 * 24}, **GLM4V, "image_processor_type": "Glm46VImageProcessor"},
+    },
     "internvl": {
         "config": {"model_type": "internvl", "downsample_ratio": 0.5, "image_seq_length": 256, "vision_config": {"image_size": [448, 448], "patch_size": [14, 14]}},
         "preprocessor": {"size": {"height": 448, "width": 448}, **GOT_OCR},

@@ -15,6 +15,8 @@ GEMMA3_MARKS = {326: "<start_of_image>", 327: "<image_soft_token>", 328: "<end_o
 MISTRAL3_MARKS = {326: "[IMG_BREAK]", 327: "[IMG]", 328: "[IMG_END]", 329: "[PREFIX]"}
 # The same of InternVL, where two of them stand around an image and belong to it.
 INTERNVL_MARKS = {326: "<img>", 327: "<IMG_CONTEXT>", 328: "</img>", 329: "<video>"}
+# The same of GLM-4.1V.
+GLM_MARKS = {326: "<|begin_of_image|>", 327: "<|image|>", 328: "<|end_of_image|>", 329: "<|video|>"}
 NEWLINES = {329: "\n\n", 330: "\n\n\n", 331: "\n\n\n\n"}
 
 
@@ -30,8 +32,12 @@ def is_internvl(processor):
     return processor["image_processor_type"].startswith("GotOcr2ImageProcessor")
 
 
+def is_glm(processor):
+    return processor["image_processor_type"].startswith("Glm4")
+
+
 def marks_of(processor):
-    kinds = ((is_gemma, GEMMA3_MARKS), (is_mistral, MISTRAL3_MARKS), (is_internvl, INTERNVL_MARKS))
+    kinds = ((is_gemma, GEMMA3_MARKS), (is_mistral, MISTRAL3_MARKS), (is_internvl, INTERNVL_MARKS), (is_glm, GLM_MARKS))
     return next((marks for is_kind, marks in kinds if is_kind(processor)), MARKS)
 
 
@@ -47,6 +53,8 @@ def write_files(directory, template, processor):
         template = template.replace("".join(list(MARKS.values())[:3]), MISTRAL3_MARKS[327])
     if is_internvl(processor):
         template = template.replace("".join(list(MARKS.values())[:3]), INTERNVL_MARKS[327] + "\\n")
+    if is_glm(processor):
+        template = template.replace("".join(list(MARKS.values())[:3]), "".join(list(GLM_MARKS.values())[:3]))
     (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
     settings = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
     (directory / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))

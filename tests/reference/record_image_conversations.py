@@ -22,9 +22,12 @@ import transformers
 from PIL import Image
 
 from image_cases import (
-    QWEN2_5_VISION, QWEN3_TEXT, QWEN3_VISION, gemma3, internvl, mistral3, qwen2_5, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
-)
-from image_model_files import GEMMA3_MARKS, INTERNVL_MARKS, MARKS, MISTRAL3_MARKS, is_gemma, is_internvl, is_mistral, write_files
+    QWEN2_5_VISION, QWEN3_TEXT, QWEN3_VISION, gemma3, glm4v, glm4v_moe, glm46v, internvl, mistral3, qwen2_5, qwen3, qwen3_5,
+    qwen3_5_moe, qwen3_moe,
+)  # fmt: skip
+from image_model_files import (
+    GEMMA3_MARKS, GLM_MARKS, INTERNVL_MARKS, MARKS, MISTRAL3_MARKS, is_gemma, is_glm, is_internvl, is_mistral, write_files,
+)  # fmt: skip
 from record_image_models import published
 from recording import GOLDEN, SEEDS, config_of, load, tensors_of
 
@@ -69,6 +72,13 @@ INTERNVL_PROCESSOR = {
     "image_processor_type": "GotOcr2ImageProcessorFast", "crop_to_patches": False, "size": {"height": 56, "width": 56},
     "max_patches": 4, "min_patches": 1, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225], "resample": 3,
 }
+# Limits are those of the two images of a patch.
+GLM_PROCESSOR = {
+    "image_processor_type": "Glm4vImageProcessor", "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2,
+    "size": {"shortest_edge": 2 * 4 * 28 * 28, "longest_edge": 2 * 24 * 28 * 28}, "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+GLM46V_PROCESSOR = {**GLM_PROCESSOR, "image_processor_type": "Glm46VImageProcessor"}
 
 
 def cases():
@@ -86,6 +96,12 @@ def cases():
     yield mistral3("conversation", image_token_index=327, text=text, vision={"patch_size": 14}), MISTRAL3_PROCESSOR
     outer = {"image_token_id": 327, "image_seq_length": 16, "text": {"vocab_size": VOCABULARY}}
     yield internvl("conversation", **outer, vision={"image_size": [56, 56], "patch_size": [7, 7]}), INTERNVL_PROCESSOR
+    outer = {"image_token_id": 327, "image_start_token_id": 326, "image_end_token_id": 328, "video_token_id": 329}
+    outer |= {"video_start_token_id": 330, "video_end_token_id": 331, "text": {"vocab_size": VOCABULARY}}
+    outer |= {"vision": {"image_size": 70, "patch_size": 14}}
+    yield glm4v("conversation", **outer), GLM_PROCESSOR
+    yield glm4v_moe("conversation", **outer), GLM_PROCESSOR
+    yield glm46v("conversation", **outer), GLM46V_PROCESSOR
 
 
 def files():
@@ -186,6 +202,14 @@ def internvl_processor(tokenizer, images, length):
     return kind(images, tokenizer, transformers.InternVLVideoProcessor(), image_seq_length=length, chat_template=template)
 
 
+def glm_processor(tokenizer, images, is_newer):
+    for id, token in GLM_MARKS.items():
+        assert tokenizer.convert_tokens_to_ids(token) == id
+    kind = transformers.Glm46VProcessor if is_newer else transformers.Glm4vProcessor
+    videos = transformers.Glm46VVideoProcessor() if is_newer else transformers.Glm4vVideoProcessor()
+    return kind(images, tokenizer, videos, chat_template=tokenizer.chat_template)
+
+
 class Reader:
     """transformers' processor of a model."""
 
@@ -204,6 +228,9 @@ class Reader:
             return
         if is_internvl(settings):
             self.processor = internvl_processor(tokenizer, images, config["image_seq_length"])
+            return
+        if is_glm(settings):
+            self.processor = glm_processor(tokenizer, images, config["model_type"] == "glm46v")
             return
         is_older = config["model_type"] == "qwen2_5_vl"
         kind = transformers.Qwen2_5_VLProcessor if is_older else transformers.Qwen3VLProcessor

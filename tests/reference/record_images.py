@@ -17,7 +17,10 @@ import tempfile
 
 import numpy
 from PIL import Image
-from transformers import Gemma3ImageProcessor, GotOcr2ImageProcessor, PixtralImageProcessor, Qwen2VLImageProcessor
+from transformers import (
+    Gemma3ImageProcessor, Glm4vImageProcessor, Glm46VImageProcessor, GotOcr2ImageProcessor, PixtralImageProcessor, Qwen2VLImageProcessor,
+)  # fmt: skip
+from transformers.models.glm4v.image_processing_glm4v import smart_resize
 
 from image_files import FAMILIES, as_vllm_decodes, files, random_file
 
@@ -42,7 +45,10 @@ def drawn(width, height, seed):
 
 
 def processor_of(family):
-    kinds = {"gemma3": Gemma3ImageProcessor, "internvl": GotOcr2ImageProcessor, "mistral3": PixtralImageProcessor}
+    kinds = {
+        "gemma3": Gemma3ImageProcessor, "glm4v": Glm4vImageProcessor, "glm4v_moe": Glm46VImageProcessor,
+        "internvl": GotOcr2ImageProcessor, "mistral3": PixtralImageProcessor,
+    }  # fmt: skip
     kind = kinds.get(family["config"]["model_type"], Qwen2VLImageProcessor)
     return kind(**family["preprocessor"])
 
@@ -83,7 +89,15 @@ def prepared(processor, image, config):
 
 
 def is_refused(family, width, height):
-    """Whether no grid is made of it: transformers makes a side of no pixels of it, and fails."""
+    """Whether no grid is made of it.
+
+    transformers makes a side of no pixels of it, and fails; or it makes too long a side of it where it enlarges it first.
+    """
+    if family["config"]["model_type"].startswith("glm4v"):
+        try:
+            smart_resize(2, height, width)
+        except ValueError:
+            return True
     if family["config"]["model_type"] != "mistral3":
         return False
     return min(width, height) * family["preprocessor"]["size"]["longest_edge"] < max(width, height)

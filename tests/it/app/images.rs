@@ -32,6 +32,8 @@ pub(crate) const NAMES_OF_GEMMA: [&str; 3] = ["<start_of_image>", "<image_soft_t
 pub(crate) const NAMES_OF_MISTRAL: [&str; 3] = ["[IMG_BREAK]", "[IMG]", "[IMG_END]"];
 /// What they are called in `InternVL`.
 pub(crate) const NAMES_OF_INTERNVL: [&str; 3] = ["<img>", "<IMG_CONTEXT>", "</img>"];
+/// What they are called in GLM-4.1V.
+pub(crate) const NAMES_OF_GLM: [&str; 3] = ["<|begin_of_image|>", "<|image|>", "<|end_of_image|>"];
 /// The first of the ids that runs of newlines get there, from two to four.
 pub(crate) const NEWLINES: TokenId = 329;
 
@@ -47,13 +49,15 @@ pub(crate) enum Family {
     /// The template writes one placeholder, the marks belong to the image, and its shape decides how many squares it has, of
     /// four placeholders each.
     InternVl,
+    /// As Qwen, but for the names of marks and for the sizes.
+    Glm,
 }
 
 impl Family {
     pub(crate) fn marks(self) -> ImageMarks {
         let MarkIds { opens, placeholder, closes } = MARKS;
         let form = match self {
-            Self::Qwen => ImageForm::Between { opens, closes, template: ImageTemplate::Marks },
+            Self::Qwen | Self::Glm => ImageForm::Between { opens, closes, template: ImageTemplate::Marks },
             Self::Gemma => ImageForm::Between { opens, closes, template: ImageTemplate::Opening },
             Self::Mistral => ImageForm::Rows { breaks: opens, ends: closes },
             Self::InternVl => ImageForm::Around { opens, closes },
@@ -87,6 +91,7 @@ impl Family {
             Self::Gemma => NAMES_OF_GEMMA,
             Self::Mistral => NAMES_OF_MISTRAL,
             Self::InternVl => NAMES_OF_INTERNVL,
+            Self::Glm => NAMES_OF_GLM,
         }
     }
 
@@ -97,6 +102,7 @@ impl Family {
             Self::Mistral => TEMPLATE.replace(&NAMES.concat(), NAMES_OF_MISTRAL[1]),
             // With a newline after it, as published.
             Self::InternVl => TEMPLATE.replace(&NAMES.concat(), "<IMG_CONTEXT>\n"),
+            Self::Glm => TEMPLATE.replace(&NAMES.concat(), &NAMES_OF_GLM.concat()),
         }
     }
 }
@@ -167,7 +173,7 @@ pub(crate) fn policy() -> MediaPolicy {
     }
 }
 
-/// Reads images as Qwen2.5-VL does, with at most 64 placeholders each, or as Gemma 3, Mistral 3 or `InternVL`.
+/// Reads images as Qwen2.5-VL does, with at most 64 placeholders each, or as Gemma 3, Mistral 3, `InternVL` or GLM-4.1V.
 pub(crate) fn media(policy: MediaPolicy, family: Family) -> MediaReader {
     let (config, size) = match family {
         Family::Qwen => (
@@ -185,6 +191,10 @@ pub(crate) fn media(policy: MediaPolicy, family: Family) -> MediaReader {
         Family::InternVl => (
             json!({"model_type": "internvl", "image_seq_length": 4, "vision_config": {"image_size": 28, "patch_size": 7}}),
             json!({"height": 28, "width": 28}),
+        ),
+        Family::Glm => (
+            json!({"model_type": "glm4v", "vision_config": {"patch_size": 14, "spatial_merge_size": 2}}),
+            json!({"shortest_edge": 2 * 4 * 28 * 28, "longest_edge": 2 * 64 * 28 * 28}),
         ),
     };
     let processor = ImageProcessor::of_model(&config, &json!({"size": size})).unwrap();

@@ -193,6 +193,11 @@ async fn every_second_turn_is_where_marks_belong_to_images_of_squares() {
     every_second_turn(Family::InternVl).await;
 }
 
+#[tokio::test]
+async fn every_second_turn_is_where_limits_are_those_of_two_images() {
+    every_second_turn(Family::Glm).await;
+}
+
 async fn every_second_turn(family: Family) {
     // Where all images have as many placeholders, another size is nothing but other pixels.
     let of_one_size = family == Family::Gemma;

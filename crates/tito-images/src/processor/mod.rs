@@ -1,6 +1,6 @@
 //! The arithmetic of a checkpoint's processor: from pixels to patches, as transformers' `Qwen2VLImageProcessor`,
-//! `Gemma3ImageProcessor`, `PixtralImageProcessor` and `GotOcr2ImageProcessor` (their torchvision backend, which vLLM uses
-//! too).
+//! `Gemma3ImageProcessor`, `PixtralImageProcessor`, `GotOcr2ImageProcessor`, `Glm4vImageProcessor` and `Glm46VImageProcessor`
+//! (their torchvision backend, which vLLM uses too).
 
 mod longest_edge;
 mod settings;
@@ -21,6 +21,7 @@ use crate::{
 };
 use settings::ProcessorSettings;
 use sizes::Sizes;
+use smart_resize::{SizeRules, SmartResize};
 
 /// An image of so many pixels can be read whatever the settings are.
 const LEAST_PIXELS: u64 = 1 << 20;
@@ -39,7 +40,8 @@ impl ImageProcessor {
     /// content of config.json.
     ///
     /// Known are the models of the types `qwen2_5_vl`, `qwen3_vl`, `qwen3_vl_moe`, `qwen3_5` and `qwen3_5_moe`,
-    /// which share a processor, `gemma3`, `mistral3` and `internvl`. Settings that are missing are those of transformers.
+    /// which share a processor, `glm4v`, `glm4v_moe` and `glm46v`, which do so too, `gemma3`, `mistral3` and `internvl`. Settings
+    /// that are missing are those of transformers.
     ///
     /// # Errors
     ///
@@ -53,7 +55,7 @@ impl ImageProcessor {
     ///
     /// # Errors
     ///
-    /// If a side is zero, or too long for the other one: more than 200 times as long for Qwen's processor.
+    /// If a side is zero, or too long for the other one: more than 200 times as long for the processors of Qwen and GLM.
     pub fn grid(&self, width: u32, height: u32) -> Result<Grid, ImageError> {
         let (wide, high) = self.size(width, height)?;
         let (columns, rows) = match self.sizes {
@@ -106,7 +108,10 @@ impl ImageProcessor {
         let sizes = self.sizes.settings().into_iter().chain(patches);
         let numbers = self.normalisation.mean.iter().chain(&self.normalisation.std);
         let mut settings = match self.sizes {
-            Sizes::Smart(_) => b"smart_resize, bicubic, on white;".to_vec(),
+            Sizes::Smart(SmartResize { rules: SizeRules::Qwen, .. }) => b"smart_resize, bicubic, on white;".to_vec(),
+            Sizes::Smart(SmartResize { rules: SizeRules::Glm { .. }, .. }) => {
+                b"smart_resize of GLM, bicubic, on white;".to_vec()
+            }
             Sizes::Square(_) => b"square, bilinear, on white;".to_vec(),
             Sizes::LongestEdge(_) => b"longest_edge, bicubic, on white;".to_vec(),
             Sizes::Tiles(_) => b"tiles, bicubic, on white;".to_vec(),

@@ -33,7 +33,7 @@ impl Sizes {
     /// The most pixels of an image, but for those of extreme shapes.
     pub(super) fn most_pixels(self) -> u64 {
         match self {
-            Self::Smart(SmartResize { fewest, most, .. }) => most.max(fewest.saturating_mul(2)),
+            Self::Smart(sizes) => sizes.most.max(sizes.fewest.saturating_mul(2)) / u64::from(sizes.frames()),
             Self::Square(side) => u64::from(side) * u64::from(side),
             Self::LongestEdge(LongestEdge { factor, edge }) => u64::from(edge.next_multiple_of(factor)).pow(2),
             Self::Tiles(tiles) => tiles.most_pixels(),
@@ -43,7 +43,7 @@ impl Sizes {
     /// What tells these sizes from others.
     pub(super) fn settings(self) -> Vec<u64> {
         match self {
-            Self::Smart(SmartResize { factor, fewest, most }) => vec![factor.into(), fewest, most],
+            Self::Smart(SmartResize { factor, fewest, most, .. }) => vec![factor.into(), fewest, most],
             Self::Square(side) => vec![side.into()],
             Self::LongestEdge(LongestEdge { factor, edge }) => vec![factor.into(), edge.into()],
             Self::Tiles(Tiles { side, fewest, most }) => vec![side.into(), fewest.into(), most.into()],

@@ -73,6 +73,38 @@ fn internvl_reads_what_transformers_makes_for_it() {
     patches_are_those_of_transformers("internvl_small");
 }
 
+#[test]
+fn glm4v_reads_what_transformers_makes_for_it() {
+    patches_are_those_of_transformers("glm4v");
+    patches_are_those_of_transformers("glm4v_small");
+}
+
+#[test]
+fn settings_of_glm4v_that_would_change_what_it_sees_are_refused_by_name() {
+    let glm = |setting: &str, value: Value| {
+        let config = json!({"model_type": "glm46v", "vision_config": {"patch_size": 14}});
+        ImageProcessor::of_model(&config, &json!({ setting: value })).map_err(|error| error.to_string())
+    };
+    for (setting, value, words) in [
+        ("image_processor_type", json!("Qwen2VLImageProcessor"), "only Glm4vImageProcessor and Glm46VImageProcessor"),
+        ("resample", json!(2), "bicubic"),
+        ("size", json!({"shortest_edge": 12_544}), "shortest_edge and for longest_edge"),
+        ("size", json!({"shortest_edge": 0, "longest_edge": 12_544}), "shortest_edge and for longest_edge"),
+        ("patch_size", json!(16), "but vision_config of config.json has 14"),
+        ("max_pixels", json!(12_544), "nothing is known"),
+    ] {
+        let error = glm(setting, value).unwrap_err();
+        assert!(error.contains(words), "{setting}: {error}");
+    }
+    let whole = glm("size", json!({"shortest_edge": 12_544, "longest_edge": 11_760_000})).unwrap();
+    assert_eq!(glm("image_processor_type", json!("Glm46VImageProcessor")), Ok(whole.clone()));
+    // The limit is that of the two images of a patch.
+    assert_eq!(whole.most_patches(), 30_000);
+    // The same sizes are others for Qwen.
+    let qwen = qwen3(json!({"patch_size": 14, "size": {"shortest_edge": 12_544, "longest_edge": 11_760_000}})).unwrap();
+    assert_ne!(whole.identity(b"file"), qwen.identity(b"file"));
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "callers write it down there")]
 fn gemma3(config: Value, settings: Value) -> Result<ImageProcessor, String> {
     let mut all = json!({"model_type": "gemma3", "vision_config": {"image_size": 896, "patch_size": 14}});

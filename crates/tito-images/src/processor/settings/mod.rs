@@ -2,6 +2,7 @@
 //! change nothing, or refused.
 
 mod gemma;
+mod glm;
 mod got_ocr;
 mod pixtral;
 mod qwen;
@@ -21,6 +22,7 @@ pub(super) fn read(config: &Value, preprocessor: &Value) -> Result<ProcessorSett
     let settings = Settings(settings);
     match config.get("model_type").and_then(Value::as_str).unwrap_or_default() {
         "gemma3" => gemma::read(config, &settings),
+        "glm4v" | "glm4v_moe" | "glm46v" => glm::read(config, &settings),
         "internvl" => got_ocr::read(config, &settings),
         "mistral3" => pixtral::read(config, &settings),
         model_type if qwen::MODEL_TYPES.contains(&model_type) => qwen::read(config, &settings),

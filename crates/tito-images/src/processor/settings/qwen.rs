@@ -3,7 +3,10 @@
 use serde_json::Value;
 
 use super::{
-    super::{sizes::Sizes, smart_resize::SmartResize},
+    super::{
+        sizes::Sizes,
+        smart_resize::{SizeRules, SmartResize},
+    },
     reading::{CLIP, Family, Fixed, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower, refused},
 };
 use crate::{
@@ -11,6 +14,9 @@ use crate::{
     prepared::{Layout, PatchShape},
     resize::Filter,
 };
+
+/// What is wanted of limits.
+const PIXELS: &str = "a number of pixels is needed for shortest_edge and for longest_edge";
 
 pub(super) const MODEL_TYPES: [&str; 5] = ["qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"];
 
@@ -34,17 +40,36 @@ const FAMILY: Family = Family {
 
 pub(super) fn read(config: &Value, settings: &Settings<'_>) -> Result<ProcessorSettings, UnsupportedProcessor> {
     settings.refuse_unknown(&FAMILY)?;
+    let (fewest, most) = settings.limits()?;
+    blocks(config, settings, |factor, _| SmartResize { factor, fewest, most, rules: SizeRules::Qwen })
+}
+
+/// What is left to say where sizes are known: those of patches, and what is done to the pixels.
+pub(super) fn blocks(
+    config: &Value,
+    settings: &Settings<'_>,
+    sizes: impl FnOnce(u32, u32) -> SmartResize,
+) -> Result<ProcessorSettings, UnsupportedProcessor> {
     let side = settings.side("patch_size", 14)?;
     let merge = settings.side("merge_size", 2)?;
     let frames = settings.side("temporal_patch_size", 2)?;
-    let (fewest, most) = settings.limits()?;
-    let sizes = Sizes::Smart(SmartResize { factor: side * merge, fewest, most });
+    let sizes = Sizes::Smart(sizes(side * merge, frames));
     let (side, merge, frames) = (side as usize, merge as usize, frames as usize);
     let of_tower = [("patch_size", side), ("spatial_merge_size", merge), ("temporal_patch_size", frames)];
     compare_with_tower(config, &of_tower)?;
     let shape = PatchShape { side, merge, frames, layout: Layout::Plain };
     let normalisation = settings.normalisation(CLIP)?;
     Ok(ProcessorSettings { sizes, filter: Filter::Bicubic, shape, normalisation })
+}
+
+/// A number of pixels that is a limit.
+fn pixels(value: &Value, most: u64) -> Option<u64> {
+    value.as_u64().filter(|limit| (1..=most).contains(limit))
+}
+
+/// A limit that `size` has.
+pub(super) fn limit_of(size: &Value, key: &str, most: u64) -> Result<u64, UnsupportedProcessor> {
+    size.get(key).and_then(|value| pixels(value, most)).ok_or_else(|| refused("size", size, PIXELS))
 }
 
 impl Settings<'_> {
@@ -57,12 +82,9 @@ impl Settings<'_> {
     }
 
     fn limit(&self, size: &Value, in_size: &str, by_itself: &str, most: u64) -> Result<u64, UnsupportedProcessor> {
-        let wanted = "a number of pixels is needed for shortest_edge and for longest_edge";
-        let value = self.get(by_itself).or_else(|| size.get(in_size));
-        let limit = value.and_then(Value::as_u64).filter(|limit| (1..=most).contains(limit));
-        limit.ok_or_else(|| match self.get(by_itself) {
-            Some(value) => refused(by_itself, value, wanted),
-            None => refused("size", size, wanted),
-        })
+        match self.get(by_itself) {
+            Some(value) => pixels(value, most).ok_or_else(|| refused(by_itself, value, PIXELS)),
+            None => limit_of(size, in_size, most),
+        }
     }
 }

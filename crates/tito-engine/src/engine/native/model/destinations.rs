@@ -35,6 +35,8 @@ pub(super) enum InTower {
     Projection,
     /// The same where states are projected.
     Projector(InProjector),
+    /// The same where a convolution joins states.
+    Downsampling(InDownsampling),
 }
 
 /// Where a tensor of a tower's layer goes. A number says from which row or number on.
@@ -137,6 +139,19 @@ pub(super) enum InProjector {
     DownBias,
 }
 
+/// Where a tensor of what downsamples states goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum InDownsampling {
+    Join,
+    JoinBias,
+    Projection,
+    Norm,
+    NormBias,
+    /// Of gates and ups, from which row on.
+    Up(usize),
+    Down,
+}
+
 /// Where a tensor of a part with a recurrent state goes. The number of a pair of matrices is 0 for steps and 1 for gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum InRecurrent {
@@ -180,6 +195,7 @@ impl Destination {
         match self {
             Self::Layer(_, place) => place.first(),
             Self::Tower(InTower::Layer(_, place)) => place.first(),
+            Self::Tower(InTower::Downsampling(InDownsampling::Up(first))) => first,
             _ => 0,
         }
     }
@@ -199,6 +215,7 @@ impl InTower {
     fn whole(self) -> Self {
         match self {
             Self::Layer(layer, place) => Self::Layer(layer, place.whole()),
+            Self::Downsampling(InDownsampling::Up(_)) => Self::Downsampling(InDownsampling::Up(0)),
             whole => whole,
         }
     }
@@ -218,6 +235,9 @@ impl InTower {
             }
             Self::Merger(_, place) => !matches!(place, InMerger::Up | InMerger::Down),
             Self::Projector(place) => !matches!(place, InProjector::Join | InProjector::Up | InProjector::Down),
+            Self::Downsampling(place) => {
+                matches!(place, InDownsampling::JoinBias | InDownsampling::Norm | InDownsampling::NormBias)
+            }
         }
     }
 }

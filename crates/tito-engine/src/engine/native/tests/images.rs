@@ -23,10 +23,17 @@ const MODELS: [&str; 3] = ["qwen2_5_vl_plain", "qwen3_vl_moe_plain", "qwen3_vl_p
 const ROWS: [&str; 2] = ["mistral3_ministral3", "mistral3_plain"];
 /// Images of squares, between marks of their own.
 const SQUARES: [&str; 2] = ["internvl_plain", "internvl_root_norms"];
+/// Patches that are joined by a convolution.
+const DOWNSAMPLED: [&str; 2] = ["glm4v_moe_plain", "glm4v_plain"];
 /// Images that are seen both ways.
 const BOTH_WAYS: [&str; 2] = ["gemma3_plain", "gemma3_short_window"];
 /// Layers with recurrent states.
 const HYBRIDS: [&str; 2] = ["qwen3_5_moe_plain", "qwen3_5_plain"];
+
+/// All that have attention in all layers.
+fn attending() -> impl Iterator<Item = &'static str> {
+    MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES).chain(DOWNSAMPLED)
+}
 
 fn settings_of(golden: &Golden) -> NativeSettings {
     NativeSettings { config: golden.config().clone(), ..settings("llama") }
@@ -60,8 +67,7 @@ pub(super) fn requests(golden: &Golden) -> Vec<SequenceRequest> {
 
 #[tokio::test]
 async fn images_in_company_from_the_cache_in_pieces_and_after_preemption_change_no_bit() {
-    let attending = MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES).map(|name| (name, [8, 0]));
-    for (name, places) in attending.chain(HYBRIDS.map(|name| (name, [12, 6]))) {
+    for (name, places) in attending().map(|name| (name, [8, 0])).chain(HYBRIDS.map(|name| (name, [12, 6]))) {
         let golden = golden(name);
         let requests = requests(&golden);
         let base = settings_of(&golden);
@@ -74,7 +80,8 @@ async fn images_in_company_from_the_cache_in_pieces_and_after_preemption_change_
 #[tokio::test]
 async fn what_is_cached_of_a_prompt_is_found_up_to_another_image() {
     let others = ROWS.map(|name| (name, 36, 96)).into_iter().chain(SQUARES.map(|name| (name, 29, 64)));
-    for (name, tokens, whole) in MODELS.map(|name| (name, 30, 64)).into_iter().chain(others) {
+    let plain = MODELS.into_iter().chain(DOWNSAMPLED).map(|name| (name, 30, 64));
+    for (name, tokens, whole) in plain.chain(others) {
         let golden = golden(name);
         let engine = hybrid(&golden, &settings_of(&golden));
         // 40 tokens, and an image of 30 from the 42nd one on, of 36 with the ends of its rows, or of 29 with its marks.
@@ -169,7 +176,7 @@ async fn no_sequence_goes_on_from_the_state_after_another_image() {
 
 #[tokio::test]
 async fn prompt_log_probs_of_a_sequence_with_images_are_those_of_the_generation_itself() {
-    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES).chain(HYBRIDS) {
+    for name in attending().chain(HYBRIDS) {
         let golden = golden(name);
         let engine = hybrid(&golden, &settings_of(&golden));
         for prompt in prompts(&golden) {
@@ -187,7 +194,7 @@ async fn prompt_log_probs_of_a_sequence_with_images_are_those_of_the_generation_
 
 #[tokio::test]
 async fn drafts_after_images_change_no_bit() {
-    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES) {
+    for name in attending() {
         let golden = golden(name);
         // Few tokens to choose from make what is sampled repeat itself, and drafts of it.
         let sampling = SamplingParams { ignore_eos: true, allowed_token_ids: Some(vec![3, 5, 90]), ..params(60) };
@@ -213,7 +220,7 @@ async fn drafts_after_images_change_no_bit() {
 
 #[tokio::test]
 async fn a_tower_is_updated_alone_and_so_is_the_text() {
-    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES).chain(HYBRIDS) {
+    for name in attending().chain(HYBRIDS) {
         let golden = golden(name);
         let engine = hybrid(&golden, &settings_of(&golden));
         let prompt = prompts(&golden).remove(3);

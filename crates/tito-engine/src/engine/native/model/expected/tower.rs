@@ -1,7 +1,7 @@
 //! The tensors of the tower for images.
 
 use super::super::{
-    destinations::{Destination, InMerger, InProjector, InTower, InTowerLayer},
+    destinations::{Destination, InDownsampling, InMerger, InProjector, InTower, InTowerLayer},
     shape::{Ending, TowerShape},
     tensor::{Tensor, TensorSlice},
 };
@@ -24,6 +24,7 @@ pub(super) fn of_tower(tower: &TowerShape) -> Vec<Tensor> {
         Ending::JoinedFirst { .. } => all.joined_first(),
         Ending::Pooled { .. } => all.pooling(),
         Ending::Projected { biases, .. } => all.projector(biases),
+        Ending::Downsampled { intermediate, .. } => all.downsampling(intermediate),
     }
     all.tensors
 }
@@ -159,6 +160,24 @@ impl Expected<'_> {
         self.one(&format!("{join}.weight"), &[hidden, self.tower.joined()], place(InProjector::Join));
         self.matrix(up, [output, hidden], [InProjector::Up, InProjector::UpBias].map(place), biases);
         self.matrix(down, [output, output], [InProjector::Down, InProjector::DownBias].map(place), biases);
+    }
+
+    fn downsampling(&mut self, intermediate: usize) {
+        let TowerShape { hidden, output, patch, names, .. } = *self.tower;
+        let place = InTower::Downsampling;
+        let [join, projection, norm, gate, up, down] = [0, 1, 2, 3, 4, 5].map(|place| names.merger[place]);
+        self.one(&format!("{join}.weight"), &[output, hidden, patch.merge, patch.merge], place(InDownsampling::Join));
+        self.one(&format!("{join}.bias"), &[output], place(InDownsampling::JoinBias));
+        for (name, shape, part) in [
+            (projection, [output, output], InDownsampling::Projection),
+            (gate, [intermediate, output], InDownsampling::Up(0)),
+            (up, [intermediate, output], InDownsampling::Up(intermediate)),
+            (down, [output, intermediate], InDownsampling::Down),
+        ] {
+            self.one(&format!("{name}.weight"), &shape, place(part));
+        }
+        self.one(&format!("{norm}.weight"), &[output], place(InDownsampling::Norm));
+        self.one(&format!("{norm}.bias"), &[output], place(InDownsampling::NormBias));
     }
 
     fn merger(&mut self, number: usize) {

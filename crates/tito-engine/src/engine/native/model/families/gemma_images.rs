@@ -8,7 +8,7 @@ use tito_images::{Layout, PatchShape};
 use super::{
     super::{
         settings::{ConfigError, Settings},
-        shape::{Ending, ImagesShape, ModelShape, TowerNames, TowerShape},
+        shape::{Ending, ImagesShape, Interpolation, ModelShape, TowerNames, TowerShape},
     },
     decoder::{MOST, MOST_HEADS, MOST_LAYERS, only},
     parts,
@@ -122,6 +122,7 @@ fn tower(vision: &Settings<'_>, placeholders: usize, output: usize) -> Result<To
         class_token: false,
         patch_bias: true,
         positions: Some(patches * patches),
+        interpolation: Interpolation::Linear,
         theta: None,
         alternating: false,
         first_norm: false,

@@ -10,7 +10,7 @@ use tito_images::{Layout, PatchShape};
 use super::{
     super::{
         settings::{ConfigError, Settings},
-        shape::{Ending, ImagesShape, Longest, ModelShape, TowerNames, TowerShape},
+        shape::{Ending, ImagesShape, Interpolation, Longest, ModelShape, TowerNames, TowerShape},
     },
     decoder::{MOST, MOST_HEADS, MOST_LAYERS, only},
     llama,
@@ -167,6 +167,7 @@ fn tower(vision: &Settings<'_>, merge: usize) -> Result<TowerShape, ConfigError>
         class_token: true,
         patch_bias: true,
         positions: Some(patches * patches),
+        interpolation: Interpolation::Linear,
         theta: None,
         alternating: false,
         first_norm: false,

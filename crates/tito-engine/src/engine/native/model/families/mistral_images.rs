@@ -8,7 +8,7 @@ use tito_images::{Layout, PatchShape};
 use super::{
     super::{
         settings::{ConfigError, Settings},
-        shape::{Ending, ImagesShape, ModelShape, TowerNames, TowerShape},
+        shape::{Ending, ImagesShape, Interpolation, ModelShape, TowerNames, TowerShape},
     },
     decoder::{MOST, MOST_HEADS, MOST_LAYERS, activation, only},
     parts,
@@ -114,6 +114,7 @@ fn tower(vision: &Settings<'_>, merge: usize) -> Result<TowerShape, ConfigError>
         class_token: false,
         patch_bias: false,
         positions: None,
+        interpolation: Interpolation::Linear,
         theta: Some(base(vision)?),
         alternating: true,
         first_norm: true,

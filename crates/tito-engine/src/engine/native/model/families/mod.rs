@@ -18,6 +18,7 @@ mod gemma;
 mod gemma4;
 mod gemma_images;
 mod glm;
+mod glm_images;
 mod gpt_oss;
 mod granite;
 mod hunyuan;
@@ -73,9 +74,12 @@ const FAMILIES: &[(&str, Read)] = &[
     ("Gemma4ForCausalLM", gemma4::gemma4),
     ("Gemma4ForConditionalGeneration", parts::gemma4),
     ("GemmaForCausalLM", gemma::gemma),
+    ("Glm46VForConditionalGeneration", glm_images::either),
     ("Glm4ForCausalLM", glm::glm4),
     ("Glm4MoeForCausalLM", glm::mixture),
     ("Glm4MoeLiteForCausalLM", deepseek::glm4_moe_lite),
+    ("Glm4vForConditionalGeneration", glm_images::dense),
+    ("Glm4vMoeForConditionalGeneration", glm_images::mixture),
     ("GlmForCausalLM", glm::glm),
     ("GlmMoeDsaForCausalLM", indexed::glm_moe_dsa),
     ("GptOssForCausalLM", gpt_oss::gpt_oss),
@@ -126,6 +130,9 @@ type AddImages = fn(&Settings<'_>, ModelShape) -> Result<ModelShape, ConfigError
 /// Architectures that read images: the text of each is read by [`FAMILIES`].
 const SEEING: &[(&str, AddImages)] = &[
     ("Gemma3ForConditionalGeneration", gemma_images::with_images),
+    ("Glm46VForConditionalGeneration", glm_images::with_images),
+    ("Glm4vForConditionalGeneration", glm_images::with_images),
+    ("Glm4vMoeForConditionalGeneration", glm_images::mixture_with_images),
     ("InternVLForConditionalGeneration", internvl::with_images),
     ("Mistral3ForConditionalGeneration", mistral_images::with_images),
     ("Qwen2_5_VLForConditionalGeneration", qwen_images::qwen2_5_with_images),

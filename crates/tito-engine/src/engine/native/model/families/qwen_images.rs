@@ -10,7 +10,7 @@ use super::{
     super::{
         names::{FUSED_EXPERTS, Names, StackedNames},
         settings::{ConfigError, Settings},
-        shape::{Axis, Ending, ImagesShape, ModelShape, TowerNames, TowerShape},
+        shape::{Axis, Ending, ImagesShape, Interpolation, ModelShape, TowerNames, TowerShape},
     },
     decoder::{MOST, MOST_HEADS, MOST_LAYERS, only},
     parts::{Read, WITHOUT_HEAD, of_text},
@@ -36,7 +36,7 @@ const EPSILON: f32 = 1e-6;
 const PARTS: &[&str] = &["visual.", "model.visual."];
 
 /// What the tensors of all towers are called, and as much of the rest as there is.
-const NAMES: TowerNames = TowerNames {
+pub(super) const NAMES: TowerNames = TowerNames {
     prefix: "",
     parts: PARTS,
     patch: "patch_embed.proj",
@@ -64,7 +64,8 @@ const BESIDE_TOWER: Names = Names {
 };
 
 /// Where that of the others is, which has its tower beside it.
-const WITH_TOWER: Names = Names { other_parts: PARTS, aliases: &[("visual.", "model.visual.")], ..WITHOUT_HEAD };
+pub(super) const WITH_TOWER: Names =
+    Names { other_parts: PARTS, aliases: &[("visual.", "model.visual.")], ..WITHOUT_HEAD };
 
 /// The text of Qwen 2.5 VL, whose published config has its settings beside that of the tower.
 pub(super) fn qwen2_5(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
@@ -222,7 +223,7 @@ fn qwen3_tower(vision: &Settings<'_>) -> Result<TowerShape, ConfigError> {
 }
 
 /// What all towers read in the same words; layers attend to all patches, and nothing is learnt besides matrices.
-fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<TowerShape, ConfigError> {
+pub(super) fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<TowerShape, ConfigError> {
     for key in ["in_channels", "in_chans"] {
         only(vision, key, &json!(3))?;
     }
@@ -253,6 +254,7 @@ fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) -> Result<Tow
         class_token: false,
         patch_bias: false,
         positions: None,
+        interpolation: Interpolation::Linear,
         theta: Some(theta(vision)?),
         alternating: false,
         first_norm: false,
@@ -278,7 +280,7 @@ pub(super) fn theta(vision: &Settings<'_>) -> Result<f64, ConfigError> {
 }
 
 /// Puts the tower and the text together.
-fn images(
+pub(super) fn images(
     settings: &Settings<'_>,
     placeholder: TokenId,
     mut text: ModelShape,
@@ -313,7 +315,7 @@ fn rotated_pairs(text: &ModelShape) -> usize {
 const PARAMETERS: [&str; 2] = ["rope_parameters", "rope_scaling"];
 
 /// The parameters of the text's rotary embeddings, under each of their keys.
-fn parameters(text: &Map<String, Value>) -> impl Iterator<Item = Settings<'_>> {
+pub(super) fn parameters(text: &Map<String, Value>) -> impl Iterator<Item = Settings<'_>> {
     PARAMETERS.into_iter().filter_map(|key| text.get(key)?.as_object()).map(Settings)
 }
 
@@ -331,7 +333,7 @@ fn given_sections(text: &Map<String, Value>) -> Result<Option<[usize; 3]>, Confi
 }
 
 /// The same where all pairs are about, and these sections where none are given.
-fn sections(text: &Map<String, Value>, default: [usize; 3]) -> Result<[usize; 3], ConfigError> {
+pub(super) fn sections(text: &Map<String, Value>, default: [usize; 3]) -> Result<[usize; 3], ConfigError> {
     let sections = given_sections(text)?.unwrap_or(default);
     match sections.into_iter().try_fold(0, usize::checked_add) {
         Some(pairs) if pairs <= MOST_HEADS => Ok(sections),
@@ -340,7 +342,7 @@ fn sections(text: &Map<String, Value>, default: [usize; 3]) -> Result<[usize; 3]
 }
 
 /// Refuses frequencies other than as they are. What is left is read as for text alone.
-fn only_default(text: &mut Map<String, Value>) -> Result<(), ConfigError> {
+pub(super) fn only_default(text: &mut Map<String, Value>) -> Result<(), ConfigError> {
     for key in PARAMETERS {
         let Some(Value::Object(parameters)) = text.get_mut(key) else { continue };
         for key in ["type", "rope_type"] {

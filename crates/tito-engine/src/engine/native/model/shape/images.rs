@@ -70,6 +70,8 @@ pub(crate) struct TowerShape {
     pub(crate) patch_bias: bool,
     /// Positions that are learnt, in a square; `None` where there are none.
     pub(crate) positions: Option<usize>,
+    /// What there is for places between them.
+    pub(crate) interpolation: Interpolation,
     /// The base of the frequencies of rotary embeddings; `None` where nothing is rotated.
     pub(crate) theta: Option<f64>,
     /// Whether rows and columns take turns among the frequencies of a head. If not, both have those of half a head.
@@ -90,6 +92,15 @@ pub(crate) struct TowerShape {
     pub(crate) deepstack: Vec<usize>,
     /// What checkpoints call the tensors.
     pub(crate) names: TowerNames,
+}
+
+/// What there is for places between positions that are learnt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interpolation {
+    /// A line between the two nearest ones in each direction. The corners of an image are at the corners of the square.
+    Linear,
+    /// A cubic curve through the four nearest ones in each direction. The edges of an image are at the edges of the square.
+    Cubic,
 }
 
 /// What makes an embedding of the states of as many patches as have one together.
@@ -113,6 +124,14 @@ pub(crate) enum Ending {
         norm: NormShape,
         /// Whether the second and the third matrix have biases.
         biases: bool,
+    },
+    /// They go through two matrices, of which the first one reads them number by number and has a bias, are normalised and
+    /// activated, and go through a feed-forward part with a gate.
+    Downsampled {
+        /// The norm, which has a bias.
+        norm: NormShape,
+        /// Numbers between the matrices of the feed-forward part.
+        intermediate: usize,
     },
 }
 
@@ -152,14 +171,16 @@ pub(crate) struct TowerNames {
     /// The norm after the last layer.
     pub(crate) last_norm: &'static str,
     /// The norm of what is joined, and the two matrices after it, the whole names where it is joined first; or the norm of what is pooled and the whole name of its
-    /// matrix; or the whole names of the norm of what is projected, and of the three matrices.
+    /// matrix; or the whole names of the norm of what is projected, and of the three matrices; or the names of the two matrices
+    /// of what is downsampled, of the norm, and of gates, ups and the way back.
     pub(crate) merger: &'static [&'static str],
 }
 
 impl ImagesShape {
     /// Whether no backend but the processor's reads such images.
     pub(crate) fn on_processor_alone(&self) -> bool {
-        self.both_ways || self.tower.scaled || self.tower.class_token
+        let tower = &self.tower;
+        self.both_ways || tower.scaled || tower.class_token || matches!(tower.ending, Ending::Downsampled { .. })
     }
 }
 

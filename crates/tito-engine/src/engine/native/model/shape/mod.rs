@@ -5,7 +5,7 @@
 mod images;
 mod mlp;
 
-pub(crate) use images::{Axis, Ending, ImagesShape, TowerNames, TowerShape};
+pub(crate) use images::{Axis, Ending, ImagesShape, Interpolation, TowerNames, TowerShape};
 pub(crate) use mlp::{DenseShape, LatentExperts, MlpShape, SharedShape, SparseShape};
 
 pub(crate) use crate::engine::native::routing::{Groups, RouterShape, Scores};

@@ -49,9 +49,24 @@ pub(in crate::engine::native) const SQUARES: [&str; 7] = [
     "internvl_qwen3_moe",
     "internvl_root_norms",
 ];
+/// Models whose tower joins patches by a convolution, which only a processor computes.
+pub(in crate::engine::native) const DOWNSAMPLED: [&str; 8] = [
+    "glm46v_moe",
+    "glm46v_plain",
+    "glm4v_full",
+    "glm4v_moe_full",
+    "glm4v_moe_plain",
+    "glm4v_plain",
+    "glm4v_tied",
+    "glm4v_wide_blocks",
+];
 /// One of each family.
 pub(in crate::engine::native) const FAMILIES: [&str; 5] =
     ["qwen2_5_vl_plain", "qwen3_5_moe_plain", "qwen3_5_plain", "qwen3_vl_moe_plain", "qwen3_vl_plain"];
+
+/// One of each other tower.
+const OF_OTHER_TOWERS: [&str; 6] =
+    ["gemma3_plain", "mistral3_full", "internvl_last_norm", "internvl_root_norms", "glm4v_tied", "glm4v_moe_plain"];
 
 /// A prompt of a model that reads images, and what transformers makes of it.
 pub(in crate::engine::native) struct ImagePrompt {
@@ -137,7 +152,7 @@ impl ImagePrompt {
 
 #[test]
 fn log_probs_of_prompts_with_images_are_those_of_transformers() {
-    let all = MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES);
+    let all = MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES).chain(DOWNSAMPLED);
     for (name, set) in all.zip(KernelSet::tested().into_iter().cycle()) {
         let golden = golden(name);
         let mut model = load(&golden, set, 2, Precision::F32);
@@ -151,7 +166,8 @@ fn log_probs_of_prompts_with_images_are_those_of_transformers() {
 #[test]
 fn a_prompt_with_images_in_pieces_gives_the_same_bits() {
     let others = ["gemma3_short_window", "gemma3_plain", "mistral3_plain", "mistral3_ministral3"];
-    let names = FAMILIES.into_iter().chain(others).chain(["internvl_plain", "internvl_root_norms"]);
+    let on_processors = ["internvl_plain", "internvl_root_norms", "glm4v_plain", "glm4v_moe_plain"];
+    let names = FAMILIES.into_iter().chain(others).chain(on_processors);
     for (name, set) in names.zip(KernelSet::tested().into_iter().cycle()) {
         for precision in [Precision::F32, Precision::Bf16] {
             let golden = golden(name);
@@ -170,7 +186,8 @@ fn a_prompt_with_images_in_pieces_gives_the_same_bits() {
 
 #[test]
 fn without_images_a_model_computes_the_bits_of_its_text_alone() {
-    for name in FAMILIES.into_iter().chain(["qwen3_vl_tied", "gemma3_plain", "mistral3_plain", "internvl_plain"]) {
+    let others = ["qwen3_vl_tied", "gemma3_plain", "mistral3_plain", "internvl_plain", "glm4v_plain", "glm46v_moe"];
+    for name in FAMILIES.into_iter().chain(others) {
         let golden = golden(name);
         let set = KernelSet::available()[0];
         let shape = ModelShape::read(golden.config()).unwrap().of_text_alone();
@@ -187,7 +204,7 @@ fn without_images_a_model_computes_the_bits_of_its_text_alone() {
 #[test]
 fn of_a_text_alone_nothing_that_reads_images_is_judged() {
     let mut seen = BTreeSet::new();
-    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES) {
+    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES).chain(DOWNSAMPLED) {
         let golden = golden(name);
         seen.insert(golden.architecture());
         let expected = ModelShape::read(golden.config()).unwrap().of_text_alone();
@@ -224,9 +241,7 @@ fn of_a_text_alone_nothing_that_reads_images_is_judged() {
 
 #[test]
 fn numbers_of_towers_that_are_changed_are_those_of_whole_tensors() {
-    for name in
-        FAMILIES.into_iter().chain(["gemma3_plain", "mistral3_full", "internvl_last_norm", "internvl_root_norms"])
-    {
+    for name in FAMILIES.into_iter().chain(OF_OTHER_TOWERS) {
         for precision in [Precision::F32, Precision::Bf16] {
             compare_changes(&mut load(&golden(name), KernelSet::PORTABLE, 2, precision));
         }
@@ -235,9 +250,7 @@ fn numbers_of_towers_that_are_changed_are_those_of_whole_tensors() {
 
 #[test]
 fn embeddings_of_images_are_forgotten_when_weights_change() {
-    for name in
-        FAMILIES.into_iter().chain(["gemma3_plain", "mistral3_full", "internvl_last_norm", "internvl_root_norms"])
-    {
+    for name in FAMILIES.into_iter().chain(OF_OTHER_TOWERS) {
         let golden = golden(name);
         let mut model = load(&golden, KernelSet::PORTABLE, 1, Precision::F32);
         let prompt = prompts(&golden).into_iter().find(|prompt| prompt.name == "one_image").unwrap();
@@ -279,6 +292,8 @@ fn names_that_transformers_has_in_memory_are_those_of_checkpoints() {
         ("mistral3_plain", [("vision_tower.", "model.vision_tower."), ("multi_modal", "model.multi_modal")]),
         ("internvl_plain", [("language_model.model.", "model.language_model."), ("multi_modal", "model.multi_modal")]),
         ("internvl_root_norms", [("vision_tower.", "model.vision_tower."), ("multi_modal", "model.multi_modal")]),
+        ("glm4v_plain", [("model.visual.", "visual."), ("model.visual.", "visual.")]),
+        ("glm4v_moe_plain", [("model.visual.", "visual."), ("model.visual.", "visual.")]),
     ] {
         let golden = golden(name);
         let mut model = load(&golden, KernelSet::PORTABLE, 1, Precision::F32);
@@ -305,9 +320,15 @@ fn names_that_transformers_has_in_memory_are_those_of_checkpoints() {
 #[test]
 fn bf16_stays_close_to_f32_with_images_too() {
     // A rounded score may choose another expert of a mixture.
-    for name in
-        ["gemma3_plain", "internvl_full", "mistral3_full", "qwen2_5_vl_plain", "qwen3_5_plain", "qwen3_vl_plain"]
-    {
+    for name in [
+        "gemma3_plain",
+        "glm4v_plain",
+        "internvl_full",
+        "mistral3_full",
+        "qwen2_5_vl_plain",
+        "qwen3_5_plain",
+        "qwen3_vl_plain",
+    ] {
         let golden = golden(name);
         let [mut exact, mut rounded] =
             [Precision::F32, Precision::Bf16].map(|precision| load(&golden, KernelSet::available()[0], 2, precision));
@@ -346,6 +367,7 @@ fn adapters_of_a_tower_are_refused_by_name() {
             "model.language_model.layers.1.self_attn.o_proj",
             "model.vision_tower.encoder.layer.0.attention.q_proj",
         ),
+        ("glm4v_plain", "model.language_model.layers.1.self_attn.o_proj", "model.visual.merger.gate_proj"),
     ] {
         let model = load(&golden(name), KernelSet::PORTABLE, 1, Precision::F32);
         let width = model.tensors.named(&format!("{text}.weight")).unwrap().shape.clone();

@@ -3,6 +3,7 @@
 //! An image is computed alone, so that its embeddings do not depend on company.
 
 mod buffers;
+mod downsampling;
 mod embeddings;
 mod layer;
 mod merger;
@@ -14,6 +15,7 @@ use tito_images::PreparedImage;
 
 use self::{
     buffers::Buffers,
+    downsampling::Downsampling,
     layer::{Norm, TowerLayer},
     merger::Merger,
     patches::Patches,
@@ -54,6 +56,7 @@ enum End<B: Backend> {
     Mergers(Vec<Merger<B>>),
     Pooling(Pooling<B>),
     Projector(Projector<B>),
+    Downsampling(Downsampling<B>),
 }
 
 impl<B: Backend> Tower<B> {
@@ -66,6 +69,9 @@ impl<B: Backend> Tower<B> {
             Ending::JoinedFirst { norm } => End::Mergers(vec![Merger::joining_first(backend, shape, norm)?]),
             Ending::Pooled { norm } => End::Pooling(Pooling::zeros(backend, shape, norm)?),
             Ending::Projected { norm, biases } => End::Projector(Projector::zeros(backend, shape, norm, biases)?),
+            Ending::Downsampled { norm, intermediate } => {
+                End::Downsampling(Downsampling::zeros(backend, shape, norm, intermediate)?)
+            }
         };
         Ok(Self {
             shape: shape.clone(),
@@ -95,9 +101,11 @@ impl<B: Backend> Tower<B> {
             InTower::Layer(layer, place) => self.layers.get_mut(layer)?.target(place),
             InTower::LastNorm => Some(Target::Numbers(&mut self.last_norm.as_mut()?.weight, 0)),
             InTower::LastNormBias => numbers(&mut self.last_norm.as_mut()?.bias, 0),
-            InTower::Merger(_, _) | InTower::PooledNorm | InTower::Projection | InTower::Projector(_) => {
-                self.end.target(place)
-            }
+            InTower::Merger(_, _)
+            | InTower::PooledNorm
+            | InTower::Projection
+            | InTower::Projector(_)
+            | InTower::Downsampling(_) => self.end.target(place),
         }
     }
 
@@ -135,6 +143,7 @@ impl<B: Backend> Tower<B> {
             End::Mergers(mergers) => mergers[0].merge(backend, &mut buffers),
             End::Pooling(pooling) => pooling.pool(backend, patches.all().len(), &mut buffers),
             End::Projector(projector) => projector.project(backend, &mut buffers),
+            End::Downsampling(downsampling) => downsampling.downsample(backend, &mut buffers),
         };
         let rows = patches.in_order(&made);
         ImageRows { width: self.shape.output, rows, deepstack }
@@ -157,13 +166,15 @@ impl<B: Backend> Tower<B> {
             norm.apply_in_place(backend, hidden);
         }
         let (Some(table), Some(count)) = (&self.positions, self.shape.positions) else { return };
-        let taps = patches.taps(count);
-        let ids: Vec<u32> = taps.iter().map(|tap| tap.id).collect();
-        backend.embed(table, &ids, 1.0, wide);
-        let weights: Vec<(usize, f32)> = taps.iter().map(|tap| (tap.row, tap.weight)).collect();
         let mut sums = B::States::default();
         backend.zeros(hidden, self.shape.hidden, &mut sums);
-        backend.add_scaled(wide, &weights, &mut sums);
+        // A few at a time, since they are many more than patches.
+        for taps in patches.taps(count, self.shape.interpolation).chunks(4 * patches.all().len()) {
+            let ids: Vec<u32> = taps.iter().map(|tap| tap.id).collect();
+            backend.embed(table, &ids, 1.0, wide);
+            let weights: Vec<(usize, f32)> = taps.iter().map(|tap| (tap.row, tap.weight)).collect();
+            backend.add_scaled(wide, &weights, &mut sums);
+        }
         backend.add(&sums, 1.0, hidden);
     }
 }
@@ -193,6 +204,7 @@ impl<B: Backend> End<B> {
             (Self::Pooling(pooling), InTower::PooledNorm) => Some(Target::Numbers(&mut pooling.weight, 0)),
             (Self::Pooling(pooling), InTower::Projection) => Some(Target::Rows(&mut pooling.projection, 0)),
             (Self::Projector(projector), InTower::Projector(place)) => projector.target(place),
+            (Self::Downsampling(downsampling), InTower::Downsampling(place)) => downsampling.target(place),
             _ => None,
         }
     }

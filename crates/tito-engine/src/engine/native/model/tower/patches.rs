@@ -1,6 +1,7 @@
 //! Where the patches of an image are: their order, which of them attend to each other, and their positions.
 //!
-//! As `vision_utils.py` of transformers has it, in f32 where it does.
+//! As `vision_utils.py` of transformers has it, in f32 where it does. Positions that are interpolated with cubic curves are as
+//! `torch.nn.functional.grid_sample` has them, which `modeling_glm4v.py` calls.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use tito_images::Grid;
 
 use super::super::{
     rope::{RopeConfig, frequencies},
-    shape::TowerShape,
+    shape::{Interpolation, TowerShape},
 };
 use crate::engine::native::backend::Angles;
 
@@ -118,22 +119,30 @@ impl Patches {
         Some(angles)
     }
 
-    /// For each patch the four places of a square of `count` positions that its own is between, or the one that it is at
-    /// where the image is as large as the square.
-    pub(super) fn taps(&self, count: usize) -> Vec<Tap> {
+    /// For each patch the places of a square of `count` positions that its own is between, or the one that it is at where the
+    /// image is as large as the square.
+    pub(super) fn taps(&self, count: usize, interpolation: Interpolation) -> Vec<Tap> {
         let side = count.isqrt();
         let id = |y, x| u32::try_from(y * side + x).expect("a table of positions has fewer than 2^32 rows");
         if self.grid == (Grid { rows: side, columns: side }) {
             let places = self.places().enumerate();
             return places.map(|(row, (y, x))| Tap { row, id: id(y, x), weight: 1.0 }).collect();
         }
-        let mut taps = Vec::with_capacity(4 * self.grid.patches());
+        let axis = |index, count| match interpolation {
+            Interpolation::Linear => linear(index, count, side).to_vec(),
+            Interpolation::Cubic => cubic(index, count, side).to_vec(),
+        };
+        // Those of a row or a column are the same in all of its patches.
+        let all = |count| -> Vec<Vec<(usize, f32)>> { (0..count).map(|index| axis(index, count)).collect() };
+        let (rows, columns) = (all(self.grid.rows), all(self.grid.columns));
+        let mut taps = Vec::new();
         for (row, (y, x)) in self.places().enumerate() {
-            let (down, across) = (axis(y, self.grid.rows, side), axis(x, self.grid.columns, side));
-            for (top, height) in down {
-                for (left, width) in across {
-                    taps.push(Tap { row, id: id(top, left), weight: height * width });
-                }
+            for &(top, height) in &rows[y] {
+                taps.extend(columns[x].iter().map(|&(left, width)| Tap {
+                    row,
+                    id: id(top, left),
+                    weight: height * width,
+                }));
             }
         }
         taps
@@ -148,12 +157,47 @@ impl Patches {
     clippy::cast_sign_loss,
     reason = "a side has fewer than 2^24 positions"
 )]
-fn axis(index: usize, count: usize, side: usize) -> [(usize, f32); 2] {
+fn linear(index: usize, count: usize, side: usize) -> [(usize, f32); 2] {
     let place = index as f32 * (side - 1) as f32 / count.saturating_sub(1).max(1) as f32;
     let floor = place.floor();
     let last = side - 1;
     let weight = |offset: f32| (1.0 - (place - floor - offset).abs()).max(0.0);
     [((floor as usize).min(last), weight(0.0)), ((floor as usize + 1).min(last), weight(1.0))]
+}
+
+/// The four places of a line of `side` positions that are nearest to the middle of part `index` of `count`, and how much they
+/// count. Beyond an end of the line is what is at the end.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a side has fewer than 2^24 positions, and no place that is kept is negative"
+)]
+fn cubic(index: usize, count: usize, side: usize) -> [(usize, f32); 4] {
+    let (middle, last) = (2.0 * ((index as f32 + 0.5) / count as f32) - 1.0, (side - 1) as f32);
+    let place = ((middle + 1.0) * side as f32 - 1.0) / 2.0;
+    let floor = place.floor();
+    let past = place - floor;
+    let at = |offset: f32| (floor + offset).clamp(0.0, last) as usize;
+    [
+        (at(-1.0), far_cubic(1.0 + past)),
+        (at(0.0), near_cubic(past)),
+        (at(1.0), near_cubic(1.0 - past)),
+        (at(2.0), far_cubic(2.0 - past)),
+    ]
+}
+
+/// How sharply the curves bend, as in torch.
+const BEND: f32 = -0.75;
+
+/// How much a position counts at most 1 from where it is.
+fn near_cubic(distance: f32) -> f32 {
+    ((BEND + 2.0) * distance - (BEND + 3.0)) * distance * distance + 1.0
+}
+
+/// How much a position counts 1 to 2 from where it is.
+fn far_cubic(distance: f32) -> f32 {
+    ((BEND * distance - 5.0 * BEND) * distance + 8.0 * BEND) * distance - 4.0 * BEND
 }
 
 #[cfg(test)]
@@ -162,10 +206,24 @@ mod tests {
 
     #[test]
     fn ends_of_an_image_are_at_the_ends_of_the_table() {
-        assert_eq!(axis(0, 7, 48), [(0, 1.0), (1, 0.0)]);
-        assert_eq!(axis(6, 7, 48), [(47, 1.0), (47, 0.0)]);
-        assert_eq!(axis(0, 1, 48), [(0, 1.0), (1, 0.0)]);
-        assert_eq!(axis(1, 3, 4), [(1, 0.5), (2, 0.5)]);
-        assert_eq!(axis(0, 5, 1), [(0, 1.0), (0, 0.0)]);
+        assert_eq!(linear(0, 7, 48), [(0, 1.0), (1, 0.0)]);
+        assert_eq!(linear(6, 7, 48), [(47, 1.0), (47, 0.0)]);
+        assert_eq!(linear(0, 1, 48), [(0, 1.0), (1, 0.0)]);
+        assert_eq!(linear(1, 3, 4), [(1, 0.5), (2, 0.5)]);
+        assert_eq!(linear(0, 5, 1), [(0, 1.0), (0, 0.0)]);
+    }
+
+    #[test]
+    fn curves_go_through_positions_and_are_flat_beyond_the_ends_of_the_table() {
+        let halves = [-0.09375, 0.59375, 0.59375, -0.09375];
+        assert_eq!(cubic(1, 2, 4), [1, 2, 3, 3].into_iter().zip(halves).collect::<Vec<_>>()[..]);
+        assert_eq!(cubic(0, 2, 4), [0, 0, 1, 2].into_iter().zip(halves).collect::<Vec<_>>()[..]);
+        assert_eq!(cubic(1, 4, 4), [(0, 0.0), (1, 1.0), (2, 0.0), (3, 0.0)]);
+        assert_eq!(cubic(0, 4, 1).map(|(place, _)| place), [0; 4]);
+        // What counts is one in all, also outside of the table.
+        for (index, count, side) in [(0, 9, 4), (8, 9, 4), (0, 3, 24), (2, 7, 1), (5, 6, 5)] {
+            let all: f32 = cubic(index, count, side).iter().map(|(_, weight)| weight).sum();
+            assert!((all - 1.0).abs() < 1e-6, "{index} of {count} in {side}: {all}");
+        }
     }
 }
