@@ -4,12 +4,15 @@
 //! library's. Tests compare both on random texts for each of these parts, and on every character that there is. Everything
 //! else, and every text that `fastokens` cannot encode, goes to the library, so that ids are the library's in any case.
 
+mod recent;
 #[cfg(test)]
 mod tests;
 
+use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 use tokenizers::{Model, NormalizedString, Normalizer, OffsetType, PreTokenizedString, PreTokenizer};
 
+use self::recent::RecentTexts;
 use super::{
     AddedToken, byte_level,
     words::{GPT_4O, LLAMA3, QWEN2, QWEN3_5, TEKKEN},
@@ -49,6 +52,11 @@ pub(super) struct FastEncoder {
     inner: Box<fastokens::Tokenizer>,
     /// Whether the vocabulary is of bytes, so that no text becomes an added token where these are not looked for.
     is_byte_level: bool,
+    /// Added tokens that are looked for in the text as it is: what lies between them is encoded by itself.
+    early: AhoCorasick,
+    /// Their ids.
+    early_ids: Vec<TokenId>,
+    recent: RecentTexts,
 }
 
 impl std::fmt::Debug for FastEncoder {
@@ -70,7 +78,17 @@ impl FastEncoder {
         }
         // It trusts what it reads; whatever it does at a file that the library took, the library is there.
         let built = files::without_panics(|| {
-            let encoder = Self { inner: Box::new(fastokens::Tokenizer::from_json(definition).ok()?), is_byte_level };
+            let early = || added.iter().filter(|token| !token.normalized && !token.content.is_empty());
+            let encoder = Self {
+                inner: Box::new(fastokens::Tokenizer::from_json(definition).ok()?),
+                is_byte_level,
+                early: AhoCorasick::builder()
+                    .match_kind(MatchKind::LeftmostLongest)
+                    .build(early().map(|token| &token.content))
+                    .ok()?,
+                early_ids: early().map(|token| token.id).collect(),
+                recent: RecentTexts::default(),
+            };
             Some((encoder.agrees(inner, added), encoder))
         });
         let (agrees, encoder) = built.ok().flatten()?;
@@ -85,7 +103,25 @@ impl FastEncoder {
         if text.len() >= MOST_BYTES {
             return None;
         }
-        self.inner.encode_with_special_tokens(text, false).ok()
+        let (mut ids, mut at) = (Vec::new(), 0);
+        for token in self.early.find_iter(text) {
+            self.append(&text[at..token.start()], &mut ids)?;
+            ids.push(self.early_ids[token.pattern().as_usize()]);
+            at = token.end();
+        }
+        self.append(&text[at..], &mut ids)?;
+        Some(ids)
+    }
+
+    /// Appends the ids of a text that has no early tokens, which may have been encoded before.
+    fn append(&self, text: &str, ids: &mut Vec<TokenId>) -> Option<()> {
+        if text.is_empty() || self.recent.append(text, ids) {
+            return Some(());
+        }
+        let encoded = self.inner.encode_with_special_tokens(text, false).ok()?;
+        self.recent.keep(text, &encoded);
+        ids.extend(encoded);
+        Some(())
     }
 
     /// The ids of a text in which added tokens are only text. `None` leaves the text to the library.

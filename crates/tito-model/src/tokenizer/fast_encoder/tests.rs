@@ -202,6 +202,7 @@ proptest! {
     fn ids_are_those_of_the_library(text in prop_oneof![texts(), noise()]) {
         for (name, tokenizer) in KNOWN.iter() {
             prop_assert_eq!(tokenizer.encode(&text, false).unwrap(), library(tokenizer, &text), "{}", name);
+            prop_assert_eq!(tokenizer.encode(&text, false).unwrap(), library(tokenizer, &text), "{} once more", name);
             let ordinary = encode_by_model(&tokenizer.inner, &text).unwrap();
             prop_assert_eq!(tokenizer.encode_without_added_tokens(&text).unwrap(), ordinary, "{} without added tokens", name);
         }
