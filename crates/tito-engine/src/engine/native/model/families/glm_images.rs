@@ -9,12 +9,12 @@ use super::{
     super::{
         names::FUSED_EXPERTS,
         settings::{ConfigError, Settings},
-        shape::{Axis, Ending, Interpolation, ModelShape, TowerNames, TowerShape},
+        shape::{Ending, Interpolation, ModelShape, TowerNames, TowerShape},
     },
     decoder::{MOST, only},
     glm,
     parts::{Read, of_text},
-    qwen_images::{self, WITH_TOWER, only_default, parameters, sections},
+    qwen_images::{self, WITH_TOWER, one_after_the_other, only_default, parameters, sections},
 };
 use crate::{
     TokenId,
@@ -120,10 +120,9 @@ fn with_tower(settings: &Settings<'_>, shape: ModelShape, placeholder: TokenId) 
         only(&parameters, "mrope_interleaved", &json!(false))?;
     }
     let sections = sections(&text, [8, 12, 12])?;
-    let axes = [Axis::Time, Axis::Row, Axis::Column].into_iter().zip(sections);
-    let axes = axes.flat_map(|(axis, count)| std::iter::repeat_n(axis, count)).collect();
     let vision: Map<String, Value> = settings.require("vision_config")?;
     let tower = tower(&Settings(&vision))?;
+    let axes = one_after_the_other(sections);
     let mut shape = qwen_images::images(settings, placeholder, shape, axes, tower)?;
     if let Some(images) = &mut shape.images {
         images.frame = FRAME;
@@ -168,6 +167,7 @@ fn tower(vision: &Settings<'_>) -> Result<TowerShape, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::native::model::shape::Axis;
 
     /// The sizes that transformers has where a config says nothing; the share of a head that is rotated fits its sections.
     fn config() -> Value {

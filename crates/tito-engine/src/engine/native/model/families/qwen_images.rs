@@ -83,8 +83,6 @@ fn qwen2_5_text(settings: &Settings<'_>) -> Result<Map<String, Value>, ConfigErr
 /// Qwen 2.5 VL.
 pub(super) fn qwen2_5_with_images(settings: &Settings<'_>, shape: ModelShape) -> Result<ModelShape, ConfigError> {
     let sections = sections(&qwen2_5_text(settings)?, [16, 24, 24])?;
-    let axes = [Axis::Time, Axis::Row, Axis::Column];
-    let axes = axes.into_iter().zip(sections).flat_map(|(axis, count)| std::iter::repeat_n(axis, count)).collect();
     let vision: Map<String, Value> = settings.require("vision_config")?;
     let vision = Settings(&vision);
     let common = tower(&vision, [14, 2, 2])?;
@@ -107,7 +105,7 @@ pub(super) fn qwen2_5_with_images(settings: &Settings<'_>, shape: ModelShape) ->
         },
         ..common
     };
-    images(settings, PLACEHOLDER, shape, axes, tower)
+    images(settings, PLACEHOLDER, shape, one_after_the_other(sections), tower)
 }
 
 /// The text of Qwen 3 VL.
@@ -189,6 +187,12 @@ pub(super) fn qwen3_5_with_images(settings: &Settings<'_>, shape: ModelShape) ->
     let vision = Settings(&vision);
     only(&vision, "deepstack_visual_indexes", &json!([]))?;
     images(settings, PLACEHOLDER_3_5, shape, axes, qwen3_tower(&vision)?)
+}
+
+/// Which coordinates rotate pairs of numbers where each has a section of them.
+pub(super) fn one_after_the_other(sections: [usize; 3]) -> Vec<Axis> {
+    let axes = [Axis::Time, Axis::Row, Axis::Column].into_iter().zip(sections);
+    axes.flat_map(|(axis, count)| std::iter::repeat_n(axis, count)).collect()
 }
 
 /// Which coordinates rotate so many pairs of numbers where they take turns: rows and columns as often as sections say.
