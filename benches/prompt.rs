@@ -82,7 +82,7 @@ impl Body {
             add_generation_prompt,
             continue_final_message: false,
             template: None,
-            template_kwargs: tito::internals::json::Object::new(),
+            template_kwargs: tito::internals::json::Object::default(),
             reasoning_effort: None,
             add_special_tokens: false,
             stop_token_ids: Vec::new(),

@@ -140,7 +140,7 @@ fn format(calls: &[u8], reasoning: &[u8], schema: Option<&str>) -> (Option<Strin
     let thinking = chosen(&bare(reasoning), &ReasoningParser::names().collect::<Vec<_>>(), ReasoningParser::named);
     let thinking = thinking.map(|parser| parser.of_vocabulary(&mut vocabulary(reasoning), None).expect("one suffix"));
     let variables: Object =
-        [("thinking".to_owned(), true.into()), ("reasoning_effort".to_owned(), "high".into())].into();
+        Object::from_iter([("thinking".to_owned(), true.into()), ("reasoning_effort".to_owned(), "high".into())]);
     let tools: Vec<_> = ["f", "g"].map(|name| tool(name, schema)).into();
     let tools = parser.map(|parser| ToolFormat {
         parser,

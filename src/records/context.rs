@@ -60,7 +60,7 @@ impl ConversationContext {
         request.chat_template.clone_from(&self.chat_template);
         request.chat_template_kwargs.clone_from(&self.chat_template_kwargs);
         if let Some(effort) = &self.effort {
-            let reasoning = request.reasoning.get_or_insert_with(|| Value::Object(Object::new()));
+            let reasoning = request.reasoning.get_or_insert_with(|| Value::Object(Object::default()));
             let Value::Object(fields) = reasoning else { return Err(ApiError::internal("`reasoning` is no object")) };
             fields.insert("effort".to_owned(), Value::from(effort.as_str()));
         }

@@ -192,7 +192,7 @@ fn template_kwargs(
     policy: &RequestPolicy,
 ) -> Result<Object, ApiError> {
     let kwargs = match kwargs {
-        None | Some(Value::Null) => Object::new(),
+        None | Some(Value::Null) => Object::default(),
         Some(Value::Object(kwargs)) => kwargs,
         Some(_) => return Err(ApiError::invalid("chat_template_kwargs", "`chat_template_kwargs` must be an object")),
     };

@@ -158,7 +158,7 @@ impl Default for RequestPolicy {
         Self {
             response_role: "assistant".to_owned(),
             trust_request_chat_template: false,
-            default_chat_template_kwargs: Object::new(),
+            default_chat_template_kwargs: Object::default(),
             reasoning_effort_map: BTreeMap::new(),
             stream_interval: 1,
             force_include_usage: false,

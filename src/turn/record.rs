@@ -73,8 +73,8 @@ impl Answer {
             id: call.id,
             name: call.name,
             arguments: Some(call.arguments),
-            function_extras: Object::new(),
-            extras: Object::new(),
+            function_extras: Object::default(),
+            extras: Object::default(),
         };
         let tool_calls = Some(self.tool_calls.into_iter().map(call).collect());
         let message = Message { content, tool_calls, reasoning: self.reasoning, ..Message::text("assistant", "") };

@@ -73,7 +73,7 @@ mod tests {
             add_generation_prompt: true,
             continue_final_message: false,
             template: Some(Arc::new(ChatTemplate::new("a", IndexMap::new()).unwrap())),
-            template_kwargs: Object::new(),
+            template_kwargs: Object::default(),
             reasoning_effort: None,
             add_special_tokens: false,
             stop_token_ids: Vec::new(),

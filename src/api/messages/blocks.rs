@@ -215,7 +215,7 @@ impl Blocks {
         self.close(events);
         let index = self.index;
         let partial_json = input_text(&call.arguments);
-        let content_block = Block::ToolUse { id: call.id, name: call.name, input: Value::Object(Object::new()) };
+        let content_block = Block::ToolUse { id: call.id, name: call.name, input: Value::Object(Object::default()) };
         events.push(MessageEvent::ContentBlockStart { index, content_block });
         if !partial_json.trim().is_empty() {
             events.push(MessageEvent::ContentBlockDelta { index, delta: BlockDelta::InputJsonDelta { partial_json } });

@@ -319,7 +319,7 @@ fn call(block: &Value, place: &str) -> Result<ToolCall, ApiError> {
         id: needed(block, place, "id")?.to_owned(),
         name: needed(block, place, "name")?.to_owned(),
         arguments: Some(arguments_of(block.get("input"))),
-        function_extras: Object::new(),
-        extras: Object::new(),
+        function_extras: Object::default(),
+        extras: Object::default(),
     })
 }

@@ -208,8 +208,8 @@ impl ItemFold {
                     id: at.needs("call_id", item.call_id)?,
                     name: item.namespace.map_or_else(|| name.clone(), |group| name_in_group(&group, &name)),
                     arguments: Some(arguments),
-                    function_extras: Object::new(),
-                    extras: Object::new(),
+                    function_extras: Object::default(),
+                    extras: Object::default(),
                 };
                 self.call(call);
             }

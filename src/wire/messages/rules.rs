@@ -3,10 +3,8 @@
 
 use std::borrow::Cow;
 
-use indexmap::IndexMap;
-
 use crate::{
-    json::{Items, Node, NodeKind},
+    json::{Items, Members, Node, NodeKind},
     pydantic::{
         Field,
         Schema::{
@@ -244,7 +242,7 @@ fn brought_into_form(body: &mut Node<'_>) -> Outcome {
 }
 
 /// Fills in what tools that a server would run do not have. No reader sees it: the model is not shown them.
-fn complete_served_tools(fields: &mut IndexMap<String, Node<'_>>) {
+fn complete_served_tools(fields: &mut Members<Node<'_>>) {
     let Some(NodeKind::List(Items::Nodes(tools))) = fields.get_mut("tools").map(|tools| &mut tools.kind) else {
         return;
     };
@@ -254,13 +252,13 @@ fn complete_served_tools(fields: &mut IndexMap<String, Node<'_>>) {
         }
         let NodeKind::Object(fields) = &mut tool.kind else { continue };
         let unseen = |kind| Node { text: "", kind };
-        fields.entry("input_schema".to_owned()).or_insert_with(|| unseen(NodeKind::Object(IndexMap::new())));
+        fields.entry("input_schema".to_owned()).or_insert_with(|| unseen(NodeKind::Object(Members::default())));
         fields.entry("name".to_owned()).or_insert_with(|| unseen(NodeKind::String(Cow::Borrowed(""))));
     }
 }
 
 /// Renames the kinds of messages that Claude Code has for what a user sends.
-fn rename_roles(fields: &mut IndexMap<String, Node<'_>>) {
+fn rename_roles(fields: &mut Members<Node<'_>>) {
     let Some(NodeKind::List(Items::Nodes(messages))) = fields.get_mut("messages").map(|messages| &mut messages.kind)
     else {
         return;

@@ -14,7 +14,7 @@ const MOST_LEVELS: usize = 100;
 /// object.
 pub(super) fn input_of(arguments: &str) -> Value {
     if arguments.trim().is_empty() {
-        return Value::Object(Object::new());
+        return Value::Object(Object::default());
     }
     match Value::parse(arguments) {
         // Python's JSON has values that JSON does not have.

@@ -4,6 +4,7 @@
 //! What cannot be kept (a lone surrogate has no UTF-8 form) or is unsafe (endless nesting) is refused, never changed.
 
 mod integer;
+mod keyed_hash;
 mod node;
 mod not_finite;
 mod parse;
@@ -19,6 +20,7 @@ mod write;
 use tree::Literally;
 
 pub use integer::Integer;
+pub use keyed_hash::KeyedHash;
 pub use node::{Document, Items, Node, NodeKind};
 pub use not_finite::read_python;
 pub use parse::{MAX_DEPTH, ParseError};
@@ -26,7 +28,7 @@ pub use path::{Path, Segment};
 pub use python::{float_repr, string_repr};
 pub use reader::Reader;
 pub use rewrites::{Rewrite, Rewrites};
-pub use value::{Object, Value};
+pub use value::{Members, Object, Value};
 pub use write::Format;
 
 impl Value {

@@ -5,10 +5,8 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
-use indexmap::IndexMap;
-
 use super::{
-    Integer, ParseError, float_repr,
+    Integer, Members, ParseError, float_repr,
     parse::{Oddities, parse, parse_noting},
     string_repr,
     tree::Tree,
@@ -39,7 +37,7 @@ pub enum NodeKind<'a> {
     /// A list.
     List(Items<'a>),
     /// An object: keys in order of first appearance, the last value of each.
-    Object(IndexMap<String, Node<'a>>),
+    Object(Members<Node<'a>>),
 }
 
 /// The items of a list.
@@ -231,7 +229,7 @@ impl<'a> Tree<'a> for Node<'a> {
         Self { text, kind: NodeKind::List(Items::Nodes(items)) }
     }
 
-    fn object(entries: IndexMap<String, Self>, text: &'a str) -> Self {
+    fn object(entries: Members<Self>, text: &'a str) -> Self {
         Self { text, kind: NodeKind::Object(entries) }
     }
 

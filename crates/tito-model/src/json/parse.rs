@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use indexmap::IndexMap;
-
-use super::tree::Tree;
+use super::{Members, tree::Tree};
 
 /// How deeply arrays and objects may be nested. Python gives up near its recursion limit; this is well within a
 /// thread's stack.
@@ -236,10 +234,10 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn object<T: Tree<'a>>(&mut self, depth: usize) -> Result<IndexMap<String, T>, ParseError> {
+    fn object<T: Tree<'a>>(&mut self, depth: usize) -> Result<Members<T>, ParseError> {
         const NO_KEY: &str = "Expecting property name enclosed in double quotes";
 
-        let mut object = IndexMap::new();
+        let mut object = Members::default();
         self.skip_space();
         if self.take(b'}') {
             return Ok(object);

@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use indexmap::IndexMap;
-
-use super::{Integer, Object, Value};
+use super::{Integer, Members, Object, Value};
 
 /// What one document is read into. Both forms have one grammar.
 pub(super) trait Tree<'a>: Sized {
@@ -19,7 +17,7 @@ pub(super) trait Tree<'a>: Sized {
     /// A list.
     fn array(items: Vec<Self>, text: &'a str) -> Self;
     /// An object.
-    fn object(entries: IndexMap<String, Self>, text: &'a str) -> Self;
+    fn object(entries: Members<Self>, text: &'a str) -> Self;
     /// A list that need not be read item by item, if the text starts with one; how long it is.
     fn whole_list(_text: &'a str) -> Option<(Self, usize)> {
         None
@@ -79,7 +77,7 @@ impl<'a> Tree<'a> for Literally {
         Self(Value::Array(items.into_iter().map(|Self(item)| item).collect()))
     }
 
-    fn object(entries: IndexMap<String, Self>, _text: &'a str) -> Self {
+    fn object(entries: Members<Self>, _text: &'a str) -> Self {
         Self(Value::Object(entries.into_iter().map(|(key, Self(value))| (key, value)).collect()))
     }
 }

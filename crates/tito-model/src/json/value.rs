@@ -2,10 +2,13 @@
 
 use indexmap::IndexMap;
 
-use super::Integer;
+use super::{Integer, KeyedHash};
 
 /// A JSON object: keys in order of first appearance, the last value of each.
-pub type Object = IndexMap<String, Value>;
+pub type Object = Members<Value>;
+
+/// The members of an object, in order.
+pub type Members<V> = IndexMap<String, V, KeyedHash>;
 
 /// A JSON value with Python's types.
 #[derive(Clone, Debug, Default, PartialEq)]

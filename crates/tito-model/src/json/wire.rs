@@ -11,7 +11,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::{Format, Integer, Object, Value};
+use super::{Format, Integer, KeyedHash, Object, Value};
 
 /// What a value asks its deserializer for.
 pub(super) const VALUE: &str = "tito::json::Value";
@@ -76,7 +76,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut object = Object::with_capacity(map.size_hint().unwrap_or_default());
+        let mut object = Object::with_capacity_and_hasher(map.size_hint().unwrap_or_default(), KeyedHash);
         while let Some((key, value)) = map.next_entry()? {
             object.insert(key, value);
         }

@@ -1,6 +1,6 @@
 //! `json.dumps`: Python's separators, number spelling, indentation and escaping.
 
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
 use super::{Object, Value, python};
 
@@ -10,9 +10,9 @@ pub struct Format {
     /// What goes before each element, once per level; none writes everything on one line.
     pub indent: Option<String>,
     /// What goes between elements.
-    pub item_separator: String,
+    pub item_separator: Cow<'static, str>,
     /// What goes between a key and its value.
-    pub key_separator: String,
+    pub key_separator: Cow<'static, str>,
     /// Whether keys are written in order of their code points.
     pub sort_keys: bool,
     /// Whether everything beyond ASCII is escaped.
@@ -23,8 +23,8 @@ impl Default for Format {
     fn default() -> Self {
         Self {
             indent: None,
-            item_separator: ", ".to_owned(),
-            key_separator: ": ".to_owned(),
+            item_separator: ", ".into(),
+            key_separator: ": ".into(),
             sort_keys: false,
             ensure_ascii: false,
         }
@@ -34,7 +34,7 @@ impl Default for Format {
 impl Format {
     /// Returns the format with the fewest bytes: no spaces at all.
     pub fn compact() -> Self {
-        Self { item_separator: ",".to_owned(), key_separator: ":".to_owned(), ..Self::default() }
+        Self { item_separator: ",".into(), key_separator: ":".into(), ..Self::default() }
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn indentation_breaks_lines_except_in_what_is_empty() {
-        let format = Format { indent: Some("  ".to_owned()), item_separator: ",".to_owned(), ..Format::default() };
+        let format = Format { indent: Some("  ".to_owned()), item_separator: ",".into(), ..Format::default() };
         let value = Value::parse(r#"{"b": [1, {"x": []}], "c": {}}"#).unwrap();
         assert_eq!(
             value.to_json_string_with(&format),

@@ -276,7 +276,7 @@ impl Digest {
             self.count(0);
         } else {
             self.count(1);
-            self.part(&HashedPart { kind: "", text, others: Object::new() });
+            self.part(&HashedPart { kind: "", text, others: Object::default() });
         }
     }
 
@@ -325,7 +325,7 @@ fn identified(image: &Image) -> Object {
 /// `None` for a part of which nothing is shown.
 fn part<'a>(part: &'a ContentPart, shown: impl Fn(&'a str) -> Option<&'a str>) -> Option<HashedPart<'a>> {
     let part = match part {
-        ContentPart::Text(text) => HashedPart { kind: "", text, others: Object::new() },
+        ContentPart::Text(text) => HashedPart { kind: "", text, others: Object::default() },
         ContentPart::Object { kind, fields } => {
             let is_text = ["text", "input_text", "output_text"].contains(&kind.as_str());
             let text = fields.get("text").and_then(Value::as_str).filter(|_| is_text);

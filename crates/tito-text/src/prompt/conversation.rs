@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use indexmap::IndexMap;
 use memchr::memmem;
 use time::OffsetDateTime;
 
@@ -14,7 +13,7 @@ use super::{
     messages::{ArgumentsForm, template_messages, template_tool},
     template::{ChatTemplate, Patience, TemplateError, Variable, strip_spaces, strip_spaces_at_end},
 };
-use crate::json::{Object, Value};
+use crate::json::{Members, Object, Value};
 
 /// What transformers appends to the message to be continued (`apply_chat_template`); templates may trim its space.
 const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
@@ -28,7 +27,7 @@ pub(super) struct Conversation<'a> {
     /// Where each message of the request went, when developer messages were folded into the system prompt, or earlier
     /// ones left out.
     places: Vec<usize>,
-    variables: IndexMap<String, Variable>,
+    variables: Members<Variable>,
     continue_final_message: bool,
     now: OffsetDateTime,
     patience: Patience,
@@ -239,7 +238,7 @@ impl<'a> Conversation<'a> {
         cut_at_tag(&self.fill(shown, &self.variables)?, &said)
     }
 
-    fn fill(&self, shown: Vec<Variable>, variables: &IndexMap<String, Variable>) -> Result<String, PromptError> {
+    fn fill(&self, shown: Vec<Variable>, variables: &Members<Variable>) -> Result<String, PromptError> {
         let variables = variables.iter().map(|(name, value)| (name.as_str(), value.clone()));
         let variables = variables.chain([("messages", Variable::list(shown))]);
         let text = self.template.render(variables, self.now, &self.patience).map_err(PromptError::Template)?;

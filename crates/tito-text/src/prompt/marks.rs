@@ -80,7 +80,7 @@ pub(super) fn without_arguments(message: &Object, call: usize, other: &str) -> O
     let mut message = with_all(message, other);
     let Value::Array(calls) = message.get_mut("tool_calls")? else { return None };
     let call = calls.get_mut(call)?;
-    *call = call_with(call, &Object::new());
+    *call = call_with(call, &Object::default());
     Some(message)
 }
 

@@ -41,7 +41,7 @@ fn rebuild(
 ) -> Result<Object, PromptError> {
     let role = message.role.as_str();
     let parts = parts(index, message, format)?;
-    let mut object = Object::new();
+    let mut object = Object::default();
     object.insert("role".to_owned(), Value::from(role));
     object.insert("content".to_owned(), content(role, parts, format));
     if role == "assistant" {
@@ -109,7 +109,7 @@ const PART_KEYS: [&str; 18] = [
 ];
 
 fn parts(index: usize, message: &Message, format: ContentFormat) -> Result<Vec<Part>, PromptError> {
-    let plain = |text: &str| Part::Text(TextPart { text: text.to_owned(), extras: Object::new(), is_plain: true });
+    let plain = |text: &str| Part::Text(TextPart { text: text.to_owned(), extras: Object::default(), is_plain: true });
     let mut parts = match &message.content {
         Content::Empty => Vec::new(),
         Content::Text(text) => vec![plain(text)],
@@ -222,7 +222,7 @@ fn content(role: &str, parts: Vec<Part>, format: ContentFormat) -> Value {
         return Value::String(only.unwrap_or_else(|| texts.join("\n")));
     }
     let parts = parts.into_iter().map(|part| {
-        let mut object = Object::new();
+        let mut object = Object::default();
         let extras = match part {
             Part::Text(TextPart { text, extras, .. }) => {
                 object.insert("type".to_owned(), Value::from("text"));
@@ -249,13 +249,13 @@ fn tool_call(call: &ToolCall, form: ArgumentsForm) -> Value {
         // Python reads these, so the text says what an object does not.
         (ArgumentsForm::Mapping, Err(error)) if error.is_limit() => Value::from(text),
         // As in vLLM: models do write broken calls, and their ids, not this text, are what the prompt keeps.
-        _ => Value::Object(Object::new()),
+        _ => Value::Object(Object::default()),
     };
-    let mut function = Object::new();
+    let mut function = Object::default();
     function.insert("arguments".to_owned(), arguments);
     function.insert("name".to_owned(), Value::from(call.name.as_str()));
     function.extend(call.function_extras.clone());
-    let mut object = Object::new();
+    let mut object = Object::default();
     object.insert("id".to_owned(), Value::from(call.id.as_str()));
     object.insert("function".to_owned(), Value::Object(function));
     object.insert("type".to_owned(), Value::from("function"));
@@ -265,7 +265,7 @@ fn tool_call(call: &ToolCall, form: ArgumentsForm) -> Value {
 
 /// A tool as pydantic dumps it for the template: missing description and parameters are null.
 pub(super) fn template_tool(tool: &FunctionTool) -> Value {
-    let mut function = Object::new();
+    let mut function = Object::default();
     function.insert("name".to_owned(), Value::from(tool.name.as_str()));
     let description = tool.description.as_deref().map_or(Value::Null, Value::from);
     function.insert("description".to_owned(), description);
@@ -273,7 +273,7 @@ pub(super) fn template_tool(tool: &FunctionTool) -> Value {
     // As vLLM does, the field beside the function is taken for the function's own.
     let flags = [("strict", tool.strict), ("defer_loading", tool.defer_loading.or(tool.outer_defer_loading))];
     function.extend(flags.into_iter().filter_map(|(key, flag)| Some((key.to_owned(), Value::Bool(flag?)))));
-    let mut object = Object::new();
+    let mut object = Object::default();
     object.insert("type".to_owned(), Value::from("function"));
     object.insert("function".to_owned(), Value::Object(function));
     if let Some(flag) = tool.outer_defer_loading {
@@ -429,7 +429,7 @@ mod tests {
             for (form, shown) in [
                 (ArgumentsForm::Mapping, Value::from(arguments)),
                 (ArgumentsForm::Text, Value::from(arguments)),
-                (ArgumentsForm::MappingOnly, Value::Object(Object::new())),
+                (ArgumentsForm::MappingOnly, Value::Object(Object::default())),
             ] {
                 assert_eq!(tool_call(&call, form).get("function").unwrap().get("arguments"), Some(&shown), "{form:?}");
             }

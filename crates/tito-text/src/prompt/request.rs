@@ -95,7 +95,7 @@ impl ChatPrompt {
             add_generation_prompt: true,
             continue_final_message: false,
             template: None,
-            template_kwargs: Object::new(),
+            template_kwargs: Object::default(),
             reasoning_effort: None,
             add_special_tokens: false,
             stop_token_ids: Vec::new(),

@@ -14,7 +14,7 @@ use serde::{
 };
 use serde_json::Error;
 
-use super::{Items, Node, NodeKind, Rewrites, wire::VALUE};
+use super::{Items, Members, Node, NodeKind, Rewrites, wire::VALUE};
 use leaf::{Ids, RAW, Raw, Scalar, number, visit_integer};
 
 /// How deeply `serde_json` reads lists and objects.
@@ -79,7 +79,7 @@ impl<'de, 'a> Reader<'de, 'a> {
     }
 }
 
-type Entries<'a> = indexmap::IndexMap<String, Node<'a>>;
+type Entries<'a> = Members<Node<'a>>;
 
 impl<'de> Deserializer<'de> for Reader<'de, '_> {
     type Error = Error;

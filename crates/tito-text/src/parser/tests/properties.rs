@@ -137,7 +137,7 @@ fn formats() -> Vec<OutputFormat> {
         Some(ToolFormat { parser, tools: Arc::new([tool()]), forced: None, first_only, held: false })
     };
     let mut pairs: Vec<_> = ReasoningParser::names().chain(SUFFIXED).map(|name| (reasoning(name), None)).collect();
-    pairs.push((Some(ReasoningParser::named("nemotron_v3").unwrap().format(&Object::new())), None));
+    pairs.push((Some(ReasoningParser::named("nemotron_v3").unwrap().format(&Object::default())), None));
     for name in ToolParser::names().chain(SUFFIXED) {
         let both = [(None, false), (None, true), (reasoning("glm45"), false)];
         pairs.extend(both.map(|(reasoning, first_only)| (reasoning, tools(name, first_only))));
@@ -295,7 +295,7 @@ fn reasoning_is_read_first_and_calls_out_of_what_it_leaves() {
     let parser = ToolParser::named("hermes").unwrap();
     let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only: false, held: false };
     let format = |name: &str| {
-        let reasoning = ReasoningParser::named(name).unwrap().format(&Object::new());
+        let reasoning = ReasoningParser::named(name).unwrap().format(&Object::default());
         OutputFormat::new(Some(reasoning), Some(tools.clone()), None)
     };
     let f = vec![("f".to_owned(), "{}".to_owned())];
@@ -315,7 +315,7 @@ fn reasoning_is_read_first_and_calls_out_of_what_it_leaves() {
 fn content_and_reasoning_go_out_as_soon_as_they_are_certain() {
     let parser = ToolParser::named("hermes").unwrap();
     let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only: false, held: false };
-    let reasoning = ReasoningParser::named("qwen3").unwrap().format(&Object::new());
+    let reasoning = ReasoningParser::named("qwen3").unwrap().format(&Object::default());
     let mut parser =
         OutputParser::new(&OutputFormat::new(Some(reasoning), Some(tools), None), PromptReasoning::Unmarked);
     let given: Vec<_> = ["a", "b<", "/thi", "nk>\n", "c", " ", "d<", "tool", "s> <", "<tool_call", ">{", "}"]

@@ -28,7 +28,7 @@ fn text<'a>(case: &'a Value, key: &str) -> Option<&'a str> {
 }
 
 fn format(case: &Value, has_tools: bool) -> OutputFormat {
-    let none = Object::new();
+    let none = Object::default();
     let variables = case.get("variables").and_then(Value::as_object).unwrap_or(&none);
     let reasoning = text(case, "reasoning_parser").map(|name| ReasoningParser::named(name).unwrap().format(variables));
     let parser: Option<ToolParser> = text(case, "tool_parser").map(tool_parser);

@@ -101,7 +101,7 @@ fn letters_of(values: &Object) -> String {
 
 /// The pairs of an object.
 fn object(text: &str, depth: usize) -> Object {
-    let mut object = Object::new();
+    let mut object = Object::default();
     let mut rest = after_separators(text);
     while let Some((key, after)) = rest.split_once(':') {
         let key = unquoted(marker::trim(key)).to_owned();

@@ -177,7 +177,7 @@ impl<'t> Source<'t> {
 
 /// Elements as the values of an object.
 fn object(elements: &[(&str, Inside<'_>)], schemas: Option<&Schemas<'_>>) -> Object {
-    let mut object = Object::new();
+    let mut object = Object::default();
     let mut lists = Vec::new();
     for (name, inside) in elements {
         let schema = schemas.and_then(|schemas| schemas.property(name));
@@ -202,7 +202,7 @@ fn value(Inside { text, elements }: &Inside<'_>, schemas: Option<&Schemas<'_>>) 
     if elements.is_empty() {
         return match marker::is_blank(text) && !allows("string") {
             true if allows("array") => Value::Array(Vec::new()),
-            true if allows("object") => Value::from(Object::new()),
+            true if allows("object") => Value::from(Object::default()),
             _ => Value::from(text.as_str()),
         };
     }

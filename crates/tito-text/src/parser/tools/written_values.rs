@@ -106,7 +106,7 @@ fn wrong(value: &Value, written: &(&str, &str, &[&str]), types: &[&str], format:
     }
     // MiniMax M3 writes the items of objects and arrays as elements, so that an empty one has nothing in it.
     let is_empty_element = format == "minimax_m3" && marker::trim(text).is_empty();
-    if is_empty_element && (*value == Value::from(Object::new()) || *value == Value::Array(Vec::new())) {
+    if is_empty_element && (*value == Value::from(Object::default()) || *value == Value::Array(Vec::new())) {
         return None;
     }
     let spelled = spellings.contains(&value.to_json_string().as_str());

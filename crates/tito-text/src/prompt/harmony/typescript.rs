@@ -87,7 +87,7 @@ fn nullable_type(schema: &Value, indent: &str) -> String {
 fn object(schema: &Value, indent: &str) -> String {
     let description = text(schema, "description").map(|text| format!("{indent}// {text}\n")).unwrap_or_default();
     let required: Vec<&str> = list(schema, "required").unwrap_or_default().iter().filter_map(Value::as_str).collect();
-    let none = Object::new();
+    let none = Object::default();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
     let members = properties.iter().map(|(name, member)| {
         let mark = if required.contains(&name.as_str()) { "" } else { "?" };

@@ -1,13 +1,11 @@
 //! The functions that every template may call: those of jinja2's sandbox, and the two of transformers.
 
-use indexmap::IndexMap;
-
 use super::arguments::Arguments;
 use super::bounds;
 use super::error::Error;
 use super::key::Name;
 use super::print;
-use super::value::{self, Function, Joiner, Key, Value, error, items};
+use super::value::{self, Entries, Function, Joiner, Key, Value, error, items};
 
 /// How long a range may be, in jinja2's sandbox.
 const MAX_RANGE: usize = 100_000;
@@ -51,12 +49,12 @@ pub(super) fn range(arguments: &Arguments<'_>) -> Result<Value, Error> {
 }
 
 /// The entries of what Python's `dict` makes of its arguments.
-pub(super) fn entries(arguments: &Arguments<'_>) -> Result<IndexMap<Key, Value>, Error> {
+pub(super) fn entries(arguments: &Arguments<'_>) -> Result<Entries, Error> {
     if arguments.positional().len() > 1 {
         return Err(error(format!("dict expected at most 1 argument, got {}", arguments.positional().len())));
     }
     let mut entries = match arguments.positional().first() {
-        None => IndexMap::new(),
+        None => Entries::default(),
         Some(given) => pairs(given)?,
     };
     for (name, value) in arguments.named() {
@@ -68,7 +66,7 @@ pub(super) fn entries(arguments: &Arguments<'_>) -> Result<IndexMap<Key, Value>,
     Ok(entries)
 }
 
-fn pairs(given: &Value) -> Result<IndexMap<Key, Value>, Error> {
+fn pairs(given: &Value) -> Result<Entries, Error> {
     bounds::look_through(given.size())?;
     if let Value::Dict(dict) = given {
         bounds::reserve(given.size())?;

@@ -39,7 +39,7 @@ mod value;
 use indexmap::IndexMap;
 use time::OffsetDateTime;
 
-use crate::json;
+use crate::json::{self, Members};
 
 pub use bounds::Patience;
 pub use content_format::ContentFormat;
@@ -56,7 +56,7 @@ use value::Value;
 pub struct ChatTemplate {
     source: String,
     statements: syntax::Block,
-    special_tokens: IndexMap<String, Value>,
+    special_tokens: Members<Value>,
     content_format: ContentFormat,
     /// What the operator says instead of the template.
     given_format: Option<ContentFormat>,
@@ -75,7 +75,7 @@ impl ChatTemplate {
         Ok(other.with_content_format(self.given_format))
     }
 
-    fn compile(source: &str, special_tokens: IndexMap<String, Value>) -> Result<Self, TemplateError> {
+    fn compile(source: &str, special_tokens: Members<Value>) -> Result<Self, TemplateError> {
         if source.len() > bounds::MAX_SOURCE {
             let (length, most) = (source.len(), bounds::MAX_SOURCE);
             let message = format!("the template has {length} bytes, and {most} are the most that are read");
@@ -116,7 +116,7 @@ impl ChatTemplate {
         patience: &Patience,
     ) -> Result<String, TemplateError> {
         let given = variables.into_iter().map(|(name, value)| (name.as_ref().to_owned(), value.into().0));
-        let variables: IndexMap<String, Value> = given.collect();
+        let variables: Members<Value> = given.collect();
         let context = render::Context { variables: &variables, special_tokens: &self.special_tokens, now };
         let _metered = Metered::rendering(patience);
         let rendered = render::render(&self.statements, &context);

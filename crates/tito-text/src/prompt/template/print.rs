@@ -130,7 +130,7 @@ fn json_of(value: &Value, size: &mut Size) -> Result<json::Value, Error> {
         Value::String(_) => Ok(json::Value::from(value.as_str().unwrap_or_default())),
         Value::Dict(dict) => {
             let _level = bounds::descend()?;
-            let mut object = json::Object::new();
+            let mut object = json::Object::default();
             for (key, value) in &dict.entries {
                 let name = json_key(key.value())?;
                 size.add(name.len())?;

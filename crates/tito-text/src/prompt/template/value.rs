@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::bounds::{self, Charge};
 use super::error::Error;
-use crate::json;
+use crate::json::{self, KeyedHash};
 
 /// The methods of a dict; each hides a key of its name from attribute access.
 pub(super) const DICT_METHODS: [&str; 11] =
@@ -78,10 +78,13 @@ pub(super) enum SequenceKind {
 #[derive(Clone, Debug)]
 pub(super) struct Key(Value);
 
+/// The entries of a dict, in order.
+pub(super) type Entries = IndexMap<Key, Value, KeyedHash>;
+
 /// A Python dict.
 #[derive(Debug)]
 pub(super) struct Dict {
-    pub(super) entries: IndexMap<Key, Value>,
+    pub(super) entries: Entries,
     depth: usize,
     _charge: Charge,
 }
@@ -308,7 +311,7 @@ pub(super) fn range(numbers: Vec<Value>, [start, end, step]: [i64; 3]) -> Value 
 }
 
 /// Returns a Python dict.
-pub(super) fn dict(entries: IndexMap<Key, Value>) -> Value {
+pub(super) fn dict(entries: Entries) -> Value {
     // An entry of the map has a hash and a place in its index besides.
     let charge = Charge::new(size_of::<Dict>() + entries.capacity() * (2 * ITEM + 24));
     let depth = 1 + deepest(entries.keys().map(Key::value)).max(deepest(entries.values()));

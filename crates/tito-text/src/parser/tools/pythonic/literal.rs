@@ -63,7 +63,7 @@ fn set_or_dict(source: &mut Source<'_>) -> Option<Value> {
     })?;
     match (items.is_empty(), dict.0.is_empty()) {
         // Python has no comma on its own.
-        (true, true) => (!comma).then(|| Value::from(Object::new())),
+        (true, true) => (!comma).then(|| Value::from(Object::default())),
         (true, false) => dict.object(),
         (false, true) => Some(Value::Array(items)),
         (false, false) => None,
@@ -86,7 +86,7 @@ impl Dict {
 
     /// The dict with its keys spelt as in JSON; `None` where two would be spelt alike.
     fn object(self) -> Option<Value> {
-        let mut object = Object::new();
+        let mut object = Object::default();
         for (key, value) in self.0 {
             let taken = object.insert(spelled(key)?, value);
             if taken.is_some() {

@@ -150,7 +150,7 @@ fn call(source: &mut Source<'_>) -> Option<ToolCall> {
         name.push_str(source.name()?);
     }
     source.take('(').then_some(())?;
-    let mut arguments = Object::new();
+    let mut arguments = Object::default();
     source.items(')', |source| {
         let key = source.keyword()?.to_owned();
         arguments.insert(key, literal::value(source)?).is_none().then_some(())

@@ -109,7 +109,7 @@ fn tojson(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
 
     let mut format = json::Format { sort_keys, ensure_ascii, ..json::Format::default() };
     if let Some(indent) = indent {
-        format.item_separator = String::from(",");
+        format.item_separator = ",".into();
         format.indent = Some(indentation(&indent)?);
     }
     if let Some(separators) = separators {
@@ -118,7 +118,7 @@ fn tojson(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
         let (Some(item), Some(key)) = (item.as_str(), key.as_str()) else {
             return Err(error("separators must be strings"));
         };
-        (format.item_separator, format.key_separator) = (item.to_owned(), key.to_owned());
+        (format.item_separator, format.key_separator) = (item.to_owned().into(), key.to_owned().into());
     }
     print::to_json(value, &format).map(Value::from)
 }

@@ -2,8 +2,6 @@
 
 use std::rc::Rc;
 
-use indexmap::IndexMap;
-
 use super::super::arguments::Arguments;
 use super::super::bounds::{self, Charge, MAX_VALUE_DEPTH};
 use super::super::error::{Error, Limit};
@@ -14,10 +12,11 @@ use super::super::predicates;
 use super::super::print;
 use super::super::slice;
 use super::super::syntax::{Arm, Comparison, Expression, Filtering, Step};
-use super::super::value::{self, Key, Value};
+use super::super::value::{self, Entries, Key, Value};
 use super::language::Language;
 use super::renderer::Renderer;
 use super::scope::Scope;
+use crate::json::KeyedHash;
 
 impl<'t> Renderer<'t> {
     pub(super) fn expression(&mut self, expression: &'t Expression, scope: &Rc<Scope<'t>>) -> Result<Value, Error> {
@@ -72,7 +71,7 @@ impl<'t> Renderer<'t> {
 
     #[inline(never)]
     fn dict(&mut self, entries: &'t [(Expression, Expression)], scope: &Rc<Scope<'t>>) -> Result<Value, Error> {
-        let mut dict = IndexMap::with_capacity(entries.len());
+        let mut dict = Entries::with_capacity_and_hasher(entries.len(), KeyedHash);
         for (key, value) in entries {
             let key = Key::new(self.evaluate(key, scope)?)?;
             let value = self.evaluate(value, scope)?;

@@ -12,11 +12,12 @@ use super::super::print;
 use super::super::syntax::{For, Macro};
 use super::super::value::{Value, error};
 use super::scope::Scope;
+use crate::json::{KeyedHash, Members};
 
 /// What a template is rendered with.
 pub(in super::super) struct Context<'t> {
-    pub(in super::super) variables: &'t IndexMap<String, Value>,
-    pub(in super::super) special_tokens: &'t IndexMap<String, Value>,
+    pub(in super::super) variables: &'t Members<Value>,
+    pub(in super::super) special_tokens: &'t Members<Value>,
     pub(in super::super) now: OffsetDateTime,
 }
 
@@ -40,7 +41,7 @@ pub(super) struct Output {
 
 #[derive(Default)]
 pub(super) struct Namespace {
-    pub(super) entries: IndexMap<Box<str>, Value>,
+    pub(super) entries: IndexMap<Box<str>, Value, KeyedHash>,
     pub(super) charge: Charge,
 }
 
