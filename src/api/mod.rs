@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use axum::{
     Extension, Router,
-    extract::Request,
+    extract::{Request, State},
     http::{Method, header::ALLOW},
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -68,11 +68,16 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }
 
+/// What is around every route: how many requests are being served, and HEAD.
+async fn around(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    refuse_head(request, |request| about::server_load::track(api, request, next)).await
+}
+
 /// FastAPI's routes do not answer HEAD where they answer GET, but its pages for people do.
-async fn refuse_head(request: Request, next: Next) -> Response {
+async fn refuse_head<A: Future<Output = Response>>(request: Request, next: impl FnOnce(Request) -> A) -> Response {
     let is_head = request.method() == Method::HEAD;
     let is_page = matches!(request.uri().path(), "/docs" | "/openapi.json" | "/redoc");
-    let response = next.run(request).await;
+    let response = next(request).await;
     if is_head && !is_page && response.status().is_success() {
         return ([(ALLOW, "GET")], error::method_not_allowed().await).into_response();
     }
@@ -88,12 +93,12 @@ pub fn router(api: Arc<Api>, docs: &Docs) -> Router {
     routes
         .merge(docs::router(document, docs))
         .merge(inspect::page())
-        .layer(middleware::from_fn_with_state(Arc::clone(&api), about::server_load::track))
         .fallback(move |request: Request| {
             let redirection = paths.redirection(&request);
             async move { redirection.unwrap_or_else(error::not_found) }
         })
         .method_not_allowed_fallback(error::method_not_allowed)
-        .layer(middleware::from_fn(refuse_head))
+        // Each layer copies all that is within it for every request, so there is one.
+        .layer(middleware::from_fn_with_state(Arc::clone(&api), around))
         .with_state(api)
 }

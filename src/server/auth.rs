@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderName, Method, StatusCode, header},
-    middleware::Next,
     response::{IntoResponse, Response},
 };
 use subtle::ConstantTimeEq;
 
+use super::next::Next;
 use crate::turn::Identity;
 
 /// The keys that open the API; none leaves it open.
@@ -118,7 +118,7 @@ fn admitted<'a>(keys: &ApiKeys, request: &'a Request) -> Option<&'a str> {
 }
 
 /// Answers `{"error": "Unauthorized"}` with a 401 without a key; preflight requests need none.
-pub(super) async fn require_key(State(doors): State<Arc<Doors>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn require_key(doors: Arc<Doors>, mut request: Request, next: impl Next) -> Response {
     if let Some(keys) = doors.keys(request.uri().path())
         && request.method() != Method::OPTIONS
         && admitted(keys, &request).is_none()
@@ -129,5 +129,5 @@ pub(super) async fn require_key(State(doors): State<Arc<Doors>>, mut request: Re
     if let Some(identity) = identity.filter(|_| !doors.api.shared) {
         request.extensions_mut().insert(identity);
     }
-    next.run(request).await
+    next(request).await
 }

@@ -3,11 +3,12 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
-    middleware::Next,
     response::{IntoResponse, Response},
 };
+
+use super::next::Next;
 
 /// Methods that `*` stands for.
 const ALL_METHODS: [&str; 8] = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY"];
@@ -141,14 +142,14 @@ impl Headers {
 }
 
 /// Answers preflight requests, and tells browsers what pages may read.
-pub(super) async fn apply(State(cors): State<Arc<Cors>>, request: Request, next: Next) -> Response {
+pub(super) async fn apply(cors: Arc<Cors>, request: Request, next: impl Next) -> Response {
     let headers = request.headers();
     let origin = headers.get(header::ORIGIN).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let asks = headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
     if origin.is_some() && request.method() == Method::OPTIONS && asks {
         return cors.preflight(headers);
     }
-    let mut response = next.run(request).await;
+    let mut response = next(request).await;
     cors.permit(origin.as_deref(), &mut response);
     response
 }

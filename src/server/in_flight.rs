@@ -8,20 +8,19 @@ use std::{
 use axum::{
     body::{Body, Bytes, HttpBody},
     extract::{ConnectInfo, Request},
-    middleware::Next,
     response::Response,
 };
 
-use super::{connection::InFlight, listener::Peer};
+use super::{connection::InFlight, listener::Peer, next::Next};
 
 /// Counts a request on its connection until its answer is handed over.
-pub(super) async fn count(request: Request, next: Next) -> Response {
-    let Some(ConnectInfo(peer)) = request.extensions().get::<ConnectInfo<Peer>>() else {
-        return next.run(request).await;
-    };
-    let in_flight = peer.begin();
-    let response = next.run(request).await;
-    response.map(|body| Body::new(Counted { body, _in_flight: in_flight }))
+pub(super) async fn count(request: Request, next: impl Next) -> Response {
+    let in_flight = request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| peer.begin());
+    let response = next(request).await;
+    response.map(|body| match in_flight {
+        Some(in_flight) => Body::new(Counted { body, _in_flight: in_flight }),
+        None => body,
+    })
 }
 
 struct Counted {

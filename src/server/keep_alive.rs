@@ -4,19 +4,21 @@ use std::time::Duration;
 
 use axum::{
     body::{Body, Bytes},
-    extract::{Request, State},
+    extract::Request,
     http::header,
-    middleware::Next,
     response::Response,
 };
 use futures::StreamExt;
 
+use super::next::Next;
+
 /// The comment, as vLLM writes it.
 const COMMENT: &[u8] = b": keep-alive\n\n";
 
-/// Adds comments to event streams.
-pub(super) async fn apply(State(interval): State<Duration>, request: Request, next: Next) -> Response {
-    let response = next.run(request).await;
+/// Adds comments to event streams, if there is an interval for them.
+pub(super) async fn apply(interval: Option<Duration>, request: Request, next: impl Next) -> Response {
+    let response = next(request).await;
+    let Some(interval) = interval else { return response };
     let media_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if !media_type.is_some_and(|media_type| media_type.starts_with("text/event-stream")) {
         return response;

@@ -10,7 +10,6 @@ use std::{num::NonZero, sync::OnceLock, thread};
 use axum::{
     body::HttpBody,
     extract::Request,
-    middleware::Next,
     response::{IntoResponse, Response},
 };
 use tokio::{
@@ -19,6 +18,7 @@ use tokio::{
 };
 use tracing::Instrument;
 
+use super::next::Next;
 use crate::{turn::in_flight::inherited, wire::error::ApiError};
 
 /// A body of more bytes counts as large. A smaller one takes a millisecond or two at the most.
@@ -27,13 +27,13 @@ const LARGE: u64 = 1 << 16;
 const BLOCKING_THREADS: usize = 32;
 
 /// Answers requests whose bodies are large, or do not say how large they are, on the threads for them.
-pub(super) async fn apply(request: Request, next: Next) -> Response {
+pub(super) async fn apply(request: Request, next: impl Next) -> Response {
     let is_small = request.body().size_hint().upper().is_some_and(|bytes| bytes <= LARGE);
     if is_small {
-        return next.run(request).await;
+        return next(request).await;
     }
     match body_threads() {
-        Ok(threads) => run_on(threads, inherited(next.run(request))).await,
+        Ok(threads) => run_on(threads, inherited(next(request))).await,
         Err(error) => ApiError::internal(format_args!("no threads for large bodies: {error}")).into_response(),
     }
 }
@@ -73,7 +73,12 @@ fn body_threads() -> Result<&'static Handle, &'static std::io::Error> {
 mod tests {
     use std::sync::mpsc;
 
-    use axum::{Router, body::Body, middleware::from_fn, routing::post};
+    use axum::{
+        Router,
+        body::Body,
+        middleware::{self, from_fn},
+        routing::post,
+    };
     use tower::ServiceExt;
 
     use super::*;
@@ -82,12 +87,16 @@ mod tests {
         Request::post("/").body(Body::from(vec![b' '; bytes])).unwrap()
     }
 
+    async fn around(request: Request, next: middleware::Next) -> Response {
+        apply(request, |request| next.run(request)).await
+    }
+
     async fn thread_name() -> String {
         thread::current().name().unwrap_or_default().to_owned()
     }
 
     async fn answered_on(request: Request) -> String {
-        let app = Router::new().route("/", post(thread_name)).layer(from_fn(apply));
+        let app = Router::new().route("/", post(thread_name)).layer(from_fn(around));
         let response = app.oneshot(request).await.unwrap();
         let bytes = axum::body::to_bytes(response.into_body(), 1 << 10).await.unwrap();
         String::from_utf8(bytes.to_vec()).unwrap()
@@ -117,7 +126,7 @@ mod tests {
                 "done"
             }
         };
-        let app = Router::new().route("/block", post(blocking)).route("/", post(thread_name)).layer(from_fn(apply));
+        let app = Router::new().route("/block", post(blocking)).route("/", post(thread_name)).layer(from_fn(around));
         let mut begins = begins;
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let large: Vec<_> = (0..(cores / 2).max(2))
@@ -150,7 +159,7 @@ mod tests {
                 std::future::pending::<&str>().await
             }
         };
-        let app = Router::new().route("/", post(waiting)).layer(from_fn(apply));
+        let app = Router::new().route("/", post(waiting)).layer(from_fn(around));
         let answer = tokio::spawn(app.oneshot(request(1 << 17)));
         begins.recv().await.unwrap();
         answer.abort();
@@ -163,7 +172,7 @@ mod tests {
         async fn panics() -> &'static str {
             panic!("on purpose")
         }
-        let app = Router::new().route("/", post(panics)).layer(from_fn(apply));
+        let app = Router::new().route("/", post(panics)).layer(from_fn(around));
         let answer = tokio::spawn(app.oneshot(request(1 << 17)));
         let panic = answer.await.unwrap_err().into_panic();
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));

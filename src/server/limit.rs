@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use axum::{
     body::{Body, HttpBody},
-    extract::{Request, State},
+    extract::Request,
     http::header,
-    middleware::Next,
     response::{IntoResponse, Response},
 };
 use futures::StreamExt;
 
+use super::next::Next;
 use crate::{
     turn::in_flight::{BytesInFlight, Reservation, within},
     wire::error::ApiError,
@@ -41,9 +41,9 @@ impl Limits {
 }
 
 /// Refuses what is too much.
-pub(super) async fn apply(State(limits): State<Limits>, request: Request, next: Next) -> Response {
+pub(super) async fn apply(limits: Limits, request: Request, next: impl Next) -> Response {
     if request.body().is_end_stream() {
-        return next.run(request).await;
+        return next(request).await;
     }
     let least = usize::try_from(request.body().size_hint().lower()).unwrap_or(usize::MAX);
     if let Err(error) = limits.check(least).and_then(|()| Ok(limits.in_flight.check(least)?)) {
@@ -66,7 +66,7 @@ pub(super) async fn apply(State(limits): State<Limits>, request: Request, next: 
             }
         }))
     });
-    let response = within(Arc::clone(&reservation), next.run(request)).await;
+    let response = within(Arc::clone(&reservation), next(request)).await;
     match refusal.get() {
         Some(error) => error.clone().into_response(),
         None => holding(reservation, response),

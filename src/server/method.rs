@@ -3,10 +3,10 @@
 use axum::{
     extract::Request,
     http::Method,
-    middleware::Next,
     response::{IntoResponse, Response},
 };
 
+use super::next::Next;
 use crate::wire::error::ApiError;
 
 /// The methods that HTTP defines (RFC 9110, RFC 5789).
@@ -22,11 +22,11 @@ pub(super) fn label(method: &Method) -> &'static str {
 }
 
 /// Refuses requests with longer methods than there are.
-pub(super) async fn bounded(request: Request, next: Next) -> Response {
+pub(super) async fn bounded(request: Request, next: impl Next) -> Response {
     if request.method().as_str().len() > MOST_BYTES {
         return ApiError::method_too_long(MOST_BYTES).into_response();
     }
-    next.run(request).await
+    next(request).await
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! Refuses endpoints of its own, except `/metrics`, which is about the process.
 
+mod around;
 mod auth;
 mod connection;
 mod cors;
@@ -12,6 +13,7 @@ mod limit;
 mod listener;
 mod local;
 mod method;
+mod next;
 mod observe;
 mod open_files;
 mod ports;
@@ -31,13 +33,11 @@ use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, Request},
     http::header,
-    middleware::{self, Next, from_fn, from_fn_with_state, map_response},
-    response::{IntoResponse, Response},
+    middleware::{self, Next, from_fn, from_fn_with_state},
     routing::get,
 };
 use serde_json::Value;
 use tower::ServiceBuilder;
-use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
     admin::{self, Admin},
@@ -49,14 +49,15 @@ use crate::{
     state::Api,
     telemetry::{self, Metrics},
     turn::in_flight::BytesInFlight,
-    wire::error::ApiError,
 };
+use around::{AroundApi, AroundKeyed, AroundPort, AroundRoute, Caught};
 pub use auth::ApiKeys;
 use auth::Doors;
 pub use cors::Cors;
 use limit::Limits;
 pub use listener::Endpoint;
 pub use local::AllowedHosts;
+use next::AsLayer;
 pub use observe::AccessLog;
 pub use open_files::raise_open_files;
 pub use ports::{Port, Ports, Work, serve};
@@ -140,21 +141,10 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
     let app = api::router(api, &Docs { shown: config.docs, root_path: config.root_path.clone() })
         .route("/metrics", get(scrape.clone()))
         .route("/metrics/", get(scrape));
+    let around_route =
+        AroundRoute { request_patience: config.request_patience, limits: Some(limits), tracer: config.tracer.clone() };
     // Each call of `Router::layer` puts all that is within it into a box, which every request copies: one call has them all.
-    let app = app.layer(
-        ServiceBuilder::new()
-            .layer(from_fn(observe::measure))
-            // This stands outside of the layer that holds a body's bytes for as long as a task works on it, and where the
-            // length is still known.
-            .layer(from_fn(large_bodies::apply))
-            .layer(from_fn_with_state(config.request_patience, slow_body::apply))
-            .layer(from_fn_with_state(limits, limit::apply))
-            .layer(DefaultBodyLimit::disable())
-            // Within the layers that move a request to other threads: its notes belong to its task.
-            .option_layer(config.tracer.clone().map(|tracer| from_fn_with_state(tracer, traces::follow)))
-            .map_response(IntoResponse::into_response)
-            .layer(CatchPanicLayer::custom(answer_panic)),
-    );
+    let app = app.layer(ServiceBuilder::new().layer(AsLayer(around_route)).layer(DefaultBodyLimit::disable()));
     let doors = Arc::new(control.doors(&config.api_keys));
     let control = match control {
         ControlPlane::Open { admin, keys, hosts } => guarded(admin, &keys, hosts),
@@ -163,17 +153,16 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
         }
         ControlPlane::Closed => told_to_routers(admin::closed(&API_PATHS), blocks),
     };
-    let request_ids = config.request_id_headers.then(|| from_fn(request_id::add));
-    let app = measured(control).fallback_service(app).layer(
-        ServiceBuilder::new()
-            .option_layer(request_ids)
-            .layer(from_fn_with_state(doors, auth::require_key))
-            .layer(from_fn_with_state(Arc::new(config.cors.clone()), cors::apply))
-            .option_layer(config.request_spans.then(|| from_fn(observe::span)))
-            .option_layer(config.stream_comments.map(|interval| from_fn_with_state(interval, keep_alive::apply)))
-            .layer(from_fn(scheme::mark)),
-    );
-    under_root(&config.root_path, surrounded(app, &config.access_log, config.stream_stall_timeout))
+    let around_api = AroundApi {
+        port: around_port(config.access_log.clone(), config.stream_stall_timeout),
+        request_ids: config.request_id_headers,
+        doors,
+        cors: Arc::new(config.cors.clone()),
+        request_spans: config.request_spans,
+        stream_comments: config.stream_comments,
+    };
+    let app = measured(control).fallback_service(app).layer(AsLayer(around_api));
+    under_root(&config.root_path, app)
 }
 
 /// Where events of the cache are published and the control plane does not answer, what routers have to know of blocks.
@@ -183,24 +172,14 @@ fn told_to_routers(control: Router, blocks: Option<Value>) -> Router {
     control.route("/get_server_info", get(answer))
 }
 
-/// Routes with what is around those of every port: a line of the log for each request, and what its connection is told of
-/// it.
-fn surrounded(app: Router, log: &AccessLog, stall: Option<Duration>) -> Router {
-    let lines = log.enabled.then(|| from_fn_with_state(Arc::new(log.clone()), observe::log));
-    app.layer(
-        ServiceBuilder::new()
-            .layer(from_fn(in_flight::count))
-            .layer(from_fn(unread::read_out))
-            .option_layer(stall.map(|patience| from_fn_with_state(patience, unsent::apply)))
-            .option_layer(lines)
-            .layer(map_response(async |response| error::say_retry_by_status(response)))
-            .layer(from_fn(method::bounded)),
-    )
+fn around_port(access_log: AccessLog, stream_stall_timeout: Option<Duration>) -> AroundPort {
+    AroundPort { access_log: Arc::new(access_log), stream_stall_timeout }
 }
 
-/// A line for every request, on ports that few use.
-fn every_line() -> AccessLog {
-    AccessLog { enabled: true, silent_paths: Vec::new() }
+/// Routes of a port that few use: every request has its line of the log.
+fn surrounded(app: Router, stream_stall_timeout: Option<Duration>) -> Router {
+    let access_log = AccessLog { enabled: true, silent_paths: Vec::new() };
+    app.layer(AsLayer(around_port(access_log, stream_stall_timeout)))
 }
 
 /// Paths that are the API's where the control plane is not open, or that routers ask for and take 404 for no.
@@ -247,9 +226,8 @@ pub fn admin_app(admin: &Arc<Admin>, keys: ApiKeys, hosts: AllowedHosts, config:
     let alive = Arc::clone(admin);
     let health = move || std::future::ready(error::health(alive.control.engine().health().is_ok()));
     let routes = routes.route("/health", get(health));
-    let app = measured(routes.fallback(|| async { error::not_found() }))
-        .layer(from_fn_with_state(Arc::new(doors), auth::require_key));
-    surrounded(app, &every_line(), config.stream_stall_timeout)
+    let app = measured(routes.fallback(|| async { error::not_found() })).layer(AsLayer(AroundKeyed(Arc::new(doors))));
+    surrounded(app, config.stream_stall_timeout)
 }
 
 /// The paths of the control plane, to which no page may send anything where no key guards them.
@@ -271,13 +249,10 @@ fn without_pages(routes: Router, keys: &ApiKeys, hosts: AllowedHosts) -> Router 
 /// The control plane with what surrounds it on every port. Weights are longer than any request, and take no place among
 /// requests.
 fn measured(control: Router) -> Router {
-    control.method_not_allowed_fallback(error::method_not_allowed).layer(
-        ServiceBuilder::new()
-            .layer(from_fn(observe::measure))
-            .layer(from_fn_with_state(WEIGHTS_PATIENCE, slow_body::apply))
-            .layer(DefaultBodyLimit::disable())
-            .layer(CatchPanicLayer::custom(answer_panic)),
-    )
+    let around_route = AroundRoute { request_patience: WEIGHTS_PATIENCE, limits: None, tracer: None };
+    control
+        .method_not_allowed_fallback(error::method_not_allowed)
+        .layer(ServiceBuilder::new().layer(AsLayer(around_route)).layer(DefaultBodyLimit::disable()))
 }
 
 /// For how long nothing may come of a body of the control plane: trainers gather weights while they send them.
@@ -285,10 +260,8 @@ const WEIGHTS_PATIENCE: Duration = Duration::from_mins(5);
 
 /// The page that shows a capture file, and the paths that it asks. There are no keys: whoever reaches it may read the file.
 pub fn inspect_app(captured: inspect::Captured) -> Router {
-    let app = inspect::read_only(captured)
-        .layer(CatchPanicLayer::custom(answer_panic))
-        .layer(from_fn(local::only_by_address));
-    surrounded(app, &every_line(), ServerConfig::default().stream_stall_timeout)
+    let app = inspect::read_only(captured).layer(AsLayer(Caught)).layer(from_fn(local::only_by_address));
+    surrounded(app, ServerConfig::default().stream_stall_timeout)
 }
 
 /// The same routes, with `root` in front of their paths or without it.
@@ -299,11 +272,4 @@ fn under_root(root: &str, app: Router) -> Router {
     }
     let strip = move |request: Request, next: Next| next.run(root_path::strip(&root, request));
     Router::new().fallback_service(app).layer(middleware::from_fn(strip))
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the layer's signature")]
-fn answer_panic(panic: Box<dyn std::any::Any + Send>) -> Response {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    let response = ApiError::internal(format_args!("handler panicked: {}", text.unwrap_or("no message")));
-    response.into_response()
 }

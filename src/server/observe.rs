@@ -9,15 +9,15 @@ use std::{
 
 use axum::{
     body::{Body, BodyDataStream, Bytes, HttpBody},
-    extract::{ConnectInfo, MatchedPath, Request, State},
+    extract::{ConnectInfo, MatchedPath, Request},
     http::{HeaderMap, header},
-    middleware::Next,
     response::Response,
 };
 use futures::{Stream, StreamExt};
-use tracing::Instrument;
+use metrics::Label;
+use tracing::{Instrument, Span};
 
-use super::{listener::Peer, method};
+use super::{listener::Peer, method, next::Next};
 
 /// Requests that are not counted: scrapers and probes would outnumber all others.
 const EXCLUDED: [&str; 8] = ["/metrics", "/health", "/livez", "/readyz", "/load", "/ping", "/version", "/server_info"];
@@ -25,26 +25,25 @@ const EXCLUDED: [&str; 8] = ["/metrics", "/health", "/livez", "/readyz", "/load"
 /// One request, counted once its last byte is out.
 struct Sample {
     started: Instant,
-    handler: String,
+    handler: Arc<str>,
     method: &'static str,
-    status: String,
+    status: &'static str,
     request_bytes: f64,
     response_bytes: f64,
 }
 
 impl Sample {
     fn record(&self) {
-        let Self { handler, method, status, .. } = self;
-        let method = || (*method).to_owned();
-        let labels = [("method", method()), ("status", status.clone()), ("handler", handler.clone())];
-        metrics::counter!("http_requests_total", &labels).increment(1);
-        let by_handler = [("handler", handler.clone())];
-        metrics::histogram!("http_request_size_bytes", &by_handler).record(self.request_bytes);
-        metrics::histogram!("http_response_size_bytes", &by_handler).record(self.response_bytes);
+        let method = Label::new("method", self.method);
+        let handler = Label::new("handler", Arc::clone(&self.handler));
+        let labels = vec![method.clone(), Label::new("status", self.status), handler.clone()];
+        metrics::counter!("http_requests_total", labels).increment(1);
+        let by_handler = vec![handler.clone()];
+        metrics::histogram!("http_request_size_bytes", by_handler.clone()).record(self.request_bytes);
+        metrics::histogram!("http_response_size_bytes", by_handler).record(self.response_bytes);
         let seconds = self.started.elapsed().as_secs_f64();
         metrics::histogram!("http_request_duration_highr_seconds").record(seconds);
-        let labels = [("handler", handler.clone()), ("method", method())];
-        metrics::histogram!("http_request_duration_seconds", &labels).record(seconds);
+        metrics::histogram!("http_request_duration_seconds", vec![handler, method]).record(seconds);
     }
 }
 
@@ -69,17 +68,17 @@ impl Drop for Counted {
 }
 
 /// The metrics of prometheus-fastapi-instrumentator, as vLLM has them.
-pub(super) async fn measure(request: Request, next: Next) -> Response {
+pub(super) async fn measure(request: Request, next: impl Next) -> Response {
     let started = Instant::now();
     // Unknown methods share one label, and unknown paths another: clients must not be able to make new ones.
     let method = method::label(request.method());
-    let handler = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
+    let handler: Arc<str> = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).into();
     let request_bytes = content_length(request.headers());
-    let response = next.run(request).await;
+    let response = next(request).await;
     if EXCLUDED.iter().any(|path| handler.contains(path)) {
         return response;
     }
-    let status = format!("{}xx", response.status().as_u16() / 100);
+    let status = class(response.status().as_u16());
     let known = response.body().size_hint().exact();
     #[expect(clippy::cast_precision_loss, reason = "no response has 2^52 bytes")]
     let response_bytes = known.unwrap_or(0) as f64;
@@ -89,6 +88,12 @@ pub(super) async fn measure(request: Request, next: Next) -> Response {
         return response;
     }
     response.map(|body| Body::from_stream(Counted { frames: body.into_data_stream(), sample }))
+}
+
+/// What the statuses from a hundred on are called where requests are counted.
+fn class(status: u16) -> &'static str {
+    const CLASSES: [&str; 9] = ["1xx", "2xx", "3xx", "4xx", "5xx", "6xx", "7xx", "8xx", "9xx"];
+    CLASSES[usize::from(status / 100).saturating_sub(1).min(CLASSES.len() - 1)]
 }
 
 fn content_length(headers: &HeaderMap) -> f64 {
@@ -106,19 +111,21 @@ pub struct AccessLog {
 }
 
 /// Logs a line for every response, as uvicorn does.
-pub(super) async fn log(State(log): State<Arc<AccessLog>>, request: Request, next: Next) -> Response {
-    if log.silent_paths.iter().any(|path| path == request.uri().path()) {
-        return next.run(request).await;
+pub(super) async fn log(log: Arc<AccessLog>, request: Request, next: impl Next) -> Response {
+    let is_silent = !log.enabled || log.silent_paths.iter().any(|path| path == request.uri().path());
+    let line = (!is_silent).then(|| {
+        let peer = request.extensions().get::<ConnectInfo<Peer>>().map_or_else(String::new, |peer| peer.0.to_string());
+        format!("{peer} - \"{} {} {:?}\"", request.method(), request.uri(), request.version())
+    });
+    let response = next(request).await;
+    if let Some(line) = line {
+        tracing::info!(target: "tito::access", "{line} {}", response.status());
     }
-    let peer = request.extensions().get::<ConnectInfo<Peer>>().map_or_else(String::new, |peer| peer.0.to_string());
-    let line = format!("{} {} {:?}", request.method(), request.uri(), request.version());
-    let response = next.run(request).await;
-    tracing::info!(target: "tito::access", "{peer} - \"{line}\" {}", response.status());
     response
 }
 
-/// Gives every request a span, in which its generations log; the handler fills the id in.
-pub(super) async fn span(request: Request, next: Next) -> Response {
-    let span = tracing::info_span!("request", id = tracing::field::Empty);
-    next.run(request).instrument(span).await
+/// Gives every request a span if `wanted`, in which its generations log; the handler fills the id in.
+pub(super) async fn span(wanted: bool, request: Request, next: impl Next) -> Response {
+    let span = if wanted { tracing::info_span!("request", id = tracing::field::Empty) } else { Span::none() };
+    next(request).instrument(span).await
 }

@@ -3,18 +3,17 @@
 use axum::{
     extract::{ConnectInfo, Request},
     http::HeaderName,
-    middleware::Next,
     response::Response,
 };
 
-use super::listener::Peer;
+use super::{listener::Peer, next::Next};
 use crate::http::slashes::Https;
 
 /// What a proxy says that ends TLS.
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Marks requests that came by HTTPS. A client that is no proxy may say so too: nobody but itself reads the answer.
-pub(super) async fn mark(mut request: Request, next: Next) -> Response {
+pub(super) async fn mark(mut request: Request, next: impl Next) -> Response {
     let forwarded = request.headers().get(FORWARDED_PROTO).and_then(|value| value.to_str().ok()).map(str::trim);
     let is_https = match forwarded {
         Some(scheme) if scheme.eq_ignore_ascii_case("https") => true,
@@ -24,5 +23,5 @@ pub(super) async fn mark(mut request: Request, next: Next) -> Response {
     if is_https {
         request.extensions_mut().insert(Https);
     }
-    next.run(request).await
+    next(request).await
 }

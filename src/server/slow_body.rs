@@ -12,24 +12,23 @@ use std::{
 
 use axum::{
     body::{Body, Bytes, HttpBody},
-    extract::{Request, State},
-    middleware::Next,
+    extract::Request,
     response::{IntoResponse, Response},
 };
 use tokio::time::{Sleep, sleep};
 
+use super::next::Next;
 use crate::wire::error::ApiError;
 
 /// Refuses requests of whose bodies nothing came for as long as `patience` while they were waited for.
-pub(super) async fn apply(State(patience): State<Duration>, request: Request, next: Next) -> Response {
-    if request.body().is_end_stream() {
-        return next.run(request).await;
-    }
-    let stopped = Arc::new(AtomicBool::new(false));
-    let noticed = Arc::clone(&stopped);
-    let timed = |body| Body::new(Timed { body, patience, silence: None, stopped: noticed });
-    let response = next.run(request.map(timed)).await;
-    if !stopped.load(Ordering::Relaxed) {
+pub(super) async fn apply(patience: Duration, request: Request, next: impl Next) -> Response {
+    let stopped = (!request.body().is_end_stream()).then(|| Arc::new(AtomicBool::new(false)));
+    let request = request.map(|body| match stopped.clone() {
+        Some(stopped) => Body::new(Timed { body, patience, silence: None, stopped }),
+        None => body,
+    });
+    let response = next(request).await;
+    if !stopped.is_some_and(|stopped| stopped.load(Ordering::Relaxed)) {
         return response;
     }
     metrics::counter!("tito:stalled_total", "what" => "body").increment(1);

@@ -8,23 +8,24 @@ use std::{
 
 use axum::{
     body::{Body, Bytes, HttpBody},
-    extract::{MatchedPath, Request, State},
+    extract::{MatchedPath, Request},
     http::{HeaderValue, Method},
-    middleware::Next,
     response::Response,
 };
 use http_body::{Frame, SizeHint};
 
+use super::next::Next;
 use crate::{
     http::error::ErrorName,
     otlp::{TRACEPARENT, TRACESTATE, Tracer},
     request_trace::{self, Answer, RequestTrace},
 };
 
-/// Traces a request that may generate; the others are no POSTs.
-pub(super) async fn follow(State(tracer): State<Tracer>, request: Request, next: Next) -> Response {
-    let Some(trace) = begin(&tracer, &request) else { return next.run(request).await };
-    let response = request_trace::within(Arc::clone(&trace), next.run(request)).await;
+/// Traces a request that may generate, if there is a tracer; the others are no POSTs.
+pub(super) async fn follow(tracer: Option<Tracer>, request: Request, next: impl Next) -> Response {
+    let trace = tracer.and_then(|tracer| begin(&tracer, &request));
+    let Some(trace) = trace else { return next(request).await };
+    let response = request_trace::within(Arc::clone(&trace), next(request)).await;
     let error = response.extensions().get::<ErrorName>().map(|ErrorName(name)| *name);
     trace.answered(Answer { status: response.status().as_u16(), error });
     response.map(|body| Body::new(Followed { body, trace }))

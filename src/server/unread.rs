@@ -12,12 +12,11 @@ use std::{
 use axum::{
     body::{Body, Bytes, HttpBody},
     extract::{ConnectInfo, Request},
-    middleware::Next,
     response::Response,
 };
 use http_body_util::BodyExt;
 
-use super::{connection::InFlight, listener::Peer};
+use super::{connection::InFlight, listener::Peer, next::Next};
 
 /// Most bytes that are read for nothing: the longest body by default, since one for which there is no room beside others is
 /// refused unread, and its client is to see why. It takes no memory.
@@ -26,10 +25,10 @@ const MOST_BYTES: usize = 1 << 29;
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Has the bodies of requests read to their end.
-pub(super) async fn read_out(request: Request, next: Next) -> Response {
+pub(super) async fn read_out(request: Request, next: impl Next) -> Response {
     let in_flight = request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| peer.begin());
     let read_out = |body| Body::new(ReadOut { body: Some(body), in_flight });
-    next.run(request.map(|body| if body.is_end_stream() { body } else { read_out(body) })).await
+    next(request.map(|body| if body.is_end_stream() { body } else { read_out(body) })).await
 }
 
 /// A body until its end was seen.

@@ -13,9 +13,8 @@ use std::{
 
 use axum::{
     body::{Body, Bytes, HttpBody},
-    extract::{Request, State},
+    extract::Request,
     http::Version,
-    middleware::Next,
     response::Response,
 };
 use http_body::{Frame, SizeHint};
@@ -25,15 +24,17 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use super::next::Next;
+
 /// Bytes that are handed over at a time; shorter answers are handed over as they are.
 const PIECE: usize = 64 << 10;
 
-/// Hands long answers over in pieces, each of which may wait for as long as `patience`.
-pub(super) async fn apply(State(patience): State<Duration>, request: Request, next: Next) -> Response {
+/// Hands long answers over in pieces, each of which may wait for as long as `patience`, if that has an end.
+pub(super) async fn apply(patience: Option<Duration>, request: Request, next: impl Next) -> Response {
     let is_http2 = request.version() == Version::HTTP_2;
-    let response = next.run(request).await;
-    match response.body().size_hint().exact() {
-        Some(length) if is_http2 && length > PIECE as u64 => {
+    let response = next(request).await;
+    match (patience, response.body().size_hint().exact()) {
+        (Some(patience), Some(length)) if is_http2 && length > PIECE as u64 => {
             response.map(|body| Body::new(Pieces::new(body, length, patience)))
         }
         _ => response,

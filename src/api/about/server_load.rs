@@ -45,13 +45,15 @@ fn counted(response: Response, served: Served) -> Response {
 }
 
 /// Counts a request on a route on which the model works.
-pub(in crate::api) async fn track(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+pub(in crate::api) async fn track(api: Arc<Api>, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    if !api.server_load.is_tracked() || !path.is_some_and(|path| COUNTED.contains(&path)) {
-        return next.run(request).await;
+    let is_counted = api.server_load.is_tracked() && path.is_some_and(|path| COUNTED.contains(&path));
+    let served = is_counted.then(|| api.server_load.enter());
+    let response = next.run(request).await;
+    match served {
+        Some(served) => counted(response, served),
+        None => response,
     }
-    let served = api.server_load.enter();
-    counted(next.run(request).await, served)
 }
 
 pub(in crate::api) fn router() -> OpenApiRouter<Arc<Api>> {
