@@ -440,6 +440,10 @@ impl Backend for DeviceBackend {
         done(elementwise::put_vector(vector, to.tensor(), true));
     }
 
+    fn multiply_vector(&mut self, vector: &Tensor, to: &mut Buffer) {
+        done(elementwise::multiply_vector(vector, to.tensor()));
+    }
+
     fn join(&mut self, from: &Buffer, count: usize, to: &mut Buffer) {
         let (rows, columns) = done(from.tensor().dims2());
         let out = done(to.reshape(self.sums(), rows / count, count * columns));

@@ -179,8 +179,7 @@ pub(crate) struct TowerNames {
 impl ImagesShape {
     /// Whether no backend but the processor's reads such images.
     pub(crate) fn on_processor_alone(&self) -> bool {
-        let tower = &self.tower;
-        self.both_ways || tower.scaled || tower.class_token || matches!(tower.ending, Ending::Downsampled { .. })
+        self.both_ways
     }
 }
 
