@@ -287,7 +287,7 @@ impl Backend for DeviceBackend {
         shared: &StepShared,
         out: &mut Buffer,
     ) {
-        let setting = Setting { shape, sinks, tiles: self.tiles(shape.heads) };
+        let setting = Setting { shape, sinks, tiles: self.tiles(shape.heads), both_ways: false };
         let (states, width) = (states.tensor(), shape.heads * cache.shape().head_dim);
         let out = done(states.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, width)));
         done(self.attend_all(states, cache, setting, shared, out));

@@ -102,8 +102,7 @@ fn every_family_agrees_with_numpy_in_equal_shapes() {
 
 #[test]
 fn prompts_with_images_agree_with_transformers() {
-    let all = images::MODELS.into_iter().chain(images::ROWS).chain(images::SQUARES).chain(images::DOWNSAMPLED);
-    for name in all {
+    for name in images::all() {
         let golden = images::golden(name);
         for backend in [backend(DType::F32), backend(DType::F32).deterministic()] {
             let mut model = images::on(backend, &golden);
