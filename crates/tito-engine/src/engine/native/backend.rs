@@ -408,7 +408,7 @@ pub(crate) trait Backend: Send + 'static {
     }
     /// Multiplies every row by a vector, number by number.
     fn multiply_vector(&mut self, _vector: &Self::Vector, _to: &mut Self::States) {
-        unreachable!("this backend reads no images of towers that have such a vector")
+        unreachable!("this backend reads no images")
     }
     /// Makes one row of every `count` rows.
     fn join(&mut self, _from: &Self::States, _count: usize, _to: &mut Self::States) {

@@ -11,7 +11,7 @@ use super::{
     cpu::{CpuBackend, Matrix, Pool, Precision},
     cuda::{DeviceBackend, Gpu},
     drafts::{Drafting, ModelDrafts, Speculation},
-    model::{ConfigError, ImagesShape, Model, ModelShape, Room},
+    model::{ConfigError, Model, ModelShape, Room},
     processor,
     room::{DraftBounds, memory_needs},
     weights::{self, GgufWeights, Rounded, Weights, WeightsError},
@@ -91,7 +91,6 @@ pub(super) fn shape(config: &Map<String, Value>, parts: ModelParts) -> Result<Mo
 
 fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
     let shape = shape(&settings.config, settings.parts())?;
-    let shape = if reads_images(settings, &shape) { shape } else { shape.of_text_alone() };
     shape.check_length(settings.max_model_len)?;
     if let Some(reason) = settings.rounds_activations() {
         return Err(LoadError::Unsupported(reason.to_owned()));
@@ -110,12 +109,6 @@ fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
         ));
     }
     Ok(shape)
-}
-
-/// Whether the model is loaded with what reads images: not all that do are computed on a GPU.
-fn reads_images(settings: &NativeSettings, shape: &ModelShape) -> bool {
-    let on_processor_alone = shape.images.as_ref().is_some_and(ImagesShape::on_processor_alone);
-    settings.image_patches.is_some() && !(on_processor_alone && matches!(settings.device, Device::Cuda { .. }))
 }
 
 /// What computes on a GPU.

@@ -145,26 +145,51 @@ pub(super) fn put_vector(vector: &Tensor, out: &Tensor, added: bool) -> Result<(
     out.slice_set(&rows, 0, 0)
 }
 
+/// Multiplies every row by a vector, number by number.
+pub(super) fn multiply_vector(vector: &Tensor, to: &Tensor) -> Result<()> {
+    #[cfg(feature = "cuda")]
+    if to.device().is_cuda() {
+        return super::kernels::multiply_vector(vector, to);
+    }
+    to.slice_set(&to.broadcast_mul(vector)?, 0, 0)
+}
+
 /// Adds rows of `from`, each times its weight, to those of `to` that `picks` names.
 ///
-/// Where every row of `to` is named as often, one after the other, there is no need to look for their places, which a GPU does
-/// slowly.
+/// Where rows that follow each other are named, each as often and one after the other, there is no need to look for their places,
+/// which a GPU does slowly.
 pub(super) fn add_scaled(from: &Tensor, picks: &[(usize, f32)], to: &Tensor) -> Result<()> {
     let weights: Vec<f32> = picks.iter().map(|(_, weight)| *weight).collect();
-    let (from, (rows, columns)) = (from.narrow(0, 0, picks.len())?, to.dims2()?);
-    let times = picks.len() / rows.max(1);
-    if times * rows == picks.len() && picks.iter().enumerate().all(|(number, (row, _))| *row == number / times) {
+    let (from, columns) = (from.narrow(0, 0, picks.len())?, to.dim(1)?);
+    if let Some(Stretch { rows, times }) = stretch_of(picks) {
+        let (first, rows) = (rows.start, rows.len());
         let weights = Tensor::from_vec(weights, (rows, times), to.device())?;
-        let from = from.reshape((rows, times * columns))?;
+        let (from, own) = (from.reshape((rows, times * columns))?, to.narrow(0, first, rows)?);
         for number in 0..times {
             let part = from.narrow(1, number * columns, columns)?.broadcast_mul(&weights.narrow(1, number, 1)?)?;
-            to.slice_set(&(to + part)?, 0, 0)?;
+            to.slice_set(&(&own + part)?, 0, first)?;
         }
         return Ok(());
     }
     let scaled = from.broadcast_mul(&Tensor::from_vec(weights, (picks.len(), 1), to.device())?)?;
     let places = host::picked(picks.iter().map(|(row, _)| *row), to.device())?;
     to.slice_set(&to.index_add(&places, &scaled, 0)?, 0, 0)
+}
+
+/// Rows that follow each other, and how often each is named.
+#[derive(Debug, PartialEq, Eq)]
+struct Stretch {
+    rows: Range<usize>,
+    times: usize,
+}
+
+/// The rows that are named, if they are such a stretch.
+fn stretch_of(picks: &[(usize, f32)]) -> Option<Stretch> {
+    let (first, last) = (picks.first()?.0, picks.last()?.0);
+    let rows = first..last.checked_add(1)?;
+    let times = picks.len().checked_div(rows.len()).filter(|times| times * rows.len() == picks.len())?;
+    let is_one = picks.iter().enumerate().all(|(number, (row, _))| *row == first + number / times);
+    is_one.then_some(Stretch { rows, times })
 }
 
 /// A tensor times a factor.
@@ -349,6 +374,44 @@ mod tests {
             }
             add(&from, factor, &to).unwrap();
             assert_close(&to, &rows, 1e-6);
+        }
+    }
+
+    #[test]
+    fn rows_of_any_width_are_multiplied_by_a_vector() {
+        for width in [1, 48, 1024, 2500] {
+            let ((states, mut rows), (by, factors)) = (table(3, width), vector(width));
+            for row in &mut rows {
+                row.iter_mut().zip(&factors).for_each(|(number, factor)| *number *= factor);
+            }
+            multiply_vector(&by, &states).unwrap();
+            assert_close(&states, &rows, 1e-6);
+        }
+    }
+
+    #[test]
+    fn rows_are_added_to_those_that_are_named() {
+        for named in [&[0, 0, 1, 1, 2, 2, 3, 3][..], &[1, 2, 3], &[1, 1, 2, 2], &[3, 1], &[2, 2, 2], &[0, 2, 2, 3]] {
+            let ((from, added), (to, mut rows)) = (table(8, 1500), table(4, 1500));
+            let picks: Vec<(usize, f32)> =
+                named.iter().enumerate().map(|(number, row)| (*row, number as f32 - 1.5)).collect();
+            for ((row, weight), added) in picks.iter().zip(&added) {
+                for (number, added) in rows[*row].iter_mut().zip(added) {
+                    *number += added * f64::from(*weight);
+                }
+            }
+            add_scaled(&from, &picks, &to).unwrap();
+            assert_close(&to, &rows, 1e-5);
+        }
+    }
+
+    #[test]
+    fn a_stretch_is_of_rows_that_follow_each_other_and_are_named_as_often() {
+        let of = |rows: &[usize]| stretch_of(&rows.iter().map(|row| (*row, 1.0)).collect::<Vec<_>>());
+        assert_eq!(of(&[1, 1, 2, 2]), Some(Stretch { rows: 1..3, times: 2 }));
+        assert_eq!(of(&[5]), Some(Stretch { rows: 5..6, times: 1 }));
+        for other in [&[][..], &[2, 1], &[0, 2], &[0, 1, 1], &[0, 1, 0, 1], &[1, 1, 1, 2], &[3, 4, 5, 0]] {
+            assert_eq!(of(other), None, "{other:?}");
         }
     }
 

@@ -83,7 +83,10 @@ impl Gpu {
             let image = match step.image >> 20 {
                 0 => String::new(),
                 image => {
-                    format!(", the largest image {image} MB (--mm-processor-kwargs and a smaller max_pixels lower it)")
+                    format!(
+                        ", the largest image {image} MB (--mm-processor-kwargs lowers it where images of the model have bounds, and \
+                         --language-model-only leaves it out)"
+                    )
                 }
             };
             LoadError::Gpu(format!(

@@ -287,7 +287,7 @@ impl Backend for DeviceBackend {
         shared: &StepShared,
         out: &mut Buffer,
     ) {
-        let setting = Setting { shape, sinks, tiles: self.tiles(shape.heads) };
+        let setting = Setting { shape, sinks, tiles: self.tiles(shape.heads), both_ways: false };
         let (states, width) = (states.tensor(), shape.heads * cache.shape().head_dim);
         let out = done(states.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, width)));
         done(self.attend_all(states, cache, setting, shared, out));
@@ -438,6 +438,10 @@ impl Backend for DeviceBackend {
 
     fn add_vector(&mut self, vector: &Tensor, to: &mut Buffer) {
         done(elementwise::put_vector(vector, to.tensor(), true));
+    }
+
+    fn multiply_vector(&mut self, vector: &Tensor, to: &mut Buffer) {
+        done(elementwise::multiply_vector(vector, to.tensor()));
     }
 
     fn join(&mut self, from: &Buffer, count: usize, to: &mut Buffer) {

@@ -7,7 +7,9 @@ use std::cell::Cell;
 use std::{
     cell::{OnceCell, RefCell},
     collections::HashMap,
+    ops::Range,
     rc::Rc,
+    sync::Arc,
 };
 
 use candle_core::{DType, Device, Result, Tensor};
@@ -19,7 +21,10 @@ use super::{
     host,
     inputs::StepInputs,
 };
-use crate::engine::native::backend::{Angles, BLOCK_TOKENS, Batch, Reach, Span};
+use crate::engine::native::{
+    backend::{Angles, BLOCK_TOKENS, Batch, Reach, Span},
+    images::SequenceImages,
+};
 
 /// Sequences with no more new tokens than this attend row by row, straight from the cache.
 const SHORT_SPAN: usize = 16;
@@ -81,6 +86,14 @@ type Divisions = HashMap<(Reach, Policy), Rc<Division>>;
 #[cfg(feature = "cuda")]
 type Schedules = HashMap<ScheduleKey, Rc<DeviceSchedule>>;
 
+/// An image that is in the step as a whole, each row of which attends to all of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WholeImage {
+    /// The span that it is in.
+    pub(super) span: usize,
+    pub(super) positions: Range<usize>,
+}
+
 /// What the layers of a step share.
 #[derive(Debug)]
 pub(crate) struct StepShared {
@@ -91,6 +104,7 @@ pub(crate) struct StepShared {
     /// Where all that is told of the step lies.
     inputs: RefCell<StepInputs>,
     pub(super) spans: Vec<Span>,
+    pub(super) whole_images: Vec<WholeImage>,
     /// Cosines and sines, `[rows, pairs]` each.
     pub(super) angles: Vec<(Tensor, Tensor)>,
     /// A number for each row, which is 0 while all its keys and values are finite, and NaN otherwise.
@@ -117,6 +131,8 @@ pub(super) struct MaskShape {
     pub(super) first_key: usize,
     pub(super) keys: usize,
     pub(super) reach: Reach,
+    /// The position after the last key of every query; `None` where each query's is the one after its own.
+    pub(super) common_end: Option<usize>,
 }
 
 /// What is added to a score that does not count. It is finite, since a row may meet keys that count only in a later
@@ -138,6 +154,7 @@ impl StepShared {
         };
         Ok(Self {
             spans: batch.spans.clone(),
+            whole_images: whole_images(batch),
             angles: angles.into_iter().zip(rotations).map(sent).collect::<Result<_>>()?,
             broken: broken.write(kind, &vec![0.0_f32; rows], (1, rows))?.squeeze(0)?,
             finite: vec![true; batch.spans.len()],
@@ -222,9 +239,9 @@ impl StepShared {
 
     /// What is added to scores, `[queries, keys]`; `None` where every key counts for every query.
     pub(super) fn mask(&self, shape: MaskShape) -> Result<Option<Tensor>> {
-        let MaskShape { first_query, queries, first_key, keys, reach } = shape;
-        let causal = first_key + keys <= first_query + 1;
-        if causal && reach.first_key(first_query + queries - 1) <= first_key {
+        let MaskShape { first_query, queries, first_key, keys, reach, common_end } = shape;
+        let none_is_later = first_key + keys <= common_end.unwrap_or(first_query + 1);
+        if none_is_later && reach.first_key(first_query + queries - 1) <= first_key {
             return Ok(None);
         }
         if let Some(mask) = self.masks.borrow().get(&shape) {
@@ -307,6 +324,16 @@ fn tables(rows: &SingleRows, spans: &[Span]) -> (Vec<u32>, Vec<u32>) {
     (table, rows.lengths.clone())
 }
 
+/// The images of a batch that are seen both ways.
+fn whole_images(batch: &Batch) -> Vec<WholeImage> {
+    let of_span = |(span, images): &(usize, Arc<SequenceImages>)| {
+        let (span, Span { first_position, tokens, .. }) = (*span, &batch.spans[*span]);
+        let seen = images.both_ways_within(*first_position..first_position + tokens);
+        seen.into_iter().map(move |positions| WholeImage { span, positions })
+    };
+    batch.images.iter().flat_map(of_span).collect()
+}
+
 /// The places that the rows of all spans go to, block by block.
 fn runs(spans: &[Span]) -> Vec<Run> {
     let mut runs = Vec::new();
@@ -332,12 +359,12 @@ fn slots(runs: &[Run]) -> Vec<i64> {
 }
 
 fn mask(shape: MaskShape, device: &Device) -> Result<Tensor> {
-    let MaskShape { first_query, queries, first_key, keys, reach } = shape;
+    let MaskShape { first_query, queries, first_key, keys, reach, common_end } = shape;
     #[expect(clippy::cast_precision_loss, reason = "a context has fewer than 2^24 positions")]
     let of = |positions: Vec<usize>| Tensor::from_iter(positions.into_iter().map(|position| position as f32), device);
     let positions = first_query..first_query + queries;
     let firsts = of(positions.clone().map(|position| reach.first_key(position)).collect())?.unsqueeze(1)?;
-    let lasts = of(positions.collect())?.unsqueeze(1)?;
+    let lasts = of(positions.map(|position| common_end.map_or(position, |end| end - 1)).collect())?.unsqueeze(1)?;
     let keys = of((first_key..first_key + keys).collect())?.unsqueeze(0)?;
     let ahead = keys.broadcast_sub(&lasts)?;
     let (zero, hidden) = (ahead.zeros_like()?, (ahead.zeros_like()? + f64::from(MASKED))?);
@@ -363,7 +390,7 @@ mod tests {
 
     /// Queries at the positions 4 and 5.
     fn shape(keys: std::ops::Range<usize>, reach: Reach) -> MaskShape {
-        MaskShape { first_query: 4, queries: 2, first_key: keys.start, keys: keys.len(), reach }
+        MaskShape { first_query: 4, queries: 2, first_key: keys.start, keys: keys.len(), reach, common_end: None }
     }
 
     #[test]
@@ -405,6 +432,19 @@ mod tests {
         assert_eq!(mask(3..7, Reach::All), [[o, o, x, x], [o, o, o, x]]);
         assert_eq!(mask(2..6, Reach::Window(2)), [[x, o, o, x], [x, x, o, o]]);
         assert_eq!(mask(2..6, Reach::Chunk(5)), [[o, o, o, x], [x, x, x, o]]);
+    }
+
+    #[test]
+    fn a_mask_of_an_image_leaves_what_is_before_its_end() {
+        let shape = |keys, reach| MaskShape { common_end: Some(7), ..shape(keys, reach) };
+        let mask = |keys, reach| mask(shape(keys, reach), &test_device()).unwrap().to_vec2::<f32>().unwrap();
+        let (o, x) = (0.0, MASKED);
+        assert_eq!(mask(3..8, Reach::All), [[o, o, o, o, x], [o, o, o, o, x]]);
+        assert_eq!(mask(3..8, Reach::Window(2)), [[o, o, o, o, x], [x, o, o, o, x]]);
+        let batch = Batch { token_ids: vec![0], spans: vec![span(0, 1, 0, &[0])], ..Batch::default() };
+        let shared = StepShared::new(&test_device(), &batch, Vec::new(), StepInputs::default()).unwrap();
+        let is_masked = |keys, reach| shared.mask(shape(keys, reach)).unwrap().is_some();
+        assert!(!is_masked(3..7, Reach::All) && is_masked(3..8, Reach::All) && is_masked(3..7, Reach::Window(2)));
     }
 
     #[test]

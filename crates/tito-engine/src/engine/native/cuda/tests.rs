@@ -102,7 +102,7 @@ fn every_family_agrees_with_numpy_in_equal_shapes() {
 
 #[test]
 fn prompts_with_images_agree_with_transformers() {
-    for name in images::MODELS.into_iter().chain(images::ROWS) {
+    for name in images::all() {
         let golden = images::golden(name);
         for backend in [backend(DType::F32), backend(DType::F32).deterministic()] {
             let mut model = images::on(backend, &golden);
@@ -116,7 +116,7 @@ fn prompts_with_images_agree_with_transformers() {
 
 #[test]
 fn pieces_of_prompts_with_images_have_the_same_bits_in_equal_shapes() {
-    let names = images::FAMILIES.into_iter().chain(["mistral3_plain", "mistral3_ministral3"]);
+    let names = images::FAMILIES.into_iter().chain(images::OTHER_FAMILIES);
     for (name, dtype) in names.zip([DType::BF16, DType::F32].into_iter().cycle()) {
         let golden = images::golden(name);
         let load = || images::on(backend(dtype).deterministic(), &golden);

@@ -45,7 +45,7 @@ pub(crate) use checked::Checked;
 pub(crate) use memory::{Model, Room};
 pub(crate) use routes::RoutedRow;
 pub(crate) use settings::ConfigError;
-pub(crate) use shape::{ImagesShape, ModelShape, TowerShape};
+pub(crate) use shape::{ModelShape, TowerShape};
 pub(crate) use tensors::{parameter_count, share_read};
 pub(crate) use tied::Head;
 pub(crate) use update::Undo;

@@ -8,10 +8,11 @@ use super::{
     super::{
         cache::Cache,
         device::DeviceBackend,
-        shared::{Division, Policy, StepShared},
+        shared::{Division, Policy, StepShared, WholeImage},
     },
     Setting, Tiles, attend_single_rows, attend_span,
 };
+use crate::engine::native::backend::Span;
 
 impl DeviceBackend {
     /// The kernel over blocks knows neither caps nor sinks as they are defined here.
@@ -28,8 +29,56 @@ impl DeviceBackend {
     }
 
     /// Attention of every row, written to `out`.
+    ///
+    /// Rows of images that are seen both ways are computed twice, as all others first. So whatever attends to what is before a row
+    /// need not know of them.
     #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     pub(in super::super) fn attend_all(
+        &self,
+        states: &Tensor,
+        cache: &Cache,
+        setting: Setting<'_>,
+        shared: &StepShared,
+        out: &Tensor,
+    ) -> Result<()> {
+        self.attend_to_earlier(states, cache, setting, shared, out)?;
+        let setting = Setting { both_ways: true, ..setting };
+        shared.whole_images.iter().try_for_each(|image| self.attend_image(states, image, cache, setting, shared, out))
+    }
+
+    /// Attention of the rows of an image to what is before it and to all of it, written over theirs in `out`. Shapes depend on
+    /// nothing but the image and its place.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn attend_image(
+        &self,
+        states: &Tensor,
+        WholeImage { span, positions }: &WholeImage,
+        cache: &Cache,
+        setting: Setting<'_>,
+        shared: &StepShared,
+        out: &Tensor,
+    ) -> Result<()> {
+        let whole = &shared.spans[*span];
+        let (heads, head_dim, tokens) = (setting.shape.heads, cache.shape().head_dim, positions.len());
+        let first_row = whole.first_row + positions.start - whole.first_position;
+        let image = Span {
+            first_row,
+            tokens,
+            first_position: positions.start,
+            blocks: whole.blocks.clone(),
+            slot: 0,
+            adapter: None,
+            snapshots: Vec::new(),
+        };
+        let queries = states.narrow(0, first_row, tokens)?.narrow(1, 0, heads * head_dim)?.to_dtype(self.dtype)?;
+        let queries = queries.contiguous()?.reshape((tokens, heads, head_dim))?;
+        let attended = attend_span(&queries, &image, cache, setting, shared)?;
+        out.slice_set(&attended.to_dtype(self.dtype)?, 0, first_row)
+    }
+
+    /// Attention of every row to what is before it and to itself, written to `out`.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn attend_to_earlier(
         &self,
         states: &Tensor,
         cache: &Cache,

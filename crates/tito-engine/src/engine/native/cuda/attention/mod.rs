@@ -51,30 +51,54 @@ pub(super) struct Setting<'a> {
     /// For each head of queries a score that takes weight from the keys.
     pub(super) sinks: Option<&'a Tensor>,
     pub(super) tiles: Tiles,
+    /// Whether every row of a span attends to all keys of the span, also to later ones.
+    pub(super) both_ways: bool,
 }
 
 /// What a span attends to.
-struct Gathered {
-    /// `[kv_heads, positions, head_dim]`.
-    keys: Tensor,
-    values: Tensor,
+struct Context<'a> {
+    cache: &'a Cache,
+    /// The blocks of all positions.
+    blocks: &'a [u32],
+    /// Keys and values of all positions, `[kv_heads, positions, head_dim]`; `None` where each tile is gathered for itself, so that a
+    /// short span after a long text takes no more memory than a tile.
+    gathered: Option<[Tensor; 2]>,
     /// The first position.
     first: usize,
     /// The position after the last key that counts; zeros may follow it.
     end: usize,
+    /// How many positions there are, those of zeros among them.
+    positions: usize,
 }
 
-impl Gathered {
-    fn new(span: &Span, cache: &Cache, Setting { shape, tiles, .. }: Setting<'_>) -> Result<Self> {
+impl<'a> Context<'a> {
+    fn new(span: &'a Span, cache: &'a Cache, Setting { shape, tiles, both_ways, .. }: Setting<'_>) -> Result<Self> {
         let end = span.first_position + span.tokens;
         let lowest = shape.reach.first_key(span.first_position);
         let step = if tiles.equal { tiles.keys } else { BLOCK_TOKENS };
         let first = lowest / step * step;
         let blocks = &span.blocks[first / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)];
-        let (keys, values) = cache.gather(blocks, end - first)?;
         let positions = if tiles.equal { (end - first).next_multiple_of(tiles.keys) } else { end - first };
-        let by_head = |part: &Tensor| padded_rows(part, positions)?.transpose(0, 1);
-        Ok(Self { keys: by_head(&keys)?, values: by_head(&values)?, first, end })
+        let context = Self { cache, blocks, gathered: None, first, end, positions };
+        let gathered = if both_ways { None } else { Some(context.gather(0, positions)?) };
+        Ok(Self { gathered, ..context })
+    }
+
+    /// Keys and values of some positions, the first of which begins a block.
+    fn gather(&self, first: usize, count: usize) -> Result<[Tensor; 2]> {
+        let known = count.min(self.end - self.first - first);
+        let blocks = &self.blocks[first / BLOCK_TOKENS..(first + known).div_ceil(BLOCK_TOKENS)];
+        let (keys, values) = self.cache.gather(blocks, known)?;
+        let by_head = |part: &Tensor| padded_rows(part, count)?.transpose(0, 1);
+        Ok([by_head(&keys)?, by_head(&values)?])
+    }
+
+    /// Keys and values of a tile.
+    fn tile(&self, first: usize, count: usize) -> Result<[Tensor; 2]> {
+        match &self.gathered {
+            Some([keys, values]) => Ok([keys.narrow(1, first, count)?, values.narrow(1, first, count)?]),
+            None => self.gather(first, count),
+        }
     }
 }
 
@@ -86,13 +110,13 @@ pub(super) fn attend_span(
     setting: Setting<'_>,
     shared: &StepShared,
 ) -> Result<Tensor> {
-    let (tiles, gathered) = (setting.tiles, Gathered::new(span, cache, setting)?);
+    let (tiles, context) = (setting.tiles, Context::new(span, cache, setting)?);
     let mut rows = Vec::new();
     for first in (0..span.tokens).step_by(tiles.queries) {
         let tokens = tiles.queries.min(span.tokens - first);
         let tile = queries.narrow(0, first, tokens)?;
         let tile = if tiles.equal { padded_rows(&tile, tiles.queries)? } else { tile };
-        let attended = attend_tile(&tile, span.first_position + first, &gathered, setting, shared)?;
+        let attended = attend_tile(&tile, span.first_position + first, &context, setting, shared)?;
         rows.push(attended.narrow(0, 0, tokens)?);
     }
     Tensor::cat(&rows, 0)
@@ -128,26 +152,29 @@ pub(super) fn attend_single_rows(
 fn attend_tile(
     queries: &Tensor,
     position: usize,
-    gathered: &Gathered,
-    Setting { shape: AttentionShape { scale, reach, cap, .. }, sinks, tiles }: Setting<'_>,
+    context: &Context<'_>,
+    Setting { shape: AttentionShape { scale, reach, cap, .. }, sinks, tiles, both_ways }: Setting<'_>,
     shared: &StepShared,
 ) -> Result<Tensor> {
     let (tokens, heads, head_dim) = queries.dims3()?;
-    let (kv_heads, positions, _) = gathered.keys.dims3()?;
+    let kv_heads = context.cache.shape().heads;
     let group = heads / kv_heads;
     // The queries of all heads that share keys, as rows of one product.
     let by_head = queries.reshape((tokens, kv_heads, group, head_dim))?.transpose(0, 1)?.contiguous()?;
     let by_head = by_head.reshape((kv_heads, tokens * group, head_dim))?;
-    let end = gathered.end.min(position + tokens);
+    let common_end = both_ways.then_some(context.end);
+    let end = common_end.unwrap_or(context.end.min(position + tokens));
     let mut sums: Option<Sums> = None;
-    for first in (0..end - gathered.first).step_by(tiles.keys) {
-        let (keys, first_key) = (tiles.keys.min(positions - first), gathered.first + first);
+    for first in (0..end - context.first).step_by(tiles.keys) {
+        let (keys, first_key) = (tiles.keys.min(context.positions - first), context.first + first);
         if first_key + keys <= reach.first_key(position) {
             continue;
         }
-        let scores = batched_transposed(&by_head, &gathered.keys.narrow(1, first, keys)?)?;
+        let [own_keys, values] = context.tile(first, keys)?;
+        let scores = batched_transposed(&by_head, &own_keys)?;
         let scores = capped((scores * f64::from(scale))?, cap)?;
-        let scores = match shared.mask(MaskShape { first_query: position, queries: tokens, first_key, keys, reach })? {
+        let mask = MaskShape { first_query: position, queries: tokens, first_key, keys, reach, common_end };
+        let scores = match shared.mask(mask)? {
             None => scores,
             Some(mask) => {
                 let scores = scores.reshape((kv_heads, tokens, group, keys))?;
@@ -155,7 +182,6 @@ fn attend_tile(
                 scores.broadcast_add(&mask)?.reshape((kv_heads, tokens * group, keys))?
             }
         };
-        let values = gathered.values.narrow(1, first, keys)?;
         sums = Some(Sums::add(sums, &scores, &values)?);
     }
     let Sums { max, total, weighted } = sums.expect("a query attends to itself");

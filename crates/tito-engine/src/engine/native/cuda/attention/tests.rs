@@ -2,7 +2,7 @@
 
 #![expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "small numbers")]
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use candle_core::DType;
 use half::bf16;
@@ -12,6 +12,7 @@ use super::{
         DeviceBackend,
         buffer::{Allocations, Buffer, TensorKind},
         inputs::StepInputs,
+        shared::WholeImage,
         tests::{processor, test_device},
     },
     *,
@@ -61,6 +62,8 @@ struct Sequence {
     states: Tensor,
     cache: Cache,
     blocks: Vec<u32>,
+    /// Images that are seen both ways, in steps that have them as a whole.
+    images: Vec<Range<usize>>,
 }
 
 impl Sequence {
@@ -77,7 +80,7 @@ impl Sequence {
             let nothing = Tensor::full(f32::NAN, part.shape(), &test_device()).unwrap().to_dtype(dtype).unwrap();
             part.slice_set(&nothing, 0, 0).unwrap();
         }
-        let sequence = Self { heads, kept, rows, states, cache, blocks };
+        let sequence = Self { heads, kept, rows, states, cache, blocks, images: Vec::new() };
         let mut shared = sequence.begin_step(&[(0, length)]);
         sequence.cache.write(&sequence.states, heads * kept.head_dim, &mut shared).unwrap();
         assert_eq!(shared.finite().unwrap().0, [true]);
@@ -101,7 +104,12 @@ impl Sequence {
             });
             batch.token_ids.resize(first_row + tokens, 0);
         }
-        StepShared::new(&test_device(), &batch, Vec::new(), StepInputs::default()).unwrap()
+        let mut shared = StepShared::new(&test_device(), &batch, Vec::new(), StepInputs::default()).unwrap();
+        for (span, (first, tokens)) in spans.iter().enumerate() {
+            let within = self.images.iter().filter(|image| *first <= image.start && image.end <= first + tokens);
+            shared.whole_images.extend(within.map(|positions| WholeImage { span, positions: positions.clone() }));
+        }
+        shared
     }
 
     /// Attention of one head of one position.
@@ -109,7 +117,8 @@ impl Sequence {
         let (dim, kv_head) = (self.kept.head_dim, head * self.kept.heads / self.heads);
         let part =
             |row: usize, head: usize| self.rows[row][head * dim..][..dim].iter().map(|number| f64::from(*number));
-        let seen: Vec<usize> = (reach.first_key(position)..=position).collect();
+        let image = self.images.iter().find(|image| image.contains(&position));
+        let seen: Vec<usize> = (reach.first_key(position)..image.map_or(position + 1, |image| image.end)).collect();
         let score = |other: usize| -> f64 {
             let dot: f64 = part(position, head).zip(part(other, self.heads + kv_head)).map(|(a, b)| a * b).sum();
             let score = dot * f64::from(SCALE);
@@ -149,7 +158,7 @@ impl Sequence {
         let out = Tensor::full(f32::NAN, (positions.len(), self.heads * self.kept.head_dim), &test_device()).unwrap();
         let out = out.to_dtype(dtype).unwrap();
         let (shape, sinks) = (odd.shape(self.heads), odd.sinks(self.heads));
-        let setting = Setting { shape, sinks: sinks.as_ref(), tiles: backend.tiles(self.heads) };
+        let setting = Setting { shape, sinks: sinks.as_ref(), tiles: backend.tiles(self.heads), both_ways: false };
         backend.attend_all(&states, &self.cache, setting, &self.begin_step(spans), &out).unwrap();
         out.to_dtype(DType::F32).unwrap().to_vec2::<f32>().unwrap()
     }
@@ -197,7 +206,7 @@ fn tiles_of_any_size_give_what_attention_is_defined_as() {
         for (first, tokens) in [(0, length), (511, 40), (650, 50), (699, 1)] {
             let shared = sequence.begin_step(&[(first, tokens)]);
             let own = queries.narrow(0, first, tokens).unwrap();
-            let setting = Setting { shape, sinks: sinks.as_ref(), tiles };
+            let setting = Setting { shape, sinks: sinks.as_ref(), tiles, both_ways: false };
             let found = attend_span(&own, &shared.spans[0], &sequence.cache, setting, &shared).unwrap();
             let found = found.to_vec2::<f32>().unwrap();
             for token in (0..tokens).step_by(13) {
@@ -264,6 +273,23 @@ fn many_rows_attend_as_few_do() {
         let spans: Vec<_> = MIXED.into_iter().chain([(12_499, 1); 20]).cycle().take(81).collect();
         let error = sequence.error_of_batch(&spans, Odd::PLAIN, false);
         assert!(error < tolerance, "{dtype:?}: {error}");
+    }
+}
+
+#[test]
+fn rows_of_an_image_attend_to_all_of_it_and_to_what_is_before_it() {
+    let reaches = [(Reach::All, false), (Reach::All, true), (Reach::Window(20), true), (Reach::Window(150), false)];
+    for (dtype, tolerance, heads, head_dim) in [(DType::F32, 2e-5, 4, 8), (DType::BF16, 2e-2, 2, 256)] {
+        let mut sequence = Sequence::new(heads, CacheShape { heads: heads / 2, head_dim }, 300, dtype);
+        sequence.images = vec![5..6, 40..130, 130..139, 270..299];
+        for (reach, deterministic) in reaches {
+            let odd = Odd { reach, ..Odd::PLAIN };
+            // Texts beside images, and parts of the sequence with and without some.
+            for spans in [&[(31, 120)][..], &[(0, 7), (299, 1), (265, 34)]] {
+                let error = sequence.error_of_batch(spans, odd, deterministic);
+                assert!(error < tolerance, "{dtype:?}, heads of {head_dim}, {odd:?}, {deterministic}: {error}");
+            }
+        }
     }
 }
 

@@ -120,11 +120,11 @@ impl StepGraphs {
         }
     }
 
-    /// Which step this is, whose schedules are on the device then. `None` if it is not one to record: it has a long prompt, or the
-    /// schedules of its layers are not known yet.
+    /// Which step this is, whose schedules are on the device then. `None` if it is not one to record: it has a long prompt, or an image
+    /// that is seen both ways, or the schedules of its layers are not known yet.
     fn key(&self, shared: &StepShared) -> Result<Option<StepKey>> {
         let rows = shared.rows();
-        if self.schedules.is_empty() || rows > MOST_ROWS {
+        if self.schedules.is_empty() || rows > MOST_ROWS || !shared.whole_images.is_empty() {
             return Ok(None);
         }
         let mut lists = Vec::with_capacity(self.schedules.len());

@@ -1,6 +1,7 @@
 //! Recorded steps beside those whose kernels are launched one by one, on a GPU: on the emulated one, too.
 
 use candle_core::DType;
+use serde_json::{Value, json};
 
 use super::super::{
     DeviceBackend, Gpu,
@@ -9,7 +10,11 @@ use super::super::{
 };
 use crate::engine::native::{
     backend::{BLOCK_TOKENS, Batch},
-    model::{Model, Room, tests::made_up::made_up_to_add},
+    images::SequenceImages,
+    model::{
+        Model, Room,
+        tests::{images, made_up::made_up_to_add},
+    },
 };
 
 /// Blocks of every sequence: as many as its last position needs.
@@ -20,6 +25,10 @@ const SEQUENCES: usize = 4;
 ///
 /// Each has a stream of its own, as engines have: what a thread launches on a stream that another one records would be recorded.
 fn both(kind: &str) -> Option<[Model<DeviceBackend>; 2]> {
+    both_of(&config(kind, 2))
+}
+
+fn both_of(config: &Value) -> Option<[Model<DeviceBackend>; 2]> {
     if !test_device().is_cuda() {
         eprintln!("SKIPPED: only a GPU records steps; tests/emulated-gpu/run has an emulated one");
         return None;
@@ -27,7 +36,7 @@ fn both(kind: &str) -> Option<[Model<DeviceBackend>; 2]> {
     let backend = || DeviceBackend::new(Gpu::open(0).unwrap().device(), DType::BF16, processor(1));
     assert_eq!(BLOCK_TOKENS, 32);
     let room = Room { blocks: SEQUENCES * BLOCKS as usize, slots: 0 };
-    let mut models = [backend().recording(), backend()].map(|backend| made_up_to_add(&config(kind, 2), backend, room));
+    let mut models = [backend().recording(), backend()].map(|backend| made_up_to_add(config, backend, room));
     // The largest step comes first: it takes the memory that the others find.
     compare(&mut models, &batch(0, 40, SEQUENCES), "prompts");
     Some(models)
@@ -114,4 +123,30 @@ fn a_step_that_nobody_asked_for_before_takes_the_place_of_the_oldest() {
     let graphs = &models[0].backend_mut().graphs;
     assert_eq!((graphs.steps.len(), graphs.launched), (4, 0));
     assert!(graphs.steps.values().all(|known| known.graph.is_none()), "steps that come once are not recorded");
+}
+
+#[test]
+fn a_step_with_an_image_that_is_seen_both_ways_is_not_recorded() {
+    let golden = images::golden("gemma3_plain");
+    let mut config = Value::Object(golden.config().clone());
+    // Heads that have kernels, of which a short prompt is recorded too, and as many ids as other steps have.
+    config["text_config"]
+        .as_object_mut()
+        .unwrap()
+        .extend([("head_dim", 256), ("vocab_size", 1024)].map(|(key, number)| (key.to_owned(), json!(number))));
+    let Some(mut models) = both_of(&config) else { return };
+    let prompt = images::prompts(&golden).into_iter().find(|prompt| prompt.name == "one_image").unwrap();
+    let blind = Batch { token_ids: prompt.token_ids.clone(), ..batch(0, prompt.token_ids.len(), 1) };
+    let images = vec![(0, SequenceImages::attending(&prompt.images, true).unwrap())];
+    let seeing = Batch { images, ..blind.clone() };
+    for _ in 0..4 {
+        compare(&mut models, &seeing, "with an image");
+    }
+    assert_eq!(launched(&mut models[0]), 0);
+    for _ in 0..4 {
+        compare(&mut models, &blind, "without an image");
+    }
+    assert_eq!(launched(&mut models[0]), 2, "the same step without an image is one to record");
+    let [recording, _] = &mut models;
+    assert_ne!(step(recording, &seeing).0, step(recording, &blind).0, "the image is seen");
 }

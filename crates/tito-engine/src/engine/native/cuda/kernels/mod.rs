@@ -45,7 +45,7 @@ pub(super) use self::{
     logits::{blocks_of, count_at_least, summarize},
     mistralrs_paged_attention::{attend, serve, write_cache},
     paged_attention::{attend_paged, prepare_paged, serve_paged, write_paged},
-    rows::{add_rows, centred_norm, embed, gate, head_norm, norm, put_vector, rotate},
+    rows::{add_rows, centred_norm, embed, gate, head_norm, multiply_vector, norm, put_vector, rotate},
     segments::{join_heads, split_heads, weights},
     sending::send,
 };

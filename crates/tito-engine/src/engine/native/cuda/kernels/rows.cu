@@ -225,6 +225,14 @@ extern "C" __global__ void put_vector(const float *vector, float *out, unsigned 
         row[i] = added ? row[i] + vector[i] : vector[i];
 }
 
+// A block for each row and 1024 numbers: every number is multiplied by that of the vector.
+extern "C" __global__ void multiply_vector(const float *vector, float *out, unsigned width) {
+    const unsigned first = blockIdx.y * 1024, last = min(first + 1024, width);
+    float *row = out + size_t(blockIdx.x) * width;
+    for (unsigned i = first + threadIdx.x; i < last; i += blockDim.x)
+        row[i] = __fmul_rn(row[i], vector[i]);
+}
+
 // A block for each row and 1024 numbers: every number of `from`, times a factor, is added to that of `to`.
 extern "C" __global__ void add_rows(const float *from, float *to, unsigned width, float factor) {
     const unsigned first = blockIdx.y * 1024, last = min(first + 1024, width);

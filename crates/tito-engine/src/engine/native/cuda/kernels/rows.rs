@@ -15,7 +15,7 @@ pub(super) const ROWS: Kernels = Kernels { name: "rows", ptx: include_str!(conca
 pub(super) const THREADS: u32 = 256;
 /// The most threads of a block of `norm`, each of which takes four numbers at a time.
 const MOST_NORM_THREADS: usize = 512;
-/// How many numbers of a row one block of `gate` computes, or of `put_vector` writes.
+/// How many numbers of a row one block of `gate` computes, or of `put_vector` and `multiply_vector` writes.
 const GATES: u32 = 1024;
 /// Threads of a warp.
 const WARP: u32 = 32;
@@ -111,6 +111,20 @@ pub(in super::super) fn put_vector(vector: &Tensor, out: &Tensor, added: bool) -
         Launch { file: &ROWS, kernel: "put_vector", rows, parts: width.div_ceil(GATES as usize), threads: THREADS };
     // SAFETY: the vector has `width` numbers, as each of the rows has.
     unsafe { launch.run(device(out)?, &arguments) }
+}
+
+/// Multiplies every row by a vector, number by number.
+pub(in super::super) fn multiply_vector(vector: &Tensor, to: &Tensor) -> Result<()> {
+    let (at, rows, width) = sums_of(to)?;
+    let (by, len) = weights_of(vector)?;
+    if len != width {
+        bail!("a vector of {len} for {rows} rows of {width}");
+    }
+    let arguments = [Argument::Address(by), Argument::Address(at), Argument::count(width)?];
+    let parts = width.div_ceil(GATES as usize);
+    let launch = Launch { file: &ROWS, kernel: "multiply_vector", rows, parts, threads: THREADS };
+    // SAFETY: the vector has `width` numbers, as each of the rows has.
+    unsafe { launch.run(device(to)?, &arguments) }
 }
 
 /// Adds every row of `from`, times a factor, to that of `to`.

@@ -215,7 +215,6 @@ mod tests {
         let images = shape.images.unwrap();
         assert_eq!((images.placeholder, images.both_ways, images.tower.layers.len()), (151_343, false, 24));
         assert_eq!(images.axes.iter().filter(|axis| **axis == Axis::Time).count(), 8);
-        assert!(images.on_processor_alone());
         let TowerShape { positions, intermediate, output, ending, .. } = images.tower;
         assert_eq!((positions, intermediate, output), (Some(576), 4096, 4096));
         assert!(matches!(ending, Ending::Downsampled { intermediate: 13_696, .. }));

@@ -244,7 +244,6 @@ mod tests {
         assert!(shape.check_length(32_768).is_ok() && shape.check_length(32_769).is_err());
         let images = shape.images.unwrap();
         assert_eq!((images.placeholder, images.both_ways, images.tower.layers.len()), (151_667, false, 24));
-        assert!(images.on_processor_alone());
         let layout = Layout::Tiles { side: 32 };
         assert_eq!(images.tower.patch, PatchShape { side: 14, merge: 2, frames: 1, layout });
         assert_eq!((images.tower.positions, images.tower.joined(), images.tower.output), (Some(1024), 4096, 3584));

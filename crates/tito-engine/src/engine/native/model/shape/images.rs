@@ -176,14 +176,6 @@ pub(crate) struct TowerNames {
     pub(crate) merger: &'static [&'static str],
 }
 
-impl ImagesShape {
-    /// Whether no backend but the processor's reads such images.
-    pub(crate) fn on_processor_alone(&self) -> bool {
-        let tower = &self.tower;
-        self.both_ways || tower.scaled || tower.class_token || matches!(tower.ending, Ending::Downsampled { .. })
-    }
-}
-
 impl TowerShape {
     /// Numbers of a head.
     pub(crate) fn head_dim(&self) -> usize {

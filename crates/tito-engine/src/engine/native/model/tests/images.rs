@@ -13,7 +13,7 @@ use crate::engine::{PromptImage, images::tests::made};
 
 /// How far a log-prob may be from that of transformers, both in f32.
 pub(super) const FAR: f64 = 2e-5;
-/// All of them.
+/// Those of Qwen.
 pub(in crate::engine::native) const MODELS: [&str; 17] = [
     "qwen2_5_vl_full",
     "qwen2_5_vl_plain",
@@ -33,13 +33,13 @@ pub(in crate::engine::native) const MODELS: [&str; 17] = [
     "qwen3_vl_plain",
     "qwen3_vl_tied",
 ];
-/// Models that see images both ways, which only a processor computes.
+/// Models that see images both ways.
 pub(in crate::engine::native) const BOTH_WAYS: [&str; 4] =
     ["gemma3_full", "gemma3_plain", "gemma3_short_window", "gemma3_untied"];
 /// Models whose rows of an image have ends.
 pub(in crate::engine::native) const ROWS: [&str; 5] =
     ["mistral3_full", "mistral3_ministral3", "mistral3_mistral4", "mistral3_plain", "mistral3_wide_blocks"];
-/// Models whose images are squares between marks of their own, which only a processor computes.
+/// Models whose images are squares between marks of their own.
 pub(in crate::engine::native) const SQUARES: [&str; 7] = [
     "internvl_dynamic",
     "internvl_full",
@@ -49,7 +49,7 @@ pub(in crate::engine::native) const SQUARES: [&str; 7] = [
     "internvl_qwen3_moe",
     "internvl_root_norms",
 ];
-/// Models whose tower joins patches by a convolution, which only a processor computes.
+/// Models whose tower joins patches by a convolution.
 pub(in crate::engine::native) const DOWNSAMPLED: [&str; 8] = [
     "glm46v_moe",
     "glm46v_plain",
@@ -60,13 +60,29 @@ pub(in crate::engine::native) const DOWNSAMPLED: [&str; 8] = [
     "glm4v_tied",
     "glm4v_wide_blocks",
 ];
-/// One of each family.
+/// One of each family of Qwen.
 pub(in crate::engine::native) const FAMILIES: [&str; 5] =
     ["qwen2_5_vl_plain", "qwen3_5_moe_plain", "qwen3_5_plain", "qwen3_vl_moe_plain", "qwen3_vl_plain"];
+/// Some of the others, of each family with and without what is odd in it.
+pub(in crate::engine::native) const OTHER_FAMILIES: [&str; 8] = [
+    "gemma3_short_window",
+    "gemma3_plain",
+    "mistral3_plain",
+    "mistral3_ministral3",
+    "internvl_plain",
+    "internvl_root_norms",
+    "glm4v_plain",
+    "glm4v_moe_plain",
+];
 
 /// One of each other tower.
 const OF_OTHER_TOWERS: [&str; 6] =
     ["gemma3_plain", "mistral3_full", "internvl_last_norm", "internvl_root_norms", "glm4v_tied", "glm4v_moe_plain"];
+
+/// All of them.
+pub(in crate::engine::native) fn all() -> impl Iterator<Item = &'static str> {
+    MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES).chain(DOWNSAMPLED)
+}
 
 /// A prompt of a model that reads images, and what transformers makes of it.
 pub(in crate::engine::native) struct ImagePrompt {
@@ -152,8 +168,7 @@ impl ImagePrompt {
 
 #[test]
 fn log_probs_of_prompts_with_images_are_those_of_transformers() {
-    let all = MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES).chain(DOWNSAMPLED);
-    for (name, set) in all.zip(KernelSet::tested().into_iter().cycle()) {
+    for (name, set) in all().zip(KernelSet::tested().into_iter().cycle()) {
         let golden = golden(name);
         let mut model = load(&golden, set, 2, Precision::F32);
         for prompt in prompts(&golden) {
@@ -165,9 +180,7 @@ fn log_probs_of_prompts_with_images_are_those_of_transformers() {
 
 #[test]
 fn a_prompt_with_images_in_pieces_gives_the_same_bits() {
-    let others = ["gemma3_short_window", "gemma3_plain", "mistral3_plain", "mistral3_ministral3"];
-    let on_processors = ["internvl_plain", "internvl_root_norms", "glm4v_plain", "glm4v_moe_plain"];
-    let names = FAMILIES.into_iter().chain(others).chain(on_processors);
+    let names = FAMILIES.into_iter().chain(OTHER_FAMILIES);
     for (name, set) in names.zip(KernelSet::tested().into_iter().cycle()) {
         for precision in [Precision::F32, Precision::Bf16] {
             let golden = golden(name);
@@ -204,7 +217,7 @@ fn without_images_a_model_computes_the_bits_of_its_text_alone() {
 #[test]
 fn of_a_text_alone_nothing_that_reads_images_is_judged() {
     let mut seen = BTreeSet::new();
-    for name in MODELS.into_iter().chain(BOTH_WAYS).chain(ROWS).chain(SQUARES).chain(DOWNSAMPLED) {
+    for name in all() {
         let golden = golden(name);
         seen.insert(golden.architecture());
         let expected = ModelShape::read(golden.config()).unwrap().of_text_alone();
