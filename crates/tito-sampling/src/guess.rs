@@ -43,6 +43,22 @@ impl SequenceSampler {
         guesses
     }
 
+    /// Takes for guessed what a structured output leaves no choice about, before anything else is guessed; `false` where nothing is
+    /// to be guessed after it, or cannot be.
+    pub fn guess_forced(&mut self, forced: &[TokenId]) -> bool {
+        let Some(constrained) = &mut self.constrained else { return forced.is_empty() };
+        let began = Instant::now();
+        constrained.begin_guesses();
+        let follows = forced.iter().all(|id| {
+            let follows = self.constrained.as_mut().is_some_and(|constrained| constrained.guessed_forced(*id));
+            follows && self.take_guess(*id)
+        });
+        if let Some(constrained) = &mut self.constrained {
+            constrained.note_guessing(began);
+        }
+        follows
+    }
+
     /// The token that these logits give of what is left.
     fn guess_one(&mut self, logits: &mut [f32], left: Left) -> Option<TokenId> {
         let raw_scale = Scale::new(max_logit(logits).ok()?, 1.0);
@@ -99,12 +115,18 @@ impl Constrained {
     /// What is left for the token that is guessed next; `None` where nothing is guessed any more.
     pub(super) fn guess_left(&mut self) -> Option<Left> {
         let began = Instant::now();
-        let left = self.guidance.left(match &self.foresees {
+        self.begin_guesses();
+        let left = self.guidance.left();
+        self.note_guessing(began);
+        left
+    }
+
+    /// Has guesses begin where the output is, unless they have begun.
+    pub(super) fn begin_guesses(&mut self) {
+        self.guidance.begin(match &self.foresees {
             Foresees::Now(foresight) => Some(&**foresight),
             Foresees::Never | Foresees::FromTheFirst => None,
         });
-        self.note_guessing(began);
-        left
     }
 
     /// Has a guess be drawn from what is [left](Self::guess_left) for it. The answer goes to [`resume`](Self::resume).

@@ -40,11 +40,15 @@ enum State {
 }
 
 impl Guidance {
-    /// What is left for the next guess; `None` where nothing is guessed any more. The first one begins where the output is.
-    pub(super) fn left(&mut self, foresight: Option<&dyn Foresight>) -> Option<Left> {
+    /// Begins where the output is, unless guesses have begun.
+    pub(super) fn begin(&mut self, foresight: Option<&dyn Foresight>) {
         if let State::NotBegun = self.state {
             self.state = foresight.and_then(Foresight::ahead).map_or(State::Alone, State::By);
         }
+    }
+
+    /// What is left for the next guess; `None` where nothing is guessed any more.
+    pub(super) fn left(&mut self) -> Option<Left> {
         match &mut self.state {
             State::Over => None,
             State::NotBegun | State::Alone => Some(Left::Anything),
@@ -192,6 +196,23 @@ mod tests {
         assert_eq!(rest, [2, 3, 3, 5], "that is what comes");
         let mut short = begun(SharedConstraint::new(Arc::new(Rising(0))).never_long(), 4);
         assert_eq!(guesses(&mut short, [9, 9, 9]), [vec![2], vec![3], vec![]], "a forced token would be the last");
+    }
+
+    #[test]
+    fn guesses_come_after_what_is_forced() {
+        let mut sampler = begun(SharedConstraint::new(Arc::new(Rising(0))).never_long(), 9);
+        let steps = [2, 3].map(|_| sampler.step(&mut LOGITS.clone()).unwrap());
+        assert_eq!((steps[1].token.id, &steps[1].forced[..]), (3, &[3][..]));
+        for _ in 0..2 {
+            assert!(sampler.guess_forced(&[3]));
+            assert_eq!(guesses(&mut sampler, [9, 9, 9])[0], [5]);
+        }
+        assert!(!sampler.guess_forced(&[3, 4, 5, 6]), "nobody says what comes after the last place");
+        sampler.forget_guesses();
+        let rest = [3, 5].map(|_| sampler.step(&mut LOGITS.clone()).unwrap().token.id);
+        assert_eq!(rest, [3, 5], "that is what comes");
+        let mut free = SequenceSampler::new(SamplingParams::default().valid(), Arc::new([]));
+        assert!(free.guess_forced(&[]) && !free.guess_forced(&[1]));
     }
 
     #[test]

@@ -141,7 +141,8 @@ fn drafting(args: &ServeArgs) -> Drafting {
     match config {
         SpeculativeConfig::Off => Drafting::Off,
         SpeculativeConfig::Ngram { num_speculative_tokens, prompt_lookup_max, prompt_lookup_min } => {
-            of(Speculation::Ngram(NgramLookup { num_speculative_tokens, prompt_lookup_max, prompt_lookup_min }))
+            let timed = true;
+            of(Speculation::Ngram(NgramLookup { num_speculative_tokens, prompt_lookup_max, prompt_lookup_min, timed }))
         }
         SpeculativeConfig::Suffix {
             num_speculative_tokens,
@@ -155,6 +156,7 @@ fn drafting(args: &ServeArgs) -> Drafting {
             max_cached_requests,
             max_spec_factor,
             min_token_prob,
+            timed: true,
         })),
         // What it costs is measured once it is loaded.
         SpeculativeConfig::DraftModel(DraftModelConfig { num_speculative_tokens, .. }) => {

@@ -26,6 +26,8 @@ pub(in crate::engine::native) struct Ask<'a> {
     pub(in crate::engine::native) token_ids: &'a [TokenId],
     /// How much of them is the prompt.
     pub(in crate::engine::native) prompt_len: usize,
+    /// What is drafted already, because a structured output forces it: guesses come after that.
+    pub(in crate::engine::native) forced: &'a [TokenId],
     /// The most tokens to guess, at least 1.
     pub(in crate::engine::native) most: usize,
     /// What would sample them.
@@ -35,7 +37,7 @@ pub(in crate::engine::native) struct Ask<'a> {
 /// What was guessed.
 #[derive(Debug, Default)]
 pub(in crate::engine::native) struct Guesses {
-    /// Drafts, none of which is empty.
+    /// What comes after what is forced; none is empty.
     pub(in crate::engine::native) drafts: Vec<(SequenceId, Vec<TokenId>)>,
     /// Whether texts were read that had not been followed before, which takes longer than guessing.
     pub(in crate::engine::native) caught_up: bool,
@@ -44,10 +46,12 @@ pub(in crate::engine::native) struct Guesses {
 /// A sequence of which tokens are being guessed.
 struct Guessed<'a> {
     ask: &'a Ask<'a>,
+    /// The most guesses, with what is forced.
     most: usize,
     /// The position of the tokens to compute next.
     first: usize,
     next: Vec<TokenId>,
+    /// What is forced comes first.
     guesses: Vec<TokenId>,
 }
 
@@ -73,7 +77,7 @@ impl<B: Backend> DraftModel<B> {
         let mut budget = self.step_tokens;
         let mut going: Vec<Guessed<'_>> =
             asks.iter().filter_map(|ask| self.begin(ask, catches_up, &mut budget)).collect();
-        let caught_up = going.iter().any(|one| one.next.len() > FEW);
+        let caught_up = going.iter().any(|one| one.next.len() - one.guesses.len() > FEW);
         let mut guessed = Vec::new();
         let vocab_size = model.shape().vocab_size;
         model.swap_threads(self.model.backend_mut());
@@ -84,8 +88,9 @@ impl<B: Backend> DraftModel<B> {
             going = others;
         }
         model.swap_threads(self.model.backend_mut());
-        let done = guessed.into_iter().map(|Guessed { ask, guesses, .. }| {
+        let done = guessed.into_iter().map(|Guessed { ask, mut guesses, .. }| {
             ask.sampler.lock().forget_guesses();
+            guesses.drain(..ask.forced.len().min(guesses.len()));
             (ask.id, guesses)
         });
         Guesses { drafts: done.filter(|(_, guesses)| !guesses.is_empty()).collect(), caught_up }
@@ -93,10 +98,10 @@ impl<B: Backend> DraftModel<B> {
 
     /// What is to be computed of a sequence first; `None` if nothing is, now or ever.
     fn begin<'a>(&mut self, ask: &'a Ask<'a>, catches_up: bool, budget: &mut usize) -> Option<Guessed<'a>> {
-        let text = ask.token_ids;
+        let Ask { token_ids: text, forced, .. } = *ask;
         // The last guess is not computed.
-        let most = ask.most.min((self.settings.max_model_len + 1).saturating_sub(text.len()));
-        if most == 0 {
+        let most = (forced.len() + ask.most).min((self.settings.max_model_len + 1).saturating_sub(text.len()));
+        if most <= forced.len() {
             return None;
         }
         let first = self.sequences.computed(ask.id, text)?;
@@ -110,10 +115,18 @@ impl<B: Backend> DraftModel<B> {
             return None;
         }
         let next = left[..left.len().min(*budget)].to_vec();
-        let guessed = Guessed { ask, most, first, next, guesses: Vec::new() };
+        let mut guessed = Guessed { ask, most, first, next, guesses: Vec::new() };
         let ahead = if guessed.guesses() { most - 1 } else { 0 };
         if guessed.next.is_empty() || !self.sequences.reserve(ask.id, first + guessed.next.len() + ahead) {
             return None;
+        }
+        if ahead > 0 && !forced.is_empty() {
+            let is_known = forced.iter().all(|id| (*id as usize) < known);
+            if !is_known || left.len() + forced.len() > *budget || !guess_forced(ask) {
+                return None;
+            }
+            guessed.next.extend(forced);
+            guessed.guesses.extend(forced);
         }
         *budget -= guessed.next.len();
         Some(guessed)
@@ -170,14 +183,14 @@ impl<B: Backend> DraftModel<B> {
             self.sequences.lose(id);
             return;
         }
-        one.first += computed.len();
-        if one.guesses.is_empty() {
-            self.sequences.advance(id, one.first);
-        } else {
-            for guess in computed {
-                self.sequences.guess(id, guess);
-            }
+        let text = one.ask.token_ids.len().saturating_sub(one.first).min(computed.len());
+        if text > 0 {
+            self.sequences.advance(id, one.first + text);
         }
+        for guess in &computed[text..] {
+            self.sequences.guess(id, *guess);
+        }
+        one.first += computed.len();
         // What is forced may be a token that one of the models does not have.
         let has = |vocab_size: usize| found.iter().take_while(|id| (**id as usize) < vocab_size).count();
         let (known, computable) = (has(vocab_size), has(self.model.shape().vocab_size));
@@ -186,4 +199,14 @@ impl<B: Backend> DraftModel<B> {
             one.next = found;
         }
     }
+}
+
+/// Has a sampler take what is forced for guessed; `false` if nothing is to be guessed after it.
+fn guess_forced(ask: &Ask<'_>) -> bool {
+    let mut sampler = ask.sampler.lock();
+    let follows = sampler.guess_forced(ask.forced);
+    if !follows {
+        sampler.forget_guesses();
+    }
+    follows
 }

@@ -8,6 +8,7 @@ use super::{
     ngram::NgramLookup,
     suffix::SuffixDecoding,
     texts::{RecentTexts, RecordedText},
+    trials::Trials,
 };
 use crate::TokenId;
 
@@ -63,12 +64,24 @@ pub(crate) struct DraftContext<'a> {
     pub(crate) token_ids: &'a [TokenId],
 }
 
-/// Whether another model is asked for drafts in a step.
+/// Where a draft comes from, or a part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DraftSource {
+    /// A structured output that leaves no choice.
+    Forced,
+    /// What was sampled before.
+    Texts,
+    /// Another model.
+    Model,
+}
+
+/// Whether a step has drafts from a source that it could have them from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asked {
+    pub(crate) source: DraftSource,
     /// How many sequences may have drafts.
     pub(crate) sequences: usize,
-    /// Whether it is asked.
+    /// Whether it has them.
     pub(crate) drafts: bool,
 }
 
@@ -81,25 +94,41 @@ pub(crate) struct Drafter {
     reputation: Reputation,
     /// What a row of another model takes; infinite if that is not known.
     cost: f64,
-    /// What steps take with drafts of another model and without, where its cost is not given.
-    gains: Option<Gains>,
+    /// What steps take with drafts and without, unless estimates are to be believed.
+    clock: Option<Clock>,
+}
+
+/// What steps take with drafts and without, for each source.
+#[derive(Debug)]
+struct Clock {
+    forced: Trials,
+    texts: Trials,
+    model: Gains,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        // Different lots: a step that tries to do without drafts from texts has those that are forced.
+        Self { forced: Trials::seeded(1), texts: Trials::seeded(2), model: Gains::default() }
+    }
 }
 
 impl Drafter {
     /// `measured` is the cost of another model that drafts, where none is given.
     pub(crate) fn new(speculation: Speculation, measured: Option<f64>) -> Self {
-        let given = match speculation {
-            Speculation::Model(drafts) => drafts.cost,
-            Speculation::Ngram(_) | Speculation::Suffix(_) => None,
+        let (given, timed) = match speculation {
+            Speculation::Model(drafts) => (drafts.cost, drafts.cost.is_none()),
+            Speculation::Ngram(ngram) => (None, ngram.timed),
+            Speculation::Suffix(suffix) => (None, suffix.timed),
         };
         let cost = given.or(measured).unwrap_or(f64::INFINITY);
-        let gains = given.is_none().then(Gains::default);
+        let clock = timed.then(Clock::default);
         let most_texts = match speculation {
             Speculation::Ngram(_) | Speculation::Model(_) => 0,
             Speculation::Suffix(suffix) => suffix.most_texts(),
         };
         let texts = (most_texts > 0).then(|| RecentTexts::new(most_texts));
-        Self { speculation, texts, reputation: Reputation::default(), cost, gains }
+        Self { speculation, texts, reputation: Reputation::default(), cost, clock }
     }
 
     /// The most tokens of a draft.
@@ -116,15 +145,24 @@ impl Drafter {
         matches!(self.speculation, Speculation::Model(_))
     }
 
-    /// Whether a step of so many sequences that may have drafts of another model should have them.
-    pub(crate) fn should_ask(&mut self, sequences: usize) -> bool {
-        self.gains.as_mut().is_none_or(|gains| gains.drafts(sequences))
+    /// Whether a step of so many sequences that may have drafts should have those of a source. Not all steps are learnt from.
+    pub(crate) fn should_ask(&mut self, source: DraftSource, sequences: usize, is_learnt_from: bool) -> bool {
+        let Some(clock) = &mut self.clock else { return true };
+        match source {
+            DraftSource::Forced => clock.forced.drafts(sequences, is_learnt_from),
+            DraftSource::Texts => clock.texts.drafts(sequences, is_learnt_from),
+            DraftSource::Model => clock.model.drafts(sequences),
+        }
     }
 
-    /// Learns what a step took for which another model was asked or was not, and how many tokens it gave.
+    /// Learns what a step took that had drafts from a source or had not, and how many tokens it gave.
     pub(crate) fn learn_gain(&mut self, asked: Asked, tokens: usize, took: Duration) {
-        if let Some(gains) = &mut self.gains {
-            gains.learn(asked.sequences, asked.drafts, tokens, took);
+        let Some(clock) = &mut self.clock else { return };
+        let Asked { source, sequences, drafts } = asked;
+        match source {
+            DraftSource::Forced => clock.forced.learn(sequences, drafts, tokens, took),
+            DraftSource::Texts => clock.texts.learn(sequences, drafts, tokens, took),
+            DraftSource::Model => clock.model.learn(sequences, drafts, tokens, took),
         }
     }
 

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use super::pace::Pace;
+
 /// How many times as fast steps with drafts must be: below that, the difference may be chance.
 const LEAST_GAIN: f64 = 1.02;
 /// How much of what is known is kept with each step.
@@ -43,26 +45,6 @@ impl Gains {
     }
 }
 
-/// Tokens and the time that they took, in seconds; the last ones count most.
-#[derive(Debug, Clone, Copy, Default)]
-struct Pace {
-    tokens: f64,
-    seconds: f64,
-}
-
-impl Pace {
-    #[expect(clippy::cast_precision_loss, reason = "no step gives 2^52 tokens")]
-    fn learn(&mut self, tokens: usize, took: Duration) {
-        self.tokens = self.tokens * KEPT + tokens as f64;
-        self.seconds = self.seconds * KEPT + took.as_secs_f64();
-    }
-
-    /// In tokens a second.
-    fn speed(self) -> f64 {
-        self.tokens / self.seconds.max(f64::MIN_POSITIVE)
-    }
-}
-
 /// Steps with drafts and without.
 #[derive(Debug)]
 struct Ways {
@@ -92,7 +74,8 @@ impl Ways {
 
     fn learn(&mut self, drafts: bool, tokens: usize, took: Duration) {
         let pace = if drafts { &mut self.with } else { &mut self.without };
-        pace.learn(tokens, took);
+        pace.fade(KEPT);
+        pace.add(tokens, took);
         if drafts != self.drafts() {
             return;
         }

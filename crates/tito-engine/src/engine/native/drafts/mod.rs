@@ -8,14 +8,16 @@ mod drafter;
 mod gains;
 mod ngram;
 mod occurrence;
+mod pace;
 mod suffix;
 mod texts;
+mod trials;
 
 pub use self::drafter::{Drafting, ModelDrafts, Speculation};
 pub use self::ngram::NgramLookup;
 pub use self::suffix::SuffixDecoding;
 pub(super) use self::{
     confidence::Confidence,
-    drafter::{Asked, DraftContext, Drafter},
+    drafter::{Asked, DraftContext, DraftSource, Drafter},
     texts::RecordedText,
 };

@@ -14,6 +14,9 @@ pub struct NgramLookup {
     pub prompt_lookup_max: usize,
     /// The fewest tokens whose earlier occurrence makes a draft, at least 1.
     pub prompt_lookup_min: usize,
+    /// Whether steps with drafts are timed beside steps without, and there are none where they are slower. Otherwise an estimate
+    /// of their cost is believed.
+    pub timed: bool,
 }
 
 impl NgramLookup {
@@ -45,7 +48,8 @@ impl NgramLookup {
 mod tests {
     use super::*;
 
-    const NGRAM: NgramLookup = NgramLookup { num_speculative_tokens: 5, prompt_lookup_max: 3, prompt_lookup_min: 2 };
+    const NGRAM: NgramLookup =
+        NgramLookup { num_speculative_tokens: 5, prompt_lookup_max: 3, prompt_lookup_min: 2, timed: false };
 
     #[test]
     fn a_draft_is_what_followed_the_longest_and_latest_occurrence() {

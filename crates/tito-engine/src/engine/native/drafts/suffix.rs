@@ -26,6 +26,8 @@ pub struct SuffixDecoding {
     pub max_spec_factor: f64,
     /// How probable a draft must be at the least, by counts alone, from 0 to 1.
     pub min_token_prob: f64,
+    /// See [`NgramLookup::timed`](super::NgramLookup::timed).
+    pub timed: bool,
 }
 
 /// What a step has for a draft.
@@ -179,6 +181,7 @@ mod tests {
         max_cached_requests: 10,
         max_spec_factor: 1.0,
         min_token_prob: 0.1,
+        timed: false,
     };
     const IDLE: Allowance = Allowance { tokens: 24, probability: 0.2, shortest: 2 };
 

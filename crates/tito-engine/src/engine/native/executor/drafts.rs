@@ -48,7 +48,8 @@ impl<B: Backend> Executor<B> {
         let ask = |wish: &DraftWish| {
             let (token_ids, prompt_len) = scheduler.text_of(wish.id)?;
             let sampler = &active.get(&wish.id)?.sampler;
-            Some(Ask { id: wish.id, token_ids, prompt_len, most: wish.most, sampler })
+            let forced = plan.work.iter().find(|work| work.id == wish.id)?.draft();
+            Some(Ask { id: wish.id, token_ids, prompt_len, forced, most: wish.most, sampler })
         };
         let asks: Vec<Ask<'_>> = wishes.iter().filter_map(ask).collect();
         let guesses = draft_model.guess(&asks, model, catches_up);
@@ -56,14 +57,17 @@ impl<B: Backend> Executor<B> {
             scheduler.put_draft(plan, id, drafts);
         }
         // That was for many steps, and says nothing of this one.
-        plan.asked = plan.asked.filter(|_| !guesses.caught_up);
+        if guesses.caught_up {
+            plan.asked.clear();
+        }
     }
 
-    /// Takes note of what a step took until its tokens were sampled, where that decides whether another model is asked.
+    /// Takes note of what a step took until its tokens were sampled, where that decides whether there are drafts.
     pub(super) fn note_time(&mut self, plan: &Plan, made: &[Result<Made, SampleError>], began: Instant) {
-        if let Some(asked) = plan.asked {
-            let tokens = made.iter().filter(|made| matches!(made, Ok(Made::Step(_)))).count();
-            self.scheduler.learn_gain(asked, tokens, began.elapsed());
+        let took = began.elapsed();
+        let tokens = || made.iter().filter(|made| matches!(made, Ok(Made::Step(_)))).count();
+        for asked in &plan.asked {
+            self.scheduler.learn_gain(*asked, tokens(), took);
         }
     }
 

@@ -77,7 +77,7 @@ impl Scheduler {
             self.give(*id, 1, &mut plan, &mut budget);
         }
         self.take_note(&plan);
-        self.draft(&mut plan, &mut budget);
+        self.draft(&mut plan, budget);
         self.newcomer = false;
         self.leave_states(&mut plan);
         plan

@@ -85,8 +85,8 @@ pub(crate) struct Plan {
     pub(crate) reclaimed: usize,
     /// Sequences for which drafts of another model are wanted, all of which have work. The step has room for the drafts.
     pub(crate) wishes: Vec<DraftWish>,
-    /// Whether another model is asked, in a step in which all sequences may have drafts of it.
-    pub(crate) asked: Option<Asked>,
+    /// From which sources it could have drafts and whether it has them, in a step in which all sequences may have some.
+    pub(crate) asked: Vec<Asked>,
 }
 
 impl Plan {

@@ -181,11 +181,6 @@ impl Sequence {
         DraftContext { text: &mut self.text, salt: self.salt.as_deref(), token_ids: &self.token_ids }
     }
 
-    /// What is expected of its next draft.
-    pub(super) fn draft_confidence(&mut self) -> &mut Confidence {
-        if self.forced.is_empty() { &mut self.confidence } else { &mut self.forced_confidence }
-    }
-
     /// Hashes all whole blocks of tokens; the first hash is that of no block.
     pub(super) fn hash(&mut self, weight_version: u64) {
         if self.hashes.is_empty() {

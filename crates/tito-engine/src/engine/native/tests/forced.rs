@@ -1,7 +1,7 @@
 //! Drafts of what a structured output leaves no choice about.
 
 use super::{
-    speculation::{NGRAM, change_no_bit, count, counted, repetitive},
+    speculation::{NGRAM, change_no_bit, count, counted, counts_of, repetitive},
     *,
 };
 use crate::sampling::{ConstraintState, Foresight, SampleError, SharedConstraint, TokenConstraint, TokenMask};
@@ -96,7 +96,7 @@ async fn forced_drafts_change_no_bit_right_or_wrong() {
 async fn a_record_takes_two_steps() {
     let records = Records { lies: usize::MAX, gives_up: usize::MAX, place: 0 };
     // A sequence's own text makes no draft: no two tokens of it occur twice.
-    let ngram = NgramLookup { num_speculative_tokens: 8, prompt_lookup_max: 5, prompt_lookup_min: 5 };
+    let ngram = NgramLookup { num_speculative_tokens: 8, prompt_lookup_max: 5, prompt_lookup_min: 5, timed: false };
     let drafting = Drafting::Required(Speculation::Ngram(ngram));
     let (engine, metrics) = counted(&NativeSettings { drafting, ..settings("llama") });
     let sampling = SamplingParams { ignore_eos: true, ..params(10 * (FIXED + 1)) };
@@ -107,4 +107,64 @@ async fn a_record_takes_two_steps() {
     // The first token, which is free, is sampled with the prompt; the last one of all is never a draft.
     let forced = 10 * FIXED as u64 - 1;
     assert_eq!((drafts, tokens, accepted), (10, forced, forced));
+}
+
+/// The same eight tokens over and over, of which it says the first four beforehand.
+#[derive(Debug, Clone, Copy)]
+struct Refrain(usize);
+
+impl Refrain {
+    fn token(place: usize) -> TokenId {
+        TokenId::try_from(place % 8 * 11).unwrap()
+    }
+}
+
+impl TokenConstraint for Refrain {
+    fn start(&self) -> Box<dyn ConstraintState> {
+        Box::new(*self)
+    }
+
+    fn foresight(&self) -> Option<Box<dyn Foresight>> {
+        Some(Box::new(*self))
+    }
+}
+
+impl ConstraintState for Refrain {
+    fn allow(&mut self, mask: &mut TokenMask) -> Result<bool, SampleError> {
+        mask.clear();
+        mask.allow(Self::token(self.0));
+        Ok(false)
+    }
+
+    fn accept(&mut self, _: TokenId) -> Result<(), SampleError> {
+        self.0 += 1;
+        Ok(())
+    }
+}
+
+impl Foresight for Refrain {
+    fn follow(&mut self, _: TokenId) -> bool {
+        self.0 += 1;
+        true
+    }
+
+    fn forced(&mut self) -> Vec<TokenId> {
+        (self.0 % 8..4).map(Self::token).collect()
+    }
+}
+
+#[tokio::test]
+async fn texts_go_on_after_what_is_forced_in_the_same_draft() {
+    let ngram = NgramLookup { num_speculative_tokens: 15, prompt_lookup_max: 3, prompt_lookup_min: 1, timed: false };
+    let drafting = Drafting::Required(Speculation::Ngram(ngram));
+    let plain = collected(engine(&settings("llama")).generate(refrain(160))).await;
+    let (engine, metrics) = counted(&NativeSettings { drafting, ..settings("llama") });
+    assert_eq!(bits(&collected(engine.generate(refrain(160))).await), bits(&plain));
+    let [drafts, tokens, accepted] = counts_of(&metrics);
+    // Without texts after what is forced, there would be two drafts for eight tokens.
+    assert!(drafts < 25 && accepted == tokens && accepted + drafts > 150, "{drafts} drafts, {accepted} of {tokens}");
+}
+
+fn refrain(tokens: usize) -> SequenceRequest {
+    constrained(request(&[95; 4], SamplingParams { ignore_eos: true, ..params(tokens) }), Refrain(0))
 }

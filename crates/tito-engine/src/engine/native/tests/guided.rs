@@ -127,7 +127,8 @@ async fn a_model_that_drafts_for_itself_is_right_under_a_structured_output() {
     let [drafts, tokens, accepted] = counts(&settings, Narrow::TRUE).await;
     println!("right and drafted: {right} of {unguided}, guided {accepted} of {tokens} in {drafts} drafts");
     assert!(right * 2 < unguided, "{right} of {unguided}");
-    assert!(accepted == tokens && tokens > 120 && drafts < 80, "{accepted} of {tokens} in {drafts} drafts");
+    // Five tokens in each draft, also in those that begin with what is forced.
+    assert!(accepted == tokens && tokens > 150 && drafts < 40, "{accepted} of {tokens} in {drafts} drafts");
 }
 
 #[tokio::test]

@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 use super::{recurrent, routes::routed, *};
 use crate::engine::native::{model::tests::families::Golden, plan};
 
-pub(super) const NGRAM: Speculation =
-    Speculation::Ngram(NgramLookup { num_speculative_tokens: 5, prompt_lookup_max: 3, prompt_lookup_min: 1 });
+const LOOKUP: NgramLookup =
+    NgramLookup { num_speculative_tokens: 5, prompt_lookup_max: 3, prompt_lookup_min: 1, timed: false };
+pub(super) const NGRAM: Speculation = Speculation::Ngram(LOOKUP);
 
 /// Requests whose prompts and outputs repeat themselves often enough for drafts, with what makes a draw depend on the
 /// tokens before it.
@@ -78,6 +79,16 @@ pub(super) fn count(counts: &Counts, name: &str) -> u64 {
 #[tokio::test]
 async fn drafts_change_no_bit_in_company_in_pieces_and_under_preemption() {
     change_no_bit(NGRAM, &repetitive(if cfg!(unoptimised) { 24 } else { 1_000 })).await;
+}
+
+#[tokio::test]
+async fn drafts_that_the_clock_judges_change_no_bit() {
+    let with_drafts = |plain| {
+        let timed = Speculation::Ngram(NgramLookup { timed: true, ..LOOKUP });
+        NativeSettings { drafting: Drafting::Required(timed), ..plain }
+    };
+    // How many there are is up to the clock.
+    no_bit_changes("llama", with_drafts, &repetitive(if cfg!(unoptimised) { 12 } else { 300 })).await;
 }
 
 /// Each request alone and without drafts, then all of them in company and with drafts, some of which are right.

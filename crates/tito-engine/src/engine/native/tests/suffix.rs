@@ -17,6 +17,7 @@ const SETTINGS: SuffixDecoding = SuffixDecoding {
     max_cached_requests: 50,
     max_spec_factor: 1.0,
     min_token_prob: 0.1,
+    timed: false,
 };
 const SUFFIX: Speculation = Speculation::Suffix(SETTINGS);
 /// The most right tokens that drafts have by chance, where a text is random.
