@@ -29,7 +29,7 @@ from server import Server  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
 WAYS = {
-    "none": (),
+    "none": ("--speculative-config", "null"),
     "ngram": ("--speculative-config", '{"method":"ngram","num_speculative_tokens":16,"prompt_lookup_max":4,"prompt_lookup_min":2}'),
     "suffix": ("--speculative-config", '{"method":"suffix"}'),
 }
