@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::pace::Pace;
+use super::{loads::Loads, pace::Pace};
 
 /// How many times as fast steps with drafts must be: below that, the difference may be chance.
 const LEAST_GAIN: f64 = 1.02;
@@ -21,27 +21,19 @@ const SHORTEST_PAUSE: u32 = 512;
 /// The same, for drafts that lost again and again. To try them, the draft model has to read what it has missed.
 const LONGEST_PAUSE: u32 = 16_384;
 
-/// What is known for each number of sequences, by powers of two.
+/// What is known for each load.
 #[derive(Debug, Default)]
-pub(crate) struct Gains(Vec<Ways>);
+pub(crate) struct Gains(Loads<Ways>);
 
 impl Gains {
     /// Whether the next step of so many sequences that may draft should have drafts.
     pub(crate) fn drafts(&mut self, sequences: usize) -> bool {
-        self.of(sequences).drafts()
+        self.0.of(sequences).drafts()
     }
 
     /// Learns what a step took that did have drafts or did not, and how many tokens it gave.
     pub(crate) fn learn(&mut self, sequences: usize, drafts: bool, tokens: usize, took: Duration) {
-        self.of(sequences).learn(drafts, tokens, took);
-    }
-
-    fn of(&mut self, sequences: usize) -> &mut Ways {
-        let index = sequences.max(1).ilog2() as usize;
-        if self.0.len() <= index {
-            self.0.resize_with(index + 1, Ways::default);
-        }
-        &mut self.0[index]
+        self.0.of(sequences).learn(drafts, tokens, took);
     }
 }
 

@@ -6,6 +6,7 @@
 mod confidence;
 mod drafter;
 mod gains;
+mod loads;
 mod ngram;
 mod occurrence;
 mod pace;

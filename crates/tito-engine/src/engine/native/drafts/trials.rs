@@ -11,7 +11,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::pace::Pace;
+use super::{loads::Loads, pace::Pace};
 
 /// How many times as fast steps with drafts must be before drafts are taken up again.
 const LEAST_GAIN: f64 = 1.02;
@@ -26,28 +26,28 @@ const RUN_AT_FIRST: u64 = 4;
 /// The same once they are.
 const RUN: u64 = 32;
 
-/// What is known for each number of sequences, by powers of two.
+/// What is known for each load.
 #[derive(Debug)]
 pub(super) struct Trials {
-    loads: Vec<Ways>,
+    loads: Loads<Ways>,
     lot: Lot,
 }
 
 impl Trials {
     /// Those with the same seed try the same steps.
     pub(super) fn seeded(seed: u64) -> Self {
-        Self { loads: Vec::new(), lot: Lot(seed) }
+        Self { loads: Loads::default(), lot: Lot(seed) }
     }
 
     /// Whether a step of so many sequences that may draft should have drafts. One that is not learnt from is no trial.
     pub(super) fn drafts(&mut self, sequences: usize, is_learnt_from: bool) -> bool {
-        let ways = of(&mut self.loads, sequences);
+        let ways = self.loads.of(sequences);
         ways.gains != (is_learnt_from && ways.run.is_trial())
     }
 
     /// Learns what a step took that could have drafts and did or did not, and how many tokens it gave.
     pub(super) fn learn(&mut self, sequences: usize, drafts: bool, tokens: usize, took: Duration) {
-        let ways = of(&mut self.loads, sequences);
+        let ways = self.loads.of(sequences);
         let run = &mut ways.run;
         let pace = if drafts { &mut run.with } else { &mut run.without };
         pace.add(tokens, took);
@@ -58,14 +58,6 @@ impl Trials {
             ways.run = Run { left: steps, trial: 1 + self.lot.draw(steps), ..Run::default() };
         }
     }
-}
-
-fn of(loads: &mut Vec<Ways>, sequences: usize) -> &mut Ways {
-    let index = sequences.max(1).ilog2() as usize;
-    if loads.len() <= index {
-        loads.resize_with(index + 1, Ways::default);
-    }
-    &mut loads[index]
 }
 
 /// Steps of which one goes the other way.

@@ -64,10 +64,13 @@ impl<B: Backend> Executor<B> {
 
     /// Takes note of what a step took until its tokens were sampled, where that decides whether there are drafts.
     pub(super) fn note_time(&mut self, plan: &Plan, made: &[Result<Made, SampleError>], began: Instant) {
+        if plan.asked.is_empty() {
+            return;
+        }
         let took = began.elapsed();
-        let tokens = || made.iter().filter(|made| matches!(made, Ok(Made::Step(_)))).count();
+        let tokens = made.iter().filter(|made| matches!(made, Ok(Made::Step(_)))).count();
         for asked in &plan.asked {
-            self.scheduler.learn_gain(*asked, tokens(), took);
+            self.scheduler.learn_gain(*asked, tokens, took);
         }
     }
 
