@@ -257,11 +257,9 @@ impl From<TurnError> for ApiError {
                 format!("the tokenizer puts {special_tokens} special tokens around the text, which `"),
                 "` leaves no room for",
             ),
-            TurnError::NoEnd
-            | TurnError::NoEndOfReasoning
-            | TurnError::SeesNoImages
-            | TurnError::UnknownImage
-            | TurnError::LacksImages => Self::invalid_request(error.to_string()),
+            TurnError::NoEnd | TurnError::NoEndOfReasoning | TurnError::SeesNoImages | TurnError::LacksImages => {
+                Self::invalid_request(error.to_string())
+            }
             TurnError::ThinkingBudget { .. } => Self::invalid("thinking_token_budget", error.to_string()),
             TurnError::RoutesStart { start, .. } => {
                 Self::refused("routed_experts_prompt_start", error.to_string(), Some(start.to_string()))

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::images::ImageError;
+use super::mm_kwargs::MmKwargsError;
+use crate::images::{ImageError, TensorError};
 
 /// Why an image cannot be had. The texts say nothing of the server's files.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +43,34 @@ pub enum MediaError {
         /// The most bytes.
         most: u64,
     },
+    /// The tensors of the images of a request would take up more than all of the memory for images.
+    #[error(
+        "the tensors of these images take up {bytes} bytes while they are written, more than the {most} that are for images: \
+         pass `mm_payload` \"none\", or fewer images"
+    )]
+    TensorsTooLarge {
+        /// What they would take up.
+        bytes: u64,
+        /// The most bytes.
+        most: u64,
+    },
+    /// A text is not the tensors of an image.
+    #[error(transparent)]
+    MmKwargs(#[from] MmKwargsError),
+    /// Tensors are not those of an image that the model can see.
+    #[error(transparent)]
+    Tensors(#[from] TensorError),
+    /// Counts of an image are not those of the image that its hash names.
+    #[error("`{name}` is not that of the image that `mm_hashes` names")]
+    OtherCounts {
+        /// The tensor that counts.
+        name: String,
+    },
+    /// An image that a hash names is not kept.
+    #[error(
+        "the image is not kept here, or not any more; send its tensors in `kwargs_data`, or its file in `content_parts`"
+    )]
+    UnknownImage,
     /// The file of another host is too large.
     #[error("Failed to fetch media from URL: the file has more than {most} bytes")]
     FetchedTooLarge {

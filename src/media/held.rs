@@ -26,6 +26,8 @@ struct Holders {
 pub struct Hold {
     held: Arc<HeldImages>,
     images: Vec<(ImageIdentity, u64)>,
+    /// What else is held.
+    bytes: u64,
 }
 
 impl HeldImages {
@@ -39,7 +41,7 @@ impl HeldImages {
         self: &Arc<Self>,
         images: impl IntoIterator<Item = &'i PreparedImage>,
     ) -> Result<Hold, MediaError> {
-        let mut hold = Hold { held: Arc::clone(self), images: Vec::new() };
+        let mut hold = Hold { held: Arc::clone(self), images: Vec::new(), bytes: 0 };
         for image in images {
             let (identity, bytes) = (image.identity(), image.bytes() as u64);
             let mut holders = self.holders.lock();
@@ -58,11 +60,25 @@ impl HeldImages {
         }
         Ok(hold)
     }
+
+    /// Holds memory for what is made of images.
+    pub(super) fn hold_bytes(self: &Arc<Self>, bytes: u64) -> Result<Hold, MediaError> {
+        if bytes > self.most {
+            return Err(MediaError::TensorsTooLarge { bytes, most: self.most });
+        }
+        let mut holders = self.holders.lock();
+        if holders.bytes.saturating_add(bytes) > self.most {
+            return Err(MediaError::ImagesHeld { most: self.most });
+        }
+        holders.bytes += bytes;
+        Ok(Hold { held: Arc::clone(self), images: Vec::new(), bytes })
+    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut holders = self.held.holders.lock();
+        holders.bytes -= self.bytes;
         for (identity, bytes) in &self.images {
             let left = holders.of.get_mut(identity).map(|count| {
                 *count -= 1;
@@ -104,5 +120,16 @@ mod tests {
         assert_eq!((holders.bytes, holders.of.len()), (0, 0));
         drop(holders);
         assert!(held.hold(&[image(5), image(6)]).is_ok());
+    }
+
+    #[test]
+    fn memory_for_tensors_is_part_of_the_same_bound() {
+        let held = HeldImages::new(24);
+        assert!(matches!(held.hold_bytes(25), Err(MediaError::TensorsTooLarge { bytes: 25, most: 24 })));
+        let image_and_tensors = (held.hold(&[image(1)]).unwrap(), held.hold_bytes(12).unwrap());
+        assert!(matches!(held.hold_bytes(1), Err(MediaError::ImagesHeld { most: 24 })));
+        assert!(held.hold(&[image(2)]).is_err());
+        drop(image_and_tensors);
+        assert!(held.hold_bytes(24).is_ok());
     }
 }

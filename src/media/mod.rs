@@ -1,13 +1,15 @@
 //! Images that requests name: their bytes, and what a model sees of them.
 //!
-//! Owns `data:` and `file:` URLs, those of hosts that are allowed, the limits of all, and a cache of prepared images, which
-//! clients send again with every turn. Leaves to others: messages, prompts, and what the server says over HTTP. It asks no host
+//! Owns `data:` and `file:` URLs, those of hosts that are allowed, tensors of images as texts, the limits of all, and a cache of
+//! prepared images, which clients send again with every turn. Leaves to others: messages, prompts, and what the server says over HTTP. It asks no host
 //! that the server was not told to ask.
 
 mod error;
 mod held;
 mod hosts;
+mod mm_kwargs;
 mod source;
+mod tensors;
 
 use std::{fmt, path::PathBuf, sync::Arc, thread};
 
@@ -23,6 +25,7 @@ use hosts::Hosts;
 pub(crate) use error::{MediaError, MediaFault};
 pub(crate) use held::Hold;
 pub(crate) use hosts::{FetchedFile, HostPolicy};
+pub(crate) use tensors::{ImageTexts, SentImage};
 
 /// An image of more pixels is a large one.
 const LARGE_PIXELS: u64 = 1 << 24;

@@ -39,7 +39,9 @@ pub(crate) async fn kept_images(
     let mut images = Vec::with_capacity(kept.len());
     for used in kept {
         let file = used.file.clone();
-        let file = file.ok_or("its prompt has images, whose files were not kept (--capture-images false)")?;
+        let file = file.ok_or(
+            "its prompt has images, whose files were not kept (--capture-images false, or they came as tensors)",
+        )?;
         let (turn, reader) = (media.turn().await, media.clone());
         let preparing = move || {
             let _turn = turn;

@@ -56,11 +56,8 @@ pub enum TurnError {
         most: usize,
     },
     /// The model, or the engine, sees no images.
-    #[error("images are for models that see some, on the native engine on a CPU; this one sees none")]
+    #[error("images are for models that see some, on the native engine; this one sees none")]
     SeesNoImages,
-    /// An image that a hash names is not kept.
-    #[error("an image of `features` is not kept here, or not any more; send it in `content_parts`")]
-    UnknownImage,
     /// Ids have placeholders of images, and the request has no images for them.
     #[error("the token ids have the placeholders of images that the request does not have")]
     LacksImages,

@@ -7,12 +7,14 @@ use crate::{
     TokenId,
     chat::{Content, ContentPart, Image, ImageSize, Message},
     engine::PromptImage,
-    images::{Grid, ImageIdentity, PreparedImage},
+    images::{Grid, PreparedImage},
     json::{Object, Path, Value},
-    media::{Hold, MediaReader},
+    media::{Hold, MediaError, MediaReader},
     prompt::{ImageMarks, PromptError, UnprovableSplice},
     trajectory::Said,
 };
+
+pub(crate) use crate::media::{ImageTexts, SentImage};
 
 /// The keys of a part that say where its image is, and its name for a cache that tito does not have: whoever names an image
 /// gets the image, never what another client called so.
@@ -67,9 +69,13 @@ impl<'m> Reading<'m> {
         Ok(Self { media, max_model_len, tokens: 0, images: Vec::with_capacity(count) })
     }
 
-    /// Reads the image that a URL names. Ends where no prompt could have all images: the others would only take memory.
+    /// Reads the image that a URL names.
     async fn add(&mut self, url: String, field: Path) -> Result<&PreparedImage, TurnError> {
-        let image = read(self.media, url, field).await?;
+        self.take(read(self.media, url, field).await?)
+    }
+
+    /// Takes the next image. Ends where no prompt could have all images: the others would only take memory.
+    fn take(&mut self, image: PreparedImage) -> Result<&PreparedImage, TurnError> {
         self.tokens += image.placeholders();
         let Self { tokens, max_model_len, .. } = *self;
         if tokens > max_model_len {
@@ -119,25 +125,49 @@ impl Turns {
         Ok(IdsWithImages { token_ids: token_ids.into(), images: placed(images, &ranges) })
     }
 
-    /// Ids that have all placeholders of images which this server has read before: their identities, and where they are.
+    /// Ids that have all placeholders of images whose tensors the request has, or which this server has read before.
+    /// `field` is where they are in the request.
     ///
     /// # Errors
     ///
-    /// If one of the images is not kept any more, if the ids have other images, or if the model sees none.
-    pub fn with_known_images(
+    /// If tensors show no image that the model can see, if an image that is only named is not kept any more, if the ids have
+    /// other images, or if the model sees none.
+    pub async fn with_sent_images(
         &self,
         token_ids: Arc<[TokenId]>,
-        known: &[(ImageIdentity, Range<usize>)],
+        sent: Vec<SentImage>,
+        field: &'static str,
     ) -> Result<IdsWithImages, TurnError> {
         let (media, marks) = self.image_reading()?;
-        let images = known.iter().map(|(identity, _)| media.known(*identity).ok_or(TurnError::UnknownImage));
-        let images = images.collect::<Result<Vec<_>, _>>()?;
+        let mut reading = Reading::new(media, sent.len(), self.max_model_len)?;
+        let placeholders: Vec<_> = sent.iter().map(|sent| sent.placeholders.clone()).collect();
+        for (index, sent) in sent.into_iter().enumerate() {
+            let field = Path::from(field).then("kwargs_data").then("image").then(index);
+            reading.take(decoding(media, field, move |media| media.sent(&sent)).await?)?;
+        }
+        let images = reading.images;
         let sizes: Vec<ImageSize> = images.iter().map(size).collect();
         let (expanded, ranges) = marks.expand(&token_ids, &sizes).map_err(PromptError::Unprovable)?;
-        if expanded != *token_ids || !ranges.iter().eq(known.iter().map(|(_, range)| range)) {
+        if expanded != *token_ids || ranges != placeholders {
             return Err(PromptError::Unprovable(UnprovableSplice::OtherImages).into());
         }
         Ok(IdsWithImages { token_ids, images: placed(images, &ranges) })
+    }
+
+    /// Writes the tensors of the images of a prompt.
+    ///
+    /// # Errors
+    ///
+    /// If there is too little memory for them, now or at all.
+    pub async fn image_tensors(&self, images: &Arc<[PromptImage]>) -> Result<Vec<ImageTexts>, TurnError> {
+        let Some(media) = self.media.as_ref().filter(|_| !images.is_empty()) else { return Ok(Vec::new()) };
+        let held = media.hold_tensors(images.iter().map(|image| &image.image)).map_err(TurnError::ImagesHeld)?;
+        let images = Arc::clone(images);
+        let write = move |media: &MediaReader| {
+            let _held = held;
+            Ok(images.iter().map(|image| media.tensors(&image.image)).collect())
+        };
+        decoding(media, Path::from("mm_payload"), write).await
     }
 
     fn image_reading(&self) -> Result<(&MediaReader, ImageMarks), TurnError> {
@@ -189,13 +219,22 @@ async fn read(media: &MediaReader, url: String, field: Path) -> Result<PreparedI
         Ok(nearby) => nearby,
         Err(error) => return Err(TurnError::Image { field, error }),
     };
+    decoding(media, field, move |media| media.read(&nearby)).await
+}
+
+/// Runs what takes the time and the memory of decoding an image, on a thread of its own, when it is its turn.
+async fn decoding<T: Send + 'static>(
+    media: &MediaReader,
+    field: Path,
+    work: impl FnOnce(&MediaReader) -> Result<T, MediaError> + Send + 'static,
+) -> Result<T, TurnError> {
     let turn = media.turn().await;
     let media = media.clone();
-    let reading = move || {
+    let working = move || {
         let _turn = turn;
-        media.read(&nearby)
+        work(&media)
     };
-    in_flight::blocking(reading).await?.map_err(|error| TurnError::Image { field, error })
+    in_flight::blocking(working).await?.map_err(|error| TurnError::Image { field, error })
 }
 
 /// How many placeholders stand for an image.

@@ -47,6 +47,7 @@ pub use compiler::StructuredOutputCompiler;
 pub use encode::{EncodedPrompt, PromptText};
 pub use error::TurnError;
 pub use images::IdsWithImages;
+pub(crate) use images::{ImageTexts, SentImage};
 pub use inspection::{Drift, Inspection, Origin, OriginSpan};
 pub use offsets::WholePrompt;
 pub use policy::{Policies, RequestPolicy, SamplingMaskPolicy, SamplingPolicy, ToolPolicy, ToolStrictLevel};

@@ -18,7 +18,7 @@ const OWNED: [(&str, &[&str]); 23] = [
     ("mistralrs_paged_attn", &["crates/tito-engine/src/engine/native/cuda/kernels/"]),
     ("redb", &["src/store/"]),
     ("redis::", &["src/continuity_store/"]),
-    ("rmp::", &["src/kv_events/"]),
+    ("rmp::", &["src/kv_events/", "src/media/mm_kwargs.rs"]),
     ("fastcdc", &["src/store/"]),
     ("parquet::", &["src/wire/trajectories/table.rs"]),
     ("zstd", &["crates/tito-engine/src/weights/delta/"]),

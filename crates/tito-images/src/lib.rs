@@ -18,6 +18,7 @@ mod identity;
 mod prepared;
 mod processor;
 mod resize;
+mod tensors;
 
 pub use decode::decode;
 pub use decoded::{DecodedImage, ImageLimits};
@@ -25,3 +26,4 @@ pub use error::{ImageError, UnsupportedProcessor};
 pub use identity::ImageIdentity;
 pub use prepared::{Grid, Layout, Normalisation, PatchShape, PreparedImage};
 pub use processor::ImageProcessor;
+pub use tensors::{ImageTensor, Joining, PIXEL_VALUES, TensorError, TensorType};

@@ -129,6 +129,18 @@ impl PreparedImage {
         Grid { rows: self.grid.rows / self.shape.merge, columns: self.grid.columns / self.shape.merge }
     }
 
+    /// Red, green and blue of each pixel, row by row.
+    pub(crate) fn pixels(&self) -> &[u8] {
+        &self.pixels
+    }
+
+    /// Whether a tower sees the same in both, whatever files they were made of.
+    pub fn shows_the_same_as(&self, other: &Self) -> bool {
+        let Self { identity: _, grid, shape, normalisation, pixels, file: _ } = self;
+        let same_numbers = *shape == other.shape && *normalisation == other.normalisation;
+        *grid == other.grid && same_numbers && *pixels == other.pixels
+    }
+
     /// The memory that its pixels take up, and its file where that is kept, in bytes.
     pub fn bytes(&self) -> usize {
         self.pixels.len() + self.file.as_ref().map_or(0, |file| file.len())
@@ -197,7 +209,7 @@ fn places(grid: Grid) -> impl Iterator<Item = (usize, usize)> {
 }
 
 impl Normalisation {
-    fn apply(self, channel: usize, value: u8) -> f32 {
+    pub(crate) fn apply(self, channel: usize, value: u8) -> f32 {
         (f32::from(value) - 255.0 * self.mean[channel]) / (255.0 * self.std[channel])
     }
 }

@@ -13,14 +13,14 @@ pub(crate) struct Features {
     pub mm_hashes: MmHashes,
     /// Where each image is.
     pub mm_placeholders: MmPlaceholders,
-    /// Always null: this server keeps what it read, and takes no tensors.
+    /// The tensors of each image; null for one that the server has read before.
     #[serde(default)]
-    #[schema(required = false, value_type = Option<Object>)]
-    pub kwargs_data: Option<Tensors>,
-    /// Always null.
+    #[schema(required = false)]
+    pub kwargs_data: Option<MmItems>,
+    /// Those tensors of each image that say how many patches it has.
     #[serde(default)]
-    #[schema(required = false, value_type = Option<Object>)]
-    pub mm_metadata: Option<Tensors>,
+    #[schema(required = false)]
+    pub mm_metadata: Option<MmItems>,
 }
 
 /// What identifies media, by kind.
@@ -31,18 +31,10 @@ pub(crate) struct MmHashes {
     pub image: Vec<String>,
 }
 
-/// Tensors by kind, of which there is none here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Tensors by kind, as texts: base64 of msgpack, as vLLM writes a `MultiModalKwargsItem`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Tensors {
-    /// A null for each image.
+pub(crate) struct MmItems {
+    /// Those of each image, or null.
     pub image: Vec<Option<String>>,
-}
-
-impl Features {
-    /// Whether there are tensors among them.
-    pub(crate) fn has_tensors(&self) -> bool {
-        let tensors = self.kwargs_data.iter().chain(&self.mm_metadata);
-        tensors.flat_map(|tensors| &tensors.image).any(Option::is_some)
-    }
 }

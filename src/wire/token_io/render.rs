@@ -21,6 +21,30 @@ pub(crate) struct RenderFields {
     pub response_format: Option<Value>,
     pub structured_outputs: Option<Map<String, Value>>,
     pub parallel_tool_calls: Option<bool>,
+    pub mm_payload: Option<MmPayload>,
+    /// An older name: `false` is `mm_payload` "none", where that is not set.
+    pub return_mm_kwargs: Option<bool>,
+}
+
+/// What a render says of images besides where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum MmPayload {
+    /// Their tensors.
+    Tensors,
+    /// Nothing.
+    None,
+}
+
+impl RenderFields {
+    /// What is said of images, as vLLM 0.33 decides it.
+    pub(crate) fn mm_payload(&self) -> MmPayload {
+        match (self.mm_payload, self.return_mm_kwargs) {
+            (Some(payload), _) => payload,
+            (None, Some(false)) => MmPayload::None,
+            (None, _) => MmPayload::Tensors,
+        }
+    }
 }
 
 impl Body for RenderFields {

@@ -141,6 +141,11 @@ impl TestApp {
         let images = self.served().engine.latest_images();
         images.iter().map(|image| (image.placeholders(), image.image.identity().to_string())).collect()
     }
+
+    /// What a tower reads of the images of the last request.
+    pub(crate) fn prompt_pixels(&self) -> Vec<Vec<f32>> {
+        self.served().engine.latest_images().iter().map(|image| image.image.patches()).collect()
+    }
 }
 
 /// The tokenizer with the marks.

@@ -12,13 +12,13 @@ use crate::it::app::{
     },
 };
 
-const CHAT: &str = "/v1/chat/completions";
+pub(super) const CHAT: &str = "/v1/chat/completions";
 
-fn text(text: &str) -> Value {
+pub(super) fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-fn user(parts: &[Value]) -> Value {
+pub(super) fn user(parts: &[Value]) -> Value {
     json!({"role": "user", "content": parts})
 }
 
@@ -27,13 +27,13 @@ fn result(parts: &[Value]) -> Value {
 }
 
 /// What stands before the first answer, and after it.
-struct Shape {
-    name: &'static str,
-    before: Vec<Value>,
-    after: Vec<Value>,
+pub(super) struct Shape {
+    pub(super) name: &'static str,
+    pub(super) before: Vec<Value>,
+    pub(super) after: Vec<Value>,
 }
 
-fn shapes() -> Vec<Shape> {
+pub(super) fn shapes() -> Vec<Shape> {
     let (wide, tall) = (|colour| image_part(84, 56, colour), |colour| image_part(28, 140, colour));
     let shape =
         |name, before: &[Value], after: &[Value]| Shape { name, before: before.to_vec(), after: after.to_vec() };
@@ -57,9 +57,9 @@ fn shapes() -> Vec<Shape> {
 }
 
 /// A change of what stands before the first answer; `None` where the shape has nothing to change so.
-type Edit = fn(&[Value]) -> Option<Vec<Value>>;
+pub(super) type Edit = fn(&[Value]) -> Option<Vec<Value>>;
 
-fn edits() -> [(&'static str, Edit); 8] {
+pub(super) fn edits() -> [(&'static str, Edit); 8] {
     [
         ("nothing", |before| Some(before.to_vec())),
         ("other pixels", |before| replaced(before, |_| image_part(84, 56, 99))),
@@ -121,16 +121,16 @@ fn places(messages: &[Value]) -> Vec<(usize, usize)> {
 
 const CARRIERS: [&str; 4] = ["messages", "required prefix", "whole prompt", "cache"];
 
-fn ids(value: &Value) -> Vec<TokenId> {
+pub(super) fn ids(value: &Value) -> Vec<TokenId> {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-fn asked(messages: &[Value]) -> Value {
+pub(super) fn asked(messages: &[Value]) -> Value {
     json!({"model": MODEL, "messages": messages, "max_tokens": 6, "return_token_ids": true})
 }
 
 /// The second turn: the ids of `first` by a carrier, after messages that may have been edited.
-fn second(carrier: &str, first: &Value, messages: &[Value], after: &[Value], honest: &[TokenId]) -> Value {
+pub(super) fn second(carrier: &str, first: &Value, messages: &[Value], after: &[Value], honest: &[TokenId]) -> Value {
     let mut answer = first["choices"][0]["message"].clone();
     let known = [ids(&answer["prompt_token_ids"]), ids(&answer["generation_token_ids"])].concat();
     if carrier != "messages" {

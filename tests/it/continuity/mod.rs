@@ -13,6 +13,7 @@ mod families;
 /// Clients that did nothing wrong.
 mod honest;
 /// Images, by shape, carrier and edit.
+mod image_features;
 mod images;
 /// Clients that must not see what others were answered.
 mod isolation;

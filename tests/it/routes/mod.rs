@@ -23,6 +23,7 @@ mod image_limits;
 mod image_rows;
 mod image_runs;
 mod image_squares;
+mod image_tensors;
 mod images;
 mod inspect;
 mod invocations;

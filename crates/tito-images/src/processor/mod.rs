@@ -6,6 +6,7 @@ mod longest_edge;
 mod settings;
 mod sizes;
 mod smart_resize;
+mod tensors;
 mod tiles;
 
 use std::sync::Arc;

@@ -9,10 +9,13 @@ use crate::{
     asked_for::has_items,
     images::ImageIdentity,
     state::Api,
-    turn::{IdsWithImages, TurnError},
+    turn::{IdsWithImages, SentImage, TurnError},
     wire::{
         error::ApiError,
-        token_io::{features::Features, generate::GenerateRequest},
+        token_io::{
+            features::{Features, MmHashes, MmItems},
+            generate::GenerateRequest,
+        },
     },
 };
 
@@ -35,26 +38,31 @@ pub(super) async fn ids_with_images(
     match (features, parts) {
         (None, None) => Ok(token_ids.into()),
         (Some(_), Some(_)) => Err(ApiError::invalid(PARTS, "content_parts and features are mutually exclusive")),
-        (Some(features), None) => known_images(token_ids, features, api),
+        (Some(features), None) => sent_images(token_ids, features, api).await,
         (None, Some(parts)) => Ok(api.turns.with_images(&token_ids, urls(&parts)?, PARTS).await?),
     }
 }
 
-fn known_images(token_ids: Arc<[TokenId]>, features: Value, api: &Api) -> Result<IdsWithImages, ApiError> {
+async fn sent_images(token_ids: Arc<[TokenId]>, features: Value, api: &Api) -> Result<IdsWithImages, ApiError> {
     let features: Features = serde_json::from_value(features)
         .map_err(|error| ApiError::invalid(FEATURES, format!("`features`: {error}")))?;
-    if features.has_tensors() {
-        let message = "tensors of images are not read here; send the images in `content_parts`";
-        return Err(ApiError::invalid(FEATURES, message));
-    }
-    let (hashes, places) = (&features.mm_hashes.image, &features.mm_placeholders.image);
-    if hashes.len() != places.len() {
+    let Features { mm_hashes: MmHashes { image: hashes }, mm_placeholders, kwargs_data, mm_metadata } = features;
+    let places = mm_placeholders.image;
+    let count = hashes.len();
+    if places.len() != count {
         return Err(ApiError::invalid(FEATURES, "image mm_hashes and mm_placeholders must have the same length"));
     }
-    let known = hashes.iter().zip(places).map(|(hash, place)| Some((ImageIdentity::from_hex(hash)?, place.range())));
-    let known: Option<Vec<_>> = known.collect();
-    let unknown = || ApiError::invalid(FEATURES, "`mm_hashes` must be those that a render of this server gave");
-    Ok(api.turns.with_known_images(token_ids, &known.ok_or_else(unknown)?)?)
+    let texts = |field: &str, items: Option<MmItems>| match items {
+        None => Ok(vec![None; count]),
+        Some(MmItems { image }) if image.len() == count => Ok(image),
+        Some(_) => Err(ApiError::invalid(FEATURES, format!("image mm_hashes and {field} must have the same length"))),
+    };
+    let tensors = texts("kwargs_data", kwargs_data)?.into_iter();
+    let metadata = texts("mm_metadata", mm_metadata)?;
+    let sent = hashes.iter().zip(places).zip(tensors.zip(metadata)).map(|((hash, place), (tensors, metadata))| {
+        SentImage { named: ImageIdentity::from_hex(hash), placeholders: place.range(), tensors, metadata }
+    });
+    Ok(api.turns.with_sent_images(token_ids, sent.collect(), FEATURES).await?)
 }
 
 /// The URLs of parts, each of which is an image.

@@ -18,25 +18,35 @@ use crate::{
     generation::open_reasoning,
     http::{caller::Caller, json_answer::JsonAnswer},
     state::Api,
-    turn::{Asker, IdsWithImages, Sampling, Turn, WholePrompt},
+    turn::{Asker, IdsWithImages, ImageTexts, Sampling, Turn, WholePrompt},
     wire::{
         answer::{mm_placeholders::MmPlaceholders, token_continuity::TokenContinuity},
         body::{Body, parse},
         error::ApiError,
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
         token_io::{
-            features::{Features, MmHashes},
+            features::{Features, MmHashes, MmItems},
             generate::{ReasoningParserKwargs, RenderedRequest},
-            render::RenderFields,
+            render::{MmPayload, RenderFields},
         },
     },
 };
 
 /// What `/inference/v1/generate` takes of the images of a prompt.
-fn features(images: &[PromptImage]) -> Option<Features> {
+async fn features(images: &Arc<[PromptImage]>, payload: MmPayload, api: &Api) -> Result<Option<Features>, ApiError> {
     let hashes = images.iter().map(|image| image.image.identity().to_string()).collect();
-    let mm_placeholders = MmPlaceholders::of(images.iter().map(PromptImage::placeholders))?;
-    Some(Features { mm_hashes: MmHashes { image: hashes }, mm_placeholders, kwargs_data: None, mm_metadata: None })
+    let Some(mm_placeholders) = MmPlaceholders::of(images.iter().map(PromptImage::placeholders)) else {
+        return Ok(None);
+    };
+    let texts = match payload {
+        MmPayload::Tensors => api.turns.image_tensors(images).await?,
+        MmPayload::None => Vec::new(),
+    };
+    let (tensors, metadata): (Vec<_>, Vec<_>) =
+        texts.into_iter().map(|ImageTexts { tensors, metadata }| (Some(tensors), metadata)).unzip();
+    let items = |image: Vec<Option<String>>| image.iter().any(Option::is_some).then_some(MmItems { image });
+    let (kwargs_data, mm_metadata) = (items(tensors), items(metadata));
+    Ok(Some(Features { mm_hashes: MmHashes { image: hashes }, mm_placeholders, kwargs_data, mm_metadata }))
 }
 
 /// The fields of `structured_outputs`, in vLLM's order.
@@ -169,7 +179,7 @@ impl Rendering {
         Ok(RenderedRequest {
             request_id,
             token_ids: prompt.token_ids.to_vec(),
-            features: features(&prompt.images),
+            features: features(&prompt.images, self.own.mm_payload(), api).await?,
             sampling_params: params.params(&api.turns.policies.sampling),
             model: self.model.clone(),
             stream: self.stream,

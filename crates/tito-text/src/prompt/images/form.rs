@@ -159,7 +159,8 @@ impl ImageMarks {
     }
 
     /// Ids with all placeholders of images of these sizes, and where they are. Each image stands there with one placeholder or
-    /// with all that shows it, between its marks where templates write these.
+    /// with all that shows it, between its marks where templates write these; where templates write none, either each with one
+    /// or each with all.
     ///
     /// # Errors
     ///
@@ -171,10 +172,10 @@ impl ImageMarks {
     ) -> Result<(Vec<TokenId>, Vec<Range<usize>>), UnprovableSplice> {
         let shown = |run: &Range<usize>, size| self.shows(&token_ids[run.clone()], size);
         let mut runs = self.runs(token_ids);
-        // Where all images are whole, what else is a placeholder was sampled.
-        let are_whole = runs.len() == sizes.len() && runs.iter().zip(sizes).all(|(run, size)| shown(run, *size));
-        if !are_whole && !matches!(self.form, ImageForm::Between { .. }) {
-            runs = self.with_single(token_ids, &runs);
+        // Where nothing stands around a placeholder, one that stands alone may have been sampled. It is an image only where no
+        // image is whole, so that there are as many of them as images.
+        if runs.is_empty() && !sizes.is_empty() && !matches!(self.form, ImageForm::Between { .. }) {
+            runs = self.single(token_ids);
         }
         let fits =
             |(run, size): (&Range<usize>, &ImageSize)| self.is_single(&token_ids[run.clone()]) || shown(run, *size);
@@ -188,17 +189,9 @@ impl ImageMarks {
         *token_ids == [self.placeholder]
     }
 
-    /// Runs, and every placeholder outside of them.
-    fn with_single(self, token_ids: &[TokenId], runs: &[Range<usize>]) -> Vec<Range<usize>> {
-        let (mut all, mut next) = (Vec::new(), 0);
-        let end = token_ids.len()..token_ids.len();
-        for run in runs.iter().chain([&end]) {
-            all.extend(
-                (next..run.start).filter(|&place| token_ids[place] == self.placeholder).map(|place| place..place + 1),
-            );
-            all.extend((!run.is_empty()).then(|| run.clone()));
-            next = run.end;
-        }
-        all
+    /// Every placeholder, by itself.
+    fn single(self, token_ids: &[TokenId]) -> Vec<Range<usize>> {
+        let places = token_ids.iter().enumerate().filter(|&(_, &id)| id == self.placeholder);
+        places.map(|(place, _)| place..place + 1).collect()
     }
 }

@@ -1,0 +1,324 @@
+//! The tensors of an image in a text, as `mm_serde.py` of vLLM 0.33 writes them: base64 of msgpack, in which each tensor has
+//! its type, its shape, its bytes, and how it is joined with those of other images.
+//!
+//! An item that was sent is read only as far as it is tensors of types that tell pixels apart. How it is joined is vLLM's matter.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use rmp::{
+    Marker,
+    decode::{Bytes, read_array_len, read_int, read_marker, read_str_len},
+    encode::{ByteBuf, write_array_len, write_bool, write_ext_meta, write_map_len, write_nil, write_str, write_uint},
+};
+
+use crate::images::{ImageTensor, Joining, PIXEL_VALUES, TensorType};
+
+/// The extension type of bytes that are a tensor (`CUSTOM_TYPE_RAW_VIEW`).
+const RAW_VIEW: i8 = 3;
+/// Values lie within each other no deeper in what is passed over: slices of a field of an item are four deep.
+const DEEPEST: usize = 8;
+/// No tensor of an image has more dimensions.
+const MOST_DIMENSIONS: u32 = 8;
+
+/// Why a text is not the tensors of an image.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MmKwargsError {
+    #[error("it is not valid base64")]
+    Base64,
+    #[error("it is no item of vLLM's in msgpack: {0}")]
+    Msgpack(&'static str),
+    #[error("`{name}` is of {kind}, and only tensors of float32, uint8 and int64 tell all pixels apart")]
+    Type { name: String, kind: String },
+}
+
+/// Writes the tensors of an image that stands alone.
+pub(super) fn encode<'t>(tensors: impl ExactSizeIterator<Item = &'t ImageTensor>) -> String {
+    let mut out = Out(ByteBuf::new());
+    out.map(tensors.len());
+    tensors.for_each(|tensor| out.tensor(tensor));
+    STANDARD.encode(out.0.into_vec())
+}
+
+/// Writing into memory does not fail.
+struct Out(ByteBuf);
+
+impl Out {
+    fn tensor(&mut self, tensor: &ImageTensor) {
+        self.text(&tensor.name);
+        self.map(2);
+        self.text("data");
+        self.array(3);
+        self.text(tensor.kind.name());
+        self.array(tensor.shape.len());
+        tensor.shape.iter().for_each(|&size| self.number(size));
+        let length = u32::try_from(tensor.bytes.len()).expect("an image has less than 4 GiB");
+        let Ok(_) = write_ext_meta(&mut self.0, length, RAW_VIEW);
+        self.0.as_mut_vec().extend(&tensor.bytes);
+        self.text("field");
+        self.array(2);
+        match tensor.joining() {
+            Joining::Behind => {
+                self.text("flat");
+                self.map(3);
+                self.keep_on_cpu(tensor);
+                self.text("slices");
+                // One image, one dimension, and the start, the end and the step of a slice.
+                self.array(1);
+                self.array(1);
+                self.array(3);
+                self.number(0);
+                self.number(tensor.shape.first().copied().unwrap_or_default());
+                let Ok(()) = write_nil(&mut self.0);
+                self.text("dim");
+                self.number(0);
+            }
+            Joining::Beside => {
+                self.text("batched");
+                self.map(1);
+                self.keep_on_cpu(tensor);
+            }
+        }
+    }
+
+    /// vLLM leaves counts where its scheduler reads them.
+    fn keep_on_cpu(&mut self, tensor: &ImageTensor) {
+        self.text("keep_on_cpu");
+        let Ok(()) = write_bool(&mut self.0, is_count(tensor));
+    }
+
+    fn text(&mut self, text: &str) {
+        let Ok(()) = write_str(&mut self.0, text);
+    }
+
+    fn number(&mut self, number: usize) {
+        let Ok(_) = write_uint(&mut self.0, number as u64);
+    }
+
+    fn array(&mut self, length: usize) {
+        let Ok(_) = write_array_len(&mut self.0, u32::try_from(length).expect("few items"));
+    }
+
+    fn map(&mut self, length: usize) {
+        let Ok(_) = write_map_len(&mut self.0, u32::try_from(length).expect("few items"));
+    }
+}
+
+/// Whether a tensor says how many pixels there are, and not which.
+pub(super) fn is_count(tensor: &ImageTensor) -> bool {
+    tensor.name != PIXEL_VALUES
+}
+
+/// Reads the tensors of an image.
+///
+/// # Errors
+///
+/// If the text is something else, or if a tensor is of a type that is not read.
+pub(super) fn decode(text: &str) -> Result<Vec<ImageTensor>, MmKwargsError> {
+    let bytes = STANDARD.decode(text).map_err(|_| MmKwargsError::Base64)?;
+    let mut item = Item { rest: Bytes::new(&bytes) };
+    let count = item.map("an item is a map of tensors")?;
+    let tensors = (0..count).map(|_| item.tensor()).collect::<Result<Vec<_>, _>>()?;
+    if !item.rest.remaining_slice().is_empty() {
+        return Err(MmKwargsError::Msgpack("something follows the item"));
+    }
+    Ok(tensors)
+}
+
+/// An item that is read from its start to its end.
+struct Item<'b> {
+    rest: Bytes<'b>,
+}
+
+impl<'b> Item<'b> {
+    fn tensor(&mut self) -> Result<ImageTensor, MmKwargsError> {
+        let name = self.text("the name of a tensor is a text")?.to_owned();
+        let mut data = None;
+        for _ in 0..self.map("a tensor has `data` and `field`")? {
+            match self.text("keys are texts")? {
+                "data" => data = Some(self.data(&name)?),
+                "field" => self.pass_over(DEEPEST)?,
+                _ => return Err(MmKwargsError::Msgpack("a tensor has `data` and `field`, and nothing else")),
+            }
+        }
+        let (kind, shape, bytes) = data.ok_or(MmKwargsError::Msgpack("a tensor without `data`"))?;
+        Ok(ImageTensor { name, kind, shape, bytes: bytes.to_vec() })
+    }
+
+    /// The type, the shape and the bytes of a tensor.
+    fn data(&mut self, name: &str) -> Result<(TensorType, Vec<usize>, &'b [u8]), MmKwargsError> {
+        const DATA: &str = "`data` is a tensor: its type, its shape and its bytes";
+        let wrong = || MmKwargsError::Msgpack(DATA);
+        if read_array_len(&mut self.rest).map_err(|_| wrong())? != 3 {
+            return Err(wrong());
+        }
+        let kind = self.text(DATA)?;
+        let kind = TensorType::of_name(kind).ok_or_else(|| {
+            let (name, kind) = (name.to_owned(), kind.chars().take(32).collect());
+            MmKwargsError::Type { name, kind }
+        })?;
+        let dimensions = read_array_len(&mut self.rest).map_err(|_| wrong())?;
+        if dimensions > MOST_DIMENSIONS {
+            return Err(MmKwargsError::Msgpack("a tensor has at most 8 dimensions"));
+        }
+        let sizes = (0..dimensions).map(|_| read_int(&mut self.rest).map_err(|_| wrong()));
+        let shape = sizes.collect::<Result<Vec<usize>, _>>()?;
+        let marker = read_marker(&mut self.rest).map_err(|_| wrong())?;
+        let length = self.ext_length(marker)?.ok_or_else(wrong)?;
+        let [kind_of_ext, bytes @ ..] = self.take(1 + length)? else { return Err(wrong()) };
+        if *kind_of_ext != RAW_VIEW.cast_unsigned() {
+            return Err(wrong());
+        }
+        Ok((kind, shape, bytes))
+    }
+
+    fn map(&mut self, wanted: &'static str) -> Result<u32, MmKwargsError> {
+        rmp::decode::read_map_len(&mut self.rest).map_err(|_| MmKwargsError::Msgpack(wanted))
+    }
+
+    fn text(&mut self, wanted: &'static str) -> Result<&'b str, MmKwargsError> {
+        let length = read_str_len(&mut self.rest).map_err(|_| MmKwargsError::Msgpack(wanted))?;
+        std::str::from_utf8(self.take(length as usize)?).map_err(|_| MmKwargsError::Msgpack(wanted))
+    }
+
+    /// The bytes of a value of an extension type, if the marker begins one.
+    fn ext_length(&mut self, marker: Marker) -> Result<Option<usize>, MmKwargsError> {
+        Ok(Some(match marker {
+            Marker::FixExt1 => 1,
+            Marker::FixExt2 => 2,
+            Marker::FixExt4 => 4,
+            Marker::FixExt8 => 8,
+            Marker::FixExt16 => 16,
+            Marker::Ext8 => self.length(1)?,
+            Marker::Ext16 => self.length(2)?,
+            Marker::Ext32 => self.length(4)?,
+            _ => return Ok(None),
+        }))
+    }
+
+    /// A length of so many bytes, the highest first.
+    fn length(&mut self, bytes: usize) -> Result<usize, MmKwargsError> {
+        Ok(self.take(bytes)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)))
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'b [u8], MmKwargsError> {
+        let rest = self.rest.remaining_slice();
+        let (taken, left) = rest.split_at_checked(count).ok_or(MmKwargsError::Msgpack("it ends too early"))?;
+        self.rest = Bytes::new(left);
+        Ok(taken)
+    }
+
+    /// Goes behind a value, whatever it is.
+    fn pass_over(&mut self, depth: usize) -> Result<(), MmKwargsError> {
+        let depth = depth.checked_sub(1).ok_or(MmKwargsError::Msgpack("values lie too deep within each other"))?;
+        let marker = read_marker(&mut self.rest).map_err(|_| MmKwargsError::Msgpack("it ends too early"))?;
+        let (bytes, values) = match marker {
+            Marker::FixPos(_) | Marker::FixNeg(_) | Marker::Null | Marker::True | Marker::False => (0, 0),
+            Marker::U8 | Marker::I8 => (1, 0),
+            Marker::U16 | Marker::I16 => (2, 0),
+            Marker::U32 | Marker::I32 | Marker::F32 => (4, 0),
+            Marker::U64 | Marker::I64 | Marker::F64 => (8, 0),
+            Marker::FixStr(length) => (length.into(), 0),
+            Marker::Str8 | Marker::Bin8 => (self.length(1)?, 0),
+            Marker::Str16 | Marker::Bin16 => (self.length(2)?, 0),
+            Marker::Str32 | Marker::Bin32 => (self.length(4)?, 0),
+            Marker::FixArray(length) => (0, length.into()),
+            Marker::Array16 => (0, self.length(2)?),
+            Marker::Array32 => (0, self.length(4)?),
+            Marker::FixMap(length) => (0, 2 * usize::from(length)),
+            Marker::Map16 => (0, 2 * self.length(2)?),
+            Marker::Map32 => (0, 2 * self.length(4)?),
+            marker => match self.ext_length(marker)? {
+                Some(length) => (1 + length, 0),
+                None => return Err(MmKwargsError::Msgpack("a byte that msgpack does not use")),
+            },
+        };
+        self.take(bytes)?;
+        (0..values).try_for_each(|_| self.pass_over(depth))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn golden(name: &str) -> String {
+        let recorded: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/golden/mm_kwargs.json")).unwrap();
+        recorded[name].as_str().unwrap().to_owned()
+    }
+
+    /// The tensors that `record_mm_kwargs.py` writes.
+    fn numbers(shape: &[usize]) -> ImageTensor {
+        let count = u16::try_from(shape.iter().product::<usize>()).unwrap();
+        let bytes = (0..count).flat_map(|index| (f32::from(index) / 4.0 - 1.0).to_le_bytes()).collect();
+        ImageTensor { name: PIXEL_VALUES.to_owned(), kind: TensorType::Float32, shape: shape.to_vec(), bytes }
+    }
+
+    fn counts(name: &str, shape: &[usize], counts: &[i64]) -> ImageTensor {
+        let bytes = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
+        ImageTensor { name: name.to_owned(), kind: TensorType::Int64, shape: shape.to_vec(), bytes }
+    }
+
+    #[test]
+    fn items_are_written_and_read_as_vllm_does() {
+        let bytes = (0_u8..40).map(|index| index.abs_diff(4) / 4).collect();
+        let shape = vec![2, 20];
+        let items = [
+            ("grid", vec![numbers(&[6, 5]), counts("image_grid_thw", &[3], &[1, 2, 3])]),
+            ("squares", vec![numbers(&[2, 3, 2, 2]), counts("image_num_patches", &[], &[2])]),
+            ("one", vec![numbers(&[3, 2, 4])]),
+            ("bytes", vec![ImageTensor { name: PIXEL_VALUES.to_owned(), kind: TensorType::Uint8, shape, bytes }]),
+        ];
+        for (name, tensors) in items {
+            assert_eq!(encode(tensors.iter()), golden(name), "{name}");
+            assert_eq!(decode(&golden(name)).unwrap(), tensors, "{name}");
+        }
+    }
+
+    #[test]
+    fn tensors_of_more_bytes_have_longer_headers() {
+        for rows in [1, 100, 2000, 70_000] {
+            let bytes = vec![7; rows];
+            let tensor =
+                ImageTensor { name: "pixel_values".to_owned(), kind: TensorType::Uint8, shape: vec![rows, 1], bytes };
+            assert_eq!(decode(&encode([&tensor].into_iter())).unwrap(), [tensor]);
+        }
+    }
+
+    #[test]
+    fn numbers_that_were_rounded_are_refused() {
+        let error = decode(&golden("bfloat16")).unwrap_err();
+        assert!(
+            matches!(&error, MmKwargsError::Type { name, kind } if name == PIXEL_VALUES && kind == "bfloat16"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_item_is_an_error() {
+        assert_eq!(decode("no base64!"), Err(MmKwargsError::Base64));
+        let whole = STANDARD.decode(golden("grid")).unwrap();
+        for end in 0..whole.len() {
+            assert!(decode(&STANDARD.encode(&whole[..end])).is_err(), "{end}");
+        }
+        for index in 0..whole.len() {
+            for byte in 0..=u8::MAX {
+                let mut changed = whole.clone();
+                changed[index] = byte;
+                // Whatever comes of it, it ends.
+                let _ = decode(&STANDARD.encode(&changed));
+            }
+        }
+        let longer = [whole.as_slice(), &[0]].concat();
+        assert_eq!(decode(&STANDARD.encode(longer)), Err(MmKwargsError::Msgpack("something follows the item")));
+    }
+
+    #[test]
+    fn what_is_passed_over_is_bounded() {
+        // Lists in lists, and a list that claims four thousand million items.
+        let field = |field: &[u8]| STANDARD.encode([b"\x81\xa1p\x81\xa5field".as_slice(), field].concat());
+        let deep = [0x91; 100];
+        assert_eq!(decode(&field(&deep)), Err(MmKwargsError::Msgpack("values lie too deep within each other")));
+        assert_eq!(decode(&field(b"\xdd\xff\xff\xff\xff")), Err(MmKwargsError::Msgpack("it ends too early")));
+        assert_eq!(decode(&field(b"\xc1")), Err(MmKwargsError::Msgpack("a byte that msgpack does not use")));
+    }
+}
