@@ -6,11 +6,13 @@
 
 mod bits;
 mod blocks;
+mod coefficients;
 mod colour;
 mod frame;
 mod header;
 mod huffman;
 mod idct;
+mod samples;
 mod scan;
 mod upsample;
 
@@ -22,6 +24,8 @@ use crate::{decoded::ImageLimits, error::ImageError};
 use colour::ColourSpace;
 use frame::Frame;
 use header::{Segments, Tables};
+use pulp::Arch;
+use upsample::Rows;
 
 const KIND: &str = "JPEG";
 
@@ -139,14 +143,14 @@ impl Colours {
         let space = self.space(&ids)?;
         let (width, height) = (frame.width, frame.height);
         let planes = frame.planes()?;
-        let mut rgb = Vec::with_capacity(3 * width as usize * height as usize);
-        let mut rows = vec![vec![0; width as usize]; planes.len()];
-        for y in 0..height as usize {
-            for (plane, row) in planes.iter().zip(&mut rows) {
-                plane.row(y, row);
+        let mut rgb = vec![0; 3 * width as usize * height as usize];
+        Arch::new().dispatch(|| {
+            let mut rows = planes.iter().map(Rows::of).collect::<Vec<_>>();
+            for (y, line) in rgb.chunks_exact_mut(3 * width as usize).enumerate() {
+                let rows = rows.iter_mut().map(|rows| rows.at(y));
+                space.write(rows, line.as_chunks_mut().0);
             }
-            space.append(&rows, &mut rgb);
-        }
+        });
         Ok(Raster { width, height, rgb })
     }
 }
