@@ -40,25 +40,8 @@ impl<'a> Bits<'a> {
                 return Self { rest: &rest[taken as usize..], buffer: buffer | word >> held, held: held | FULL };
             }
         }
-        self.filled_by_bytes()
-    }
-
-    #[inline(never)]
-    fn filled_by_bytes(mut self) -> Self {
-        while self.held < FULL {
-            let Some((&byte, mut rest)) = self.rest.split_first() else { return self };
-            if byte == 0xff {
-                let Some(place) = rest.iter().position(|&byte| byte != 0xff) else { return self };
-                if rest[place] != 0 {
-                    return self;
-                }
-                rest = &rest[place + 1..];
-            }
-            self.rest = rest;
-            self.buffer |= u64::from(byte) << (FULL - self.held);
-            self.held += 8;
-        }
-        self
+        let (rest, buffer, held) = filled_by_bytes(rest, buffer, held);
+        Self { rest, buffer, held }
     }
 
     /// With enough bits for a code and the number after it, where the scan has them.
@@ -82,7 +65,8 @@ impl<'a> Bits<'a> {
     /// The signed number in the last `size` of the next `length` bits. There is one at least, and so many are held.
     #[inline]
     pub(super) fn number(&self, length: u32, size: u32) -> i32 {
-        signed(((self.buffer << (length - size)) >> (u64::BITS - size)) as u32, size)
+        let number = (self.buffer << (length - size)) >> 32;
+        signed(number as u32 >> (32 - size), size)
     }
 
     /// Behind `count` bits, of which so many are held.
@@ -162,4 +146,23 @@ pub(super) fn signed(number: u32, count: u32) -> i32 {
 fn has_all_ones(word: u64) -> bool {
     const LOWEST: u64 = u64::MAX / 0xff;
     (!word).wrapping_sub(LOWEST) & word & (LOWEST << 7) != 0
+}
+
+/// The fields of [`Bits::filled`], which stay in registers in this way.
+#[inline(never)]
+fn filled_by_bytes(mut rest: &[u8], mut buffer: u64, mut held: u32) -> (&[u8], u64, u32) {
+    while held < FULL {
+        let Some((&byte, mut after)) = rest.split_first() else { break };
+        if byte == 0xff {
+            let Some(place) = after.iter().position(|&byte| byte != 0xff) else { break };
+            if after[place] != 0 {
+                break;
+            }
+            after = &after[place + 1..];
+        }
+        rest = after;
+        buffer |= u64::from(byte) << (FULL - held);
+        held += 8;
+    }
+    (rest, buffer, held)
 }

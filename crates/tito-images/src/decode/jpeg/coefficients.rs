@@ -2,6 +2,7 @@
 //! that follows.
 
 #![expect(clippy::cast_possible_truncation, reason = "numbers of at most 15 bits")]
+#![expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
 
 use super::{
     bits::{Bits, signed},
@@ -80,7 +81,9 @@ impl<'a> Coefficients<'a> {
                 here = here.behind(length);
             } else {
                 // The code is long, or the scan ends.
-                (here, number, zeros) = self.one_by_one(here)?;
+                *bits = here;
+                (number, zeros) = self.one_by_one(bits)?;
+                here = *bits;
             }
             place += usize::from(zeros);
             if place >= COUNT {
@@ -99,9 +102,9 @@ impl<'a> Coefficients<'a> {
 
     /// The next code, and then the number that follows it. Returns that and the zeros before it.
     #[cold]
-    fn one_by_one<'b>(&self, mut bits: Bits<'b>) -> Result<(Bits<'b>, i16, u8), ImageError> {
-        let symbol = self.table.next(&mut bits)?;
+    fn one_by_one(&self, bits: &mut Bits<'_>) -> Result<(i16, u8), ImageError> {
+        let symbol = self.table.next(bits)?;
         let number = bits.take_signed(u32::from(symbol & 15))? as i16;
-        Ok((bits, number, Step::new(0, symbol, Some(number)).zeros))
+        Ok((number, Step::new(0, symbol, Some(number)).zeros))
     }
 }

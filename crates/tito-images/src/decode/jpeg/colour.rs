@@ -16,12 +16,9 @@ pub(super) enum ColourSpace {
 }
 
 impl ColourSpace {
-    /// Writes the pixels of a row; `rows` are those of its components, each at least as long.
+    /// Writes the pixels of a row. `rows` are those of its components, as long as the row; others are empty.
     #[inline(always)]
-    pub(super) fn write<'a>(self, rows: impl Iterator<Item = &'a [u8]>, pixels: &mut [[u8; 3]]) {
-        let mut all = [&[][..]; 4];
-        all.iter_mut().zip(rows).for_each(|(slot, row)| *slot = &row[..pixels.len()]);
-        let [one, two, three, four] = all;
+    pub(super) fn write(self, [one, two, three, four]: [&[u8]; 4], pixels: &mut [[u8; 3]]) {
         match self {
             Self::Grey => pixels.iter_mut().zip(one).for_each(|(pixel, &grey)| *pixel = [grey; 3]),
             Self::Rgb => of_three(pixels, [one, two, three], |red, green, blue| [red, green, blue]),

@@ -24,8 +24,8 @@ use crate::{decoded::ImageLimits, error::ImageError};
 use colour::ColourSpace;
 use frame::Frame;
 use header::{Segments, Tables};
-use pulp::Arch;
-use upsample::Rows;
+use pulp::{Arch, Simd, WithSimd};
+use upsample::{Plane, Rows};
 
 const KIND: &str = "JPEG";
 
@@ -144,13 +144,32 @@ impl Colours {
         let (width, height) = (frame.width, frame.height);
         let planes = frame.planes()?;
         let mut rgb = vec![0; 3 * width as usize * height as usize];
-        Arch::new().dispatch(|| {
-            let mut rows = planes.iter().map(Rows::of).collect::<Vec<_>>();
-            for (y, line) in rgb.chunks_exact_mut(3 * width as usize).enumerate() {
-                let rows = rows.iter_mut().map(|rows| rows.at(y));
-                space.write(rows, line.as_chunks_mut().0);
-            }
-        });
+        Arch::new().dispatch(Paint { planes: &planes, space, width: width as usize, rgb: &mut rgb });
         Ok(Raster { width, height, rgb })
+    }
+}
+
+/// Makes pixels of samples.
+struct Paint<'a> {
+    planes: &'a [Plane],
+    space: ColourSpace,
+    width: usize,
+    rgb: &'a mut [u8],
+}
+
+impl WithSimd for Paint<'_> {
+    type Output = ();
+
+    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let mut rows = self.planes.iter().map(Rows::of).collect::<Vec<_>>();
+        for (y, line) in self.rgb.chunks_exact_mut(3 * self.width).enumerate() {
+            let mut samples = [&[][..]; 4];
+            for (samples, rows) in samples.iter_mut().zip(&mut rows) {
+                *samples = &rows.at(y)[..self.width];
+            }
+            self.space.write(samples, line.as_chunks_mut().0);
+        }
     }
 }

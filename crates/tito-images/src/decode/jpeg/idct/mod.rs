@@ -40,15 +40,12 @@ impl Transform {
     /// The samples of a block, row by row.
     #[inline(always)]
     pub(super) fn samples(&self, block: &[i16; 64]) -> Result<[u8; 64], ImageError> {
-        let (mut numbers, mut too_large) = ([0; 64], [0; 8]);
-        for row in 0..8 {
-            for column in 0..8 {
-                let place = 8 * row + column;
-                numbers[place] = block[place].wrapping_mul(self.factors[place]);
-                too_large[column] |= i16::from(block[place].saturating_abs() > self.largest[place]);
-            }
+        let (mut numbers, mut too_large) = ([0; 64], 0);
+        for (place, number) in numbers.iter_mut().enumerate() {
+            *number = block[place].wrapping_mul(self.factors[place]);
+            too_large |= i16::from(block[place].saturating_abs() > self.largest[place]);
         }
-        if too_large != [0; 8] {
+        if too_large != 0 {
             return Err(error());
         }
         Ok(transformed(&numbers))
@@ -151,7 +148,9 @@ mod tests {
         #[test]
         fn instructions_of_the_processor_change_nothing(places in prop::collection::vec((0_usize..64, -8191_i16..=8191), 0..64)) {
             let mut block = [0; 64];
-            places.into_iter().for_each(|(place, number)| block[place] = number);
+            for (place, number) in places {
+                block[place] = number;
+            }
             prop_assert_eq!(transformed(&block), plain::transformed(&block));
         }
     }

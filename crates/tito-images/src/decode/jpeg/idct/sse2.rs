@@ -84,34 +84,34 @@ impl Lanes {
     /// Rows as columns.
     #[inline(always)]
     fn turned(self, [r0, r1, r2, r3, r4, r5, r6, r7]: [__m128i; 8]) -> [__m128i; 8] {
-        let ones = [(r0, r1), (r2, r3), (r4, r5), (r6, r7)];
-        let [a, b, c, d] = ones.map(|(one, other)| self.0._mm_unpacklo_epi16(one, other));
-        let [e, f, g, h] = ones.map(|(one, other)| self.0._mm_unpackhi_epi16(one, other));
-        let twos = [(a, b), (c, d), (e, f), (g, h)];
-        let [a, c, e, g] = twos.map(|(one, other)| self.0._mm_unpacklo_epi32(one, other));
-        let [b, d, f, h] = twos.map(|(one, other)| self.0._mm_unpackhi_epi32(one, other));
-        let fours = [(a, c), (b, d), (e, g), (f, h)];
-        let [c0, c2, c4, c6] = fours.map(|(one, other)| self.0._mm_unpacklo_epi64(one, other));
-        let [c1, c3, c5, c7] = fours.map(|(one, other)| self.0._mm_unpackhi_epi64(one, other));
+        let twos = [(r0, r1), (r2, r3), (r4, r5), (r6, r7)];
+        let low = twos.map(|(one, other)| self.0._mm_unpacklo_epi16(one, other));
+        let high = twos.map(|(one, other)| self.0._mm_unpackhi_epi16(one, other));
+        let fours = [(low[0], low[1]), (low[2], low[3]), (high[0], high[1]), (high[2], high[3])];
+        let low = fours.map(|(one, other)| self.0._mm_unpacklo_epi32(one, other));
+        let high = fours.map(|(one, other)| self.0._mm_unpackhi_epi32(one, other));
+        let eights = [(low[0], low[1]), (high[0], high[1]), (low[2], low[3]), (high[2], high[3])];
+        let [c0, c2, c4, c6] = eights.map(|(one, other)| self.0._mm_unpacklo_epi64(one, other));
+        let [c1, c3, c5, c7] = eights.map(|(one, other)| self.0._mm_unpackhi_epi64(one, other));
         [c0, c1, c2, c3, c4, c5, c6, c7]
     }
 
     /// The samples of columns of numbers around zero, row by row.
     #[inline(always)]
     fn turned_bytes(self, [c0, c1, c2, c3, c4, c5, c6, c7]: [__m128i; 8]) -> [u8; 64] {
-        let columns = [(c0, c4), (c1, c5), (c2, c6), (c3, c7)];
-        let [c0, c1, c2, c3] = columns.map(|(one, other)| self.0._mm_packs_epi16(one, other));
-        let twos = [(c0, c1), (c2, c3)];
-        let [a, b] = twos.map(|(one, other)| self.0._mm_unpacklo_epi8(one, other));
-        let [c, d] = twos.map(|(one, other)| self.0._mm_unpackhi_epi8(one, other));
-        let fours = [(a, b), (c, d)];
-        let [a, c] = fours.map(|(one, other)| self.0._mm_unpacklo_epi16(one, other));
-        let [b, d] = fours.map(|(one, other)| self.0._mm_unpackhi_epi16(one, other));
+        let halves = [(c0, c4), (c1, c5), (c2, c6), (c3, c7)];
+        let both = halves.map(|(one, other)| self.0._mm_packs_epi16(one, other));
+        let twos = [(both[0], both[1]), (both[2], both[3])];
+        let low = twos.map(|(one, other)| self.0._mm_unpacklo_epi8(one, other));
+        let high = twos.map(|(one, other)| self.0._mm_unpackhi_epi8(one, other));
+        let fours = [(low[0], low[1]), (high[0], high[1])];
+        let [first_0, first_4] = fours.map(|(one, other)| self.0._mm_unpacklo_epi16(one, other));
+        let [last_0, last_4] = fours.map(|(one, other)| self.0._mm_unpackhi_epi16(one, other));
         let rows = [
-            self.0._mm_unpacklo_epi32(a, c),
-            self.0._mm_unpackhi_epi32(a, c),
-            self.0._mm_unpacklo_epi32(b, d),
-            self.0._mm_unpackhi_epi32(b, d),
+            self.0._mm_unpacklo_epi32(first_0, first_4),
+            self.0._mm_unpackhi_epi32(first_0, first_4),
+            self.0._mm_unpacklo_epi32(last_0, last_4),
+            self.0._mm_unpackhi_epi32(last_0, last_4),
         ];
         let middle = self.0._mm_set1_epi8(i8::MIN);
         cast(rows.map(|rows| self.0._mm_xor_si128(rows, middle)))

@@ -4,7 +4,7 @@
 
 use std::mem;
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 
 use super::{
     super::{
@@ -96,28 +96,40 @@ pub(super) fn read<'a>(
     };
     let readings = parts.iter().map(|part| Reading::new(part, &mut frame.components[part.component], parts.len() == 1));
     let mut readings = readings.collect::<Result<Vec<_>, _>>()?;
-    let bits = Arch::new().dispatch(|| read_mcus(bits, &mut readings, (columns, rows), restart_interval))?;
+    let read = ReadMcus { bits, readings: &mut readings, size: (columns, rows), restart_interval };
+    let bits = Arch::new().dispatch(read)?;
     for reading in readings {
         frame.components[reading.component].samples = reading.samples;
     }
     Ok(bits)
 }
 
-#[inline(always)]
-fn read_mcus<'a>(
-    mut bits: Bits<'a>,
-    readings: &mut [Reading<'_>],
-    (columns, rows): (usize, usize),
+/// Reads MCUs, and returns the bits behind them.
+struct ReadMcus<'a, 'b, 'c> {
+    bits: Bits<'a>,
+    readings: &'b mut [Reading<'c>],
+    /// How many, across and down.
+    size: (usize, usize),
     restart_interval: usize,
-) -> Result<Bits<'a>, ImageError> {
-    for mcu in 0..columns * rows {
-        if restart_interval > 0 && mcu > 0 && mcu.is_multiple_of(restart_interval) {
-            bits.restart(mcu / restart_interval)?;
-            readings.iter_mut().for_each(|reading| reading.before = 0);
+}
+
+impl<'a> WithSimd for ReadMcus<'a, '_, '_> {
+    type Output = Result<Bits<'a>, ImageError>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> Self::Output {
+        let Self { mut bits, readings, size: (columns, rows), restart_interval } = self;
+        for mcu in 0..columns * rows {
+            if restart_interval > 0 && mcu > 0 && mcu.is_multiple_of(restart_interval) {
+                bits.restart(mcu / restart_interval)?;
+                for reading in &mut *readings {
+                    reading.before = 0;
+                }
+            }
+            for reading in &mut *readings {
+                reading.read(&mut bits, (mcu % columns, mcu / columns))?;
+            }
         }
-        for reading in &mut *readings {
-            reading.read(&mut bits, (mcu % columns, mcu / columns))?;
-        }
+        Ok(bits)
     }
-    Ok(bits)
 }
