@@ -166,3 +166,49 @@ fn filled_by_bytes(mut rest: &[u8], mut buffer: u64, mut held: u32) -> (&[u8], u
     }
     (rest, buffer, held)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Bits;
+
+    /// The bits up to the first marker, one by one.
+    fn one_by_one(mut bytes: &[u8]) -> Vec<u32> {
+        let mut bits = Vec::new();
+        while let Some((&byte, mut rest)) = bytes.split_first() {
+            if byte == 0xff {
+                let Some(place) = rest.iter().position(|&byte| byte != 0xff).filter(|&place| rest[place] == 0) else {
+                    break;
+                };
+                rest = &rest[place + 1..];
+            }
+            bits.extend((0..8).rev().map(|place| u32::from(byte >> place & 1)));
+            bytes = rest;
+        }
+        bits
+    }
+
+    proptest! {
+        #[test]
+        fn bits_are_read_in_their_order_up_to_a_marker(
+            bytes in prop::collection::vec(prop_oneof![20 => any::<u8>(), 2 => Just(0xff), 2 => Just(0)], 0..200),
+            counts in prop::collection::vec(0_u32..=16, 300),
+        ) {
+            let expected = one_by_one(&bytes);
+            let (mut bits, mut place) = (Bits::new(&bytes), 0);
+            for (index, count) in counts.into_iter().enumerate() {
+                if index % 3 == 0 {
+                    bits = bits.with_a_symbol();
+                }
+                let next = expected.get(place..place + count as usize);
+                let number = next.map(|bits| bits.iter().fold(0, |number, bit| number << 1 | bit));
+                prop_assert_eq!(bits.take(count).ok(), number);
+                if number.is_none() {
+                    break;
+                }
+                place += count as usize;
+            }
+        }
+    }
+}

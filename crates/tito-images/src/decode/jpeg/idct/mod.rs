@@ -3,6 +3,7 @@
 
 #![expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
 
+mod factors;
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod plain;
 #[cfg(target_arch = "x86_64")]
@@ -14,11 +15,6 @@ use self::plain::transformed;
 use self::sse2::transformed;
 use super::KIND;
 use crate::error::ImageError;
-
-/// Binary digits of factors.
-const DIGITS: u32 = 13;
-/// Binary digits that columns keep for rows.
-const KEPT: u32 = 2;
 
 /// Builds of libjpeg-turbo for different processors agree on coefficients up to here. Encoders write at most a fifth of it.
 const LARGEST: u16 = 8191;
@@ -66,42 +62,6 @@ impl Transform {
 fn error() -> ImageError {
     ImageError::unsupported(KIND, "a coefficient is larger than those of any image")
 }
-
-/// `factor` with 13 binary digits.
-#[expect(clippy::cast_possible_truncation, reason = "they are less than 4")]
-const fn digits(factor: f64) -> i16 {
-    (factor * (1 << DIGITS) as f64 + 0.5) as i16
-}
-
-const F_0_298: i16 = digits(0.298_631_336);
-const F_0_390: i16 = digits(0.390_180_644);
-const F_0_541: i16 = digits(0.541_196_1);
-const F_0_765: i16 = digits(0.765_366_865);
-const F_0_899: i16 = digits(0.899_976_223);
-const F_1_175: i16 = digits(1.175_875_602);
-const F_1_501: i16 = digits(1.501_321_11);
-const F_1_847: i16 = digits(1.847_759_065);
-const F_1_961: i16 = digits(1.961_570_56);
-const F_2_053: i16 = digits(2.053_119_869);
-const F_2_562: i16 = digits(2.562_915_447);
-const F_3_072: i16 = digits(3.072_711_026);
-
-/// The factors of two numbers.
-type Pair = (i16, i16);
-
-/// Of the third and the seventh number, for the two sums of them.
-const LOW: Pair = (F_0_541, F_0_541 - F_1_847);
-const HIGH: Pair = (F_0_541 + F_0_765, F_0_541);
-/// Of the eighth and the fourth, and of the sixth and the second number, each two added.
-const Z3: Pair = (F_1_175 - F_1_961, F_1_175);
-const Z4: Pair = (F_1_175, F_1_175 - F_0_390);
-/// Of the eighth and the second, the sixth and the fourth, the sixth and the fourth, and the eighth and the second number.
-const ODD: [Pair; 4] = [
-    (-F_0_899, F_1_501 - F_0_899),
-    (-F_2_562, F_3_072 - F_2_562),
-    (F_2_053 - F_2_562, -F_2_562),
-    (F_0_298 - F_0_899, -F_0_899),
-];
 
 #[cfg(test)]
 mod tests {

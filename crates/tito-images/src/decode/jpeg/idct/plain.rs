@@ -2,7 +2,7 @@
 
 #![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers within limits")]
 
-use super::{DIGITS, HIGH, KEPT, LOW, ODD, Pair, Z3, Z4};
+use super::factors::{DIGITS, HIGH, KEPT, LOW, ODD, Pair, Z3, Z4};
 
 /// The samples of coefficients within the limit.
 pub(super) fn transformed(block: &[i16; 64]) -> [u8; 64] {

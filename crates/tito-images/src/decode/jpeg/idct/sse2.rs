@@ -6,7 +6,7 @@ use std::arch::x86_64::__m128i;
 
 use pulp::{cast, core_arch::x86::Sse2};
 
-use super::{DIGITS, HIGH, KEPT, LOW, ODD, Pair, Z3, Z4};
+use super::factors::{DIGITS, HIGH, KEPT, LOW, ODD, Pair, Z3, Z4};
 
 /// Eight numbers of 32 bits: the first four, and the others.
 type Wide = [__m128i; 2];
