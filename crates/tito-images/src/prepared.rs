@@ -183,16 +183,16 @@ impl PreparedImage {
     pub fn patches(&self) -> Vec<f32> {
         let PatchShape { side, merge, frames, .. } = self.shape;
         let width = self.grid.columns * side;
+        let values = self.normalisation.values();
         let mut patches = Vec::with_capacity(self.grid.patches() * self.shape.numbers());
         for (block_row, block_column) in places(self.joined()) {
             for (row, column) in places(Grid { rows: merge, columns: merge }) {
                 let (top, left) = ((block_row * merge + row) * side, (block_column * merge + column) * side);
-                for channel in 0..3 {
+                for (channel, values) in values.iter().enumerate() {
                     let first = patches.len();
                     for y in top..top + side {
-                        let pixels = &self.pixels[3 * (y * width + left)..][..3 * side];
-                        let values = pixels.iter().skip(channel).step_by(3);
-                        patches.extend(values.map(|&value| self.normalisation.apply(channel, value)));
+                        let pixels = self.pixels[3 * (y * width + left)..][..3 * side].as_chunks::<3>().0;
+                        patches.extend(pixels.iter().map(|pixel| values[usize::from(pixel[channel])]));
                     }
                     for _ in 1..frames {
                         patches.extend_from_within(first..first + side * side);
@@ -209,6 +209,14 @@ fn places(grid: Grid) -> impl Iterator<Item = (usize, usize)> {
 }
 
 impl Normalisation {
+    /// What each byte becomes, by channel.
+    pub(crate) fn values(self) -> [[f32; 256]; 3] {
+        std::array::from_fn(|channel| {
+            let mut bytes = 0..=u8::MAX;
+            std::array::from_fn(|_| self.apply(channel, bytes.next().unwrap_or(u8::MAX)))
+        })
+    }
+
     pub(crate) fn apply(self, channel: usize, value: u8) -> f32 {
         (f32::from(value) - 255.0 * self.mean[channel]) / (255.0 * self.std[channel])
     }

@@ -1,4 +1,4 @@
-//! The coefficients of a block, as ITU T.81 (annexes F and G) codes them.
+//! The coefficients of a block, as ITU T.81 (annexes F and G) codes them in progressive files, and the first one in all files.
 
 use super::{bits::Bits, broken, header::ZIGZAG, huffman::Huffman};
 use crate::error::ImageError;
@@ -13,12 +13,11 @@ pub(super) struct Band {
     above: u8,
     /// The lowest digit of the scan.
     lowest: u8,
-    progressive: bool,
 }
 
 impl Band {
     /// Everything at once.
-    pub(super) const BASELINE: Self = Self { first: 0, last: 63, above: 0, lowest: 0, progressive: false };
+    pub(super) const BASELINE: Self = Self { first: 0, last: 63, above: 0, lowest: 0 };
 
     /// As a progressive file describes it.
     pub(super) fn progressive(first: u8, last: u8, digits: u8) -> Option<Self> {
@@ -26,7 +25,7 @@ impl Band {
         let dc = first == 0 && last == 0;
         let ac = first > 0 && first <= last && last <= 63;
         let one_digit = above == 0 || above == lowest + 1;
-        let band = Self { first: first.into(), last: last.into(), above, lowest, progressive: true };
+        let band = Self { first: first.into(), last: last.into(), above, lowest };
         ((dc || ac) && one_digit && lowest <= 13).then_some(band)
     }
 
@@ -70,6 +69,7 @@ impl Band {
 }
 
 /// The first coefficient, which is coded as the difference to the one `before`.
+#[inline]
 pub(super) fn dc(bits: &mut Bits<'_>, table: &Huffman, band: Band, before: &mut i32) -> Result<i16, ImageError> {
     let size = table.next(bits)?;
     *before += bits.take_signed(size.into())?;
@@ -96,12 +96,12 @@ pub(super) fn ac(
         *skipped -= 1;
         return Ok(());
     }
-    let mut place = band.first.max(1);
+    let mut place = band.first;
     while place <= band.last {
         let symbol = table.next(bits)?;
         let (zeros, size) = (symbol >> 4, symbol & 15);
         if size == 0 && zeros < 15 {
-            *skipped = end_of_blocks(bits, band, zeros)?;
+            *skipped = end_of_blocks(bits, zeros)?;
             return Ok(());
         }
         place += usize::from(zeros);
@@ -124,11 +124,7 @@ fn set(block: &mut [i16; 64], place: usize, band: Band, number: i16) -> Result<(
 }
 
 /// In how many blocks after this one nothing new follows.
-fn end_of_blocks(bits: &mut Bits<'_>, band: Band, size: u8) -> Result<u32, ImageError> {
-    // Baseline files have no such runs; libjpeg takes each such symbol for the end of one block.
-    if !band.progressive {
-        return Ok(0);
-    }
+fn end_of_blocks(bits: &mut Bits<'_>, size: u8) -> Result<u32, ImageError> {
     Ok((1 << size) - 1 + bits.take(size.into())?)
 }
 
@@ -151,7 +147,7 @@ pub(super) fn refine_ac(
         let (zeros, size) = (symbol >> 4, symbol & 15);
         let number = match size {
             0 if zeros < 15 => {
-                *skipped = end_of_blocks(bits, band, zeros)?;
+                *skipped = end_of_blocks(bits, zeros)?;
                 return refine_known(bits, band, usize::MAX, &mut place, block);
             }
             0 => 0,

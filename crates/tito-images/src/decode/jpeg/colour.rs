@@ -1,6 +1,7 @@
 //! From components to red, green and blue.
 
 #![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "means of bytes, or between 0 and 255")]
+#![expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
 
 /// What the components of a file mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,33 +16,34 @@ pub(super) enum ColourSpace {
 }
 
 impl ColourSpace {
-    /// Appends the pixels of a row of each component.
-    pub(super) fn append(self, rows: &[Vec<u8>], rgb: &mut Vec<u8>) {
-        match (self, rows) {
-            (Self::Grey, [grey]) => rgb.extend(grey.iter().flat_map(|&grey| [grey; 3])),
-            (Self::Rgb, [red, green, blue]) => {
-                rgb.extend(red.iter().zip(green).zip(blue).flat_map(|((&red, &green), &blue)| [red, green, blue]));
+    /// Writes the pixels of a row. `rows` are those of its components, as long as the row; others are empty.
+    #[inline(always)]
+    pub(super) fn write(self, [one, two, three, four]: [&[u8]; 4], pixels: &mut [[u8; 3]]) {
+        match self {
+            Self::Grey => pixels.iter_mut().zip(one).for_each(|(pixel, &grey)| *pixel = [grey; 3]),
+            Self::Rgb => of_three(pixels, [one, two, three], |red, green, blue| [red, green, blue]),
+            Self::YCbCr => of_three(pixels, [one, two, three], from_y_cb_cr),
+            Self::Cmyk => {
+                of_three(pixels, [one, two, three], |cyan, magenta, yellow| [cyan, magenta, yellow]);
+                pixels.iter_mut().zip(four).for_each(|(pixel, &black)| *pixel = without_black(*pixel, black));
             }
-            (Self::YCbCr, [y, cb, cr]) => {
-                rgb.extend(y.iter().zip(cb).zip(cr).flat_map(|((&y, &cb), &cr)| from_y_cb_cr(y, cb, cr)));
+            Self::Ycck => {
+                of_three(pixels, [one, two, three], |y, cb, cr| from_y_cb_cr(y, cb, cr).map(|colour| 255 - colour));
+                pixels.iter_mut().zip(four).for_each(|(pixel, &black)| *pixel = without_black(*pixel, black));
             }
-            (Self::Cmyk, [cyan, magenta, yellow, black]) => {
-                let colours = cyan.iter().zip(magenta).zip(yellow).zip(black);
-                rgb.extend(colours.flat_map(|(((&c, &m), &y), &k)| without_black([c, m, y], k)));
-            }
-            (Self::Ycck, [y, cb, cr, black]) => {
-                let colours = y.iter().zip(cb).zip(cr).zip(black);
-                let inverted = |colour: [u8; 3]| colour.map(|colour| 255 - colour);
-                rgb.extend(
-                    colours.flat_map(|(((&y, &cb), &cr), &k)| without_black(inverted(from_y_cb_cr(y, cb, cr)), k)),
-                );
-            }
-            _ => unreachable!("{self:?} of {} components", rows.len()),
         }
     }
 }
 
+#[inline(always)]
+fn of_three(pixels: &mut [[u8; 3]], [one, two, three]: [&[u8]; 3], colour: impl Fn(u8, u8, u8) -> [u8; 3]) {
+    for (((pixel, &one), &two), &three) in pixels.iter_mut().zip(one).zip(two).zip(three) {
+        *pixel = colour(one, two, three);
+    }
+}
+
 /// ITU-R BT.601 with 16 binary digits, rounded as in libjpeg's jdcolor.c.
+#[inline(always)]
 fn from_y_cb_cr(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     const HALF: i32 = 1 << 15;
     let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
@@ -52,6 +54,7 @@ fn from_y_cb_cr(y: u8, cb: u8, cr: u8) -> [u8; 3] {
 }
 
 /// As Pillow converts CMYK, of which it has inverted all four.
+#[inline(always)]
 fn without_black(colours: [u8; 3], black: u8) -> [u8; 3] {
     let light = u32::from(black);
     colours.map(|colour| {

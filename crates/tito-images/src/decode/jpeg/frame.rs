@@ -1,6 +1,6 @@
 //! The size of an image, and its components.
 
-use super::{KIND, broken, idct::inverse_transform, upsample::Plane};
+use super::{KIND, broken, idct::Transform, samples::Samples, upsample::Plane};
 use crate::{decoded::ImageLimits, error::ImageError};
 
 /// The image before its coefficients become samples.
@@ -27,8 +27,10 @@ pub(super) struct Component {
     size: (usize, usize),
     /// Blocks in a row, with those that only fill an MCU.
     stride: usize,
-    /// The coefficients of each block, row by row.
+    /// The coefficients of each block, row by row, of a progressive file.
     coefficients: Vec<i16>,
+    /// What became of the coefficients, of any other file.
+    pub(super) samples: Result<Samples, ImageError>,
     /// How many of the lowest digits are still missing, by place in the file's order; none if all are.
     pub(super) missing: [Option<u8>; 64],
 }
@@ -67,7 +69,11 @@ impl Frame {
             }
             component.size = ((wide * across).div_ceil(most_across), (high * down).div_ceil(most_down));
             component.stride = mcus.0 * across;
-            component.coefficients = vec![0; 64 * component.stride * mcus.1 * down];
+            if progressive {
+                component.coefficients = vec![0; 64 * component.stride * mcus.1 * down];
+            } else {
+                component.samples = Ok(Samples::of_blocks(component.blocks()));
+            }
         }
         Ok(Self { width, height, progressive, components, mcus, most_across, most_down })
     }
@@ -91,7 +97,9 @@ impl Frame {
         let (across, down) = (self.most_across, self.most_down);
         let planes = self.components.into_iter().map(|component| {
             let times = (across / component.sampling.0, down / component.sampling.1);
-            Ok(Plane::new(component.size, times, component.samples()?))
+            let (size, progressive) = (component.size, self.progressive);
+            let samples = if progressive { component.transformed()? } else { component.samples? };
+            Ok(Plane::new(size, times, samples))
         });
         planes.collect()
     }
@@ -111,6 +119,7 @@ impl Component {
             size: (0, 0),
             stride: 0,
             coefficients: Vec::new(),
+            samples: Ok(Samples::of_blocks((0, 0))),
             missing: [None; 64],
         })
     }
@@ -135,21 +144,21 @@ impl Component {
         &mut blocks[row * self.stride + column]
     }
 
-    /// Rows of as many samples as it is wide.
-    fn samples(self) -> Result<Vec<u8>, ImageError> {
+    /// The arithmetic that makes samples of its coefficients.
+    pub(super) fn transform(&self) -> Result<Transform, ImageError> {
         let quantisation = self.quantisation.ok_or_else(|| broken("a component is missing"))?;
-        let (width, height) = self.size;
-        let mut samples = vec![0; width * height];
+        Ok(Transform::new(&quantisation))
+    }
+
+    /// The samples of a component whose coefficients are all there.
+    fn transformed(self) -> Result<Samples, ImageError> {
+        let transform = self.transform()?;
+        let (columns, rows) = self.blocks();
+        let mut samples = Samples::of_blocks((columns, rows));
         let (blocks, _) = self.coefficients.as_chunks::<64>();
-        let (columns, rows) = (width.div_ceil(8), height.div_ceil(8));
         for row in 0..rows {
-            for column in 0..columns {
-                let block = inverse_transform(&blocks[row * self.stride + column], &quantisation)?;
-                let (left, top) = (8 * column, 8 * row);
-                let wide = (width - left).min(8);
-                for (y, line) in (top..height.min(top + 8)).zip(block.as_chunks::<8>().0) {
-                    samples[y * width + left..][..wide].copy_from_slice(&line[..wide]);
-                }
+            for (column, block) in blocks[row * self.stride..][..columns].iter().enumerate() {
+                samples.put(column, row, &transform.samples(block)?);
             }
         }
         Ok(samples)

@@ -4,7 +4,7 @@ use super::{bits::Bits, broken};
 use crate::error::ImageError;
 
 /// Bits of codes that are looked up at once.
-const SHORT: u32 = 9;
+pub(super) const SHORT: u32 = 11;
 
 /// The codes of a table.
 pub(super) struct Huffman {
@@ -50,7 +50,13 @@ impl Huffman {
         self.symbols.iter().all(|&symbol| symbol <= most)
     }
 
+    /// The length of the code that these `SHORT` bits begin with, and its symbol. The length is zero if the code is longer.
+    pub(super) fn short(&self, bits: u32) -> (u8, u8) {
+        self.short[bits as usize]
+    }
+
     /// The symbol of the next code.
+    #[inline]
     pub(super) fn next(&self, bits: &mut Bits<'_>) -> Result<u8, ImageError> {
         let next = bits.peek_16();
         let (length, symbol) = self.short[(next >> (16 - SHORT)) as usize];
@@ -58,6 +64,11 @@ impl Huffman {
             bits.skip(u32::from(length))?;
             return Ok(symbol);
         }
+        self.next_long(bits, next)
+    }
+
+    #[inline(never)]
+    fn next_long(&self, bits: &mut Bits<'_>, next: u32) -> Result<u8, ImageError> {
         for length in SHORT + 1..=16 {
             let code = next >> (16 - length);
             let (end, to_index) = self.long[length as usize - 1];

@@ -6,11 +6,13 @@
 
 mod bits;
 mod blocks;
+mod coefficients;
 mod colour;
 mod frame;
 mod header;
 mod huffman;
 mod idct;
+mod samples;
 mod scan;
 mod upsample;
 
@@ -22,6 +24,8 @@ use crate::{decoded::ImageLimits, error::ImageError};
 use colour::ColourSpace;
 use frame::Frame;
 use header::{Segments, Tables};
+use pulp::{Arch, Simd, WithSimd};
+use upsample::{Plane, Rows};
 
 const KIND: &str = "JPEG";
 
@@ -139,14 +143,33 @@ impl Colours {
         let space = self.space(&ids)?;
         let (width, height) = (frame.width, frame.height);
         let planes = frame.planes()?;
-        let mut rgb = Vec::with_capacity(3 * width as usize * height as usize);
-        let mut rows = vec![vec![0; width as usize]; planes.len()];
-        for y in 0..height as usize {
-            for (plane, row) in planes.iter().zip(&mut rows) {
-                plane.row(y, row);
-            }
-            space.append(&rows, &mut rgb);
-        }
+        let mut rgb = vec![0; 3 * width as usize * height as usize];
+        Arch::new().dispatch(Paint { planes: &planes, space, width: width as usize, rgb: &mut rgb });
         Ok(Raster { width, height, rgb })
+    }
+}
+
+/// Makes pixels of samples.
+struct Paint<'a> {
+    planes: &'a [Plane],
+    space: ColourSpace,
+    width: usize,
+    rgb: &'a mut [u8],
+}
+
+impl WithSimd for Paint<'_> {
+    type Output = ();
+
+    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let mut rows = self.planes.iter().map(Rows::of).collect::<Vec<_>>();
+        for (y, line) in self.rgb.chunks_exact_mut(3 * self.width).enumerate() {
+            let mut samples = [&[][..]; 4];
+            for (samples, rows) in samples.iter_mut().zip(&mut rows) {
+                *samples = &rows.at(y)[..self.width];
+            }
+            self.space.write(samples, line.as_chunks_mut().0);
+        }
     }
 }

@@ -234,15 +234,11 @@ impl<'v> Levels<'v> {
     fn of(normalisation: Normalisation, values: &'v ImageTensor) -> Result<Self, TensorError> {
         match values.kind {
             TensorType::Uint8 => Ok(Self::Pixels(&values.bytes)),
-            TensorType::Float32 => {
-                let mut of = Box::new([[0.0; 256]; 3]);
-                for (channel, numbers) in of.iter_mut().enumerate() {
-                    for (value, number) in (0..=u8::MAX).zip(numbers) {
-                        *number = normalisation.apply(channel, value);
-                    }
-                }
-                Ok(Self::Numbers { values: values.bytes.as_chunks().0, normalisation, of })
-            }
+            TensorType::Float32 => Ok(Self::Numbers {
+                values: values.bytes.as_chunks().0,
+                normalisation,
+                of: Box::new(normalisation.values()),
+            }),
             TensorType::Int64 => {
                 let wanted = "of float32, or of uint8: numbers of other types do not tell all pixels apart";
                 Err(TensorError::Type { name: PIXEL_VALUES, wanted })
