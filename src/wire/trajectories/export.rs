@@ -68,8 +68,8 @@ impl Format {
         match self {
             Self::Jsonl => ImagesWritten::Named,
             Self::Parquet => ImagesWritten::FilesIfKept,
-            Self::PrimeRl | Self::Verl => ImagesWritten::Files,
-            Self::Verifiers | Self::Trl | Self::NemoRl | Self::AgentLightning => ImagesWritten::Nothing,
+            Self::PrimeRl | Self::Verl | Self::NemoRl => ImagesWritten::Files,
+            Self::Verifiers | Self::Trl | Self::AgentLightning => ImagesWritten::Nothing,
         }
     }
 

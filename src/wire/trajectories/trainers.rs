@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::pictures::data_url;
 use crate::{
     TokenId,
-    trajectory::{PackedMasks, Sequence},
+    trajectory::{ImageUsed, PackedMasks, Sequence},
 };
 
 /// What a shape was made of.
@@ -77,6 +77,10 @@ struct NemoMessage<'s> {
     /// Only where something is learnt.
     #[serde(skip_serializing_if = "Option::is_none")]
     generation_logprobs: Option<Vec<f32>>,
+    /// The images that its ids show. NeMo-RL prepares them for each message by itself, and leaves ids as they are
+    /// (`attach_image_model_inputs_to_message` of `nemo_rl/data/multimodal_utils.py`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    images: Vec<PlacedFile>,
 }
 
 /// prime-rl's `TrainingSample`.
@@ -102,12 +106,12 @@ pub(super) struct PrimeRl<'s> {
 /// prime-rl's `MMRefs`.
 #[derive(Debug, Serialize)]
 struct PrimeImages {
-    images: Vec<PrimeImage>,
+    images: Vec<PlacedFile>,
 }
 
-/// prime-rl's `MMImageRef`.
+/// An image: its file, and where its placeholders are. prime-rl's `MMImageRef`.
 #[derive(Debug, Serialize)]
-struct PrimeImage {
+struct PlacedFile {
     url: String,
     offset: usize,
     length: usize,
@@ -115,10 +119,20 @@ struct PrimeImage {
 
 impl PrimeImages {
     fn new(sequence: &Sequence) -> Option<Self> {
-        let images = urls(sequence).zip(&sequence.images);
-        let images = images.map(|(url, image)| PrimeImage { url, offset: image.offset, length: image.length });
-        (!sequence.images.is_empty()).then(|| Self { images: images.collect() })
+        let images = placed_files(sequence, 0..sequence.token_ids.len());
+        (!images.is_empty()).then_some(Self { images })
     }
+}
+
+/// The images of a part of a sequence, with places that count from its start.
+fn placed_files(sequence: &Sequence, part: Range<usize>) -> Vec<PlacedFile> {
+    let images = urls(sequence).zip(&sequence.images).filter(|(_, image)| part.contains(&image.offset));
+    let placed = |(url, image): (String, &ImageUsed)| PlacedFile {
+        url,
+        offset: image.offset - part.start,
+        length: image.length,
+    };
+    images.map(placed).collect()
 }
 
 /// The files of a sequence's images, which were read.
@@ -323,6 +337,7 @@ pub(super) fn nemo_rl(sequence: &Sequence) -> NemoRl<'_> {
             content: "",
             token_ids: &sequence.token_ids[from..to],
             generation_logprobs: learnt.then(|| logprobs(sequence, from..to)),
+            images: placed_files(sequence, from..to),
         });
         from = to;
     }

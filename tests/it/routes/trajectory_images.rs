@@ -21,7 +21,7 @@ use tito::{
 
 use crate::it::app::{
     MODEL, TestApp,
-    images::{data_url, image_part, png},
+    images::{MARKS, data_url, image_part, png},
 };
 
 fn capturing(images: bool) -> (TestApp, Arc<MemoryStore>) {
@@ -153,7 +153,7 @@ async fn a_format_without_a_field_for_images_gets_an_error_in_the_place_of_such_
     let (app, _) = capturing(true);
     app.post("/v1/chat/completions", chat(&json!([user(&json!([image_part(56, 84, 1)]))]))).await.ok();
     app.post("/v1/chat/completions", chat(&json!([user(&json!("text"))]))).await.ok();
-    for format in ["trl", "nemo_rl", "verifiers", "agent_lightning"] {
+    for format in ["trl", "verifiers", "agent_lightning"] {
         let export = app.get(&format!("/v1/trajectories/export?format={format}&allow_raw=true")).await;
         let lines: Vec<Value> = export.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 2, "{format}");
@@ -197,10 +197,38 @@ async fn trainers_get_the_images_with_their_places() {
     }
     let (app, _) = capturing(false);
     app.post("/v1/chat/completions", chat(&json!([user(&parts)]))).await.ok();
-    for format in ["prime_rl", "verl"] {
+    for format in ["prime_rl", "verl", "nemo_rl"] {
         let message = lines(&app, format).await[0]["error"]["message"].as_str().unwrap().to_owned();
         assert!(message.contains("files of its images were not kept"), "{format}: {message}");
     }
+}
+
+#[tokio::test]
+async fn a_message_log_has_each_image_at_its_message() {
+    let (app, _) = capturing(true);
+    let (first, later) = (json!([image_part(56, 84, 1), image_part(28, 28, 2)]), json!([image_part(84, 84, 3)]));
+    let answer = app.post("/v1/chat/completions", chat(&json!([user(&first)]))).await.ok();
+    let said = answer["choices"][0]["message"].clone();
+    app.post("/v1/chat/completions", chat(&json!([user(&first), said, user(&later)]))).await.ok();
+    let [line] = &lines(&app, "nemo_rl").await[..] else { panic!("one line") };
+    let log = line["message_log"].as_array().unwrap();
+    let roles: Vec<_> = log.iter().map(|message| message["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant"]);
+    for (message, parts) in [(0, &first), (2, &later)] {
+        let images = log[message]["images"].as_array().unwrap();
+        let ids = log[message]["token_ids"].as_array().unwrap();
+        let urls: Vec<_> = parts.as_array().unwrap().iter().map(|part| &part["image_url"]["url"]).collect();
+        assert_eq!(images.iter().map(|image| &image["url"]).collect::<Vec<_>>(), urls);
+        let mut shown = 0;
+        for image in images {
+            let [offset, length] =
+                ["offset", "length"].map(|key| usize::try_from(image[key].as_u64().unwrap()).unwrap());
+            assert!(ids[offset..offset + length].iter().all(|id| *id == json!(MARKS.placeholder)));
+            shown += length;
+        }
+        assert_eq!(ids.iter().filter(|id| **id == json!(MARKS.placeholder)).count(), shown);
+    }
+    assert!(log.iter().skip(1).step_by(2).all(|message| message.get("images").is_none()));
 }
 
 /// The images of each row of a table: what `jsonl` says of them, and the file of each.
