@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
@@ -28,10 +29,10 @@ pub(super) async fn ids_with_images(
     request: &GenerateRequest,
     api: &Api,
 ) -> Result<IdsWithImages, ApiError> {
-    let asked = |value: &Option<Value>| value.clone().filter(has_items);
-    let (features, parts) = (asked(&request.features), asked(&request.content_parts));
+    let (features, parts) = (request.features.as_ref(), request.content_parts.as_ref());
+    let (features, parts) = (features.filter(|value| has_items(value)), parts.filter(|value| has_items(value)));
     if api.turns.media.is_none()
-        && let Some(field) = features.as_ref().map(|_| FEATURES).or(parts.as_ref().map(|_| PARTS))
+        && let Some(field) = features.map(|_| FEATURES).or(parts.map(|_| PARTS))
     {
         return Err(ApiError::invalid(field, format!("`{field}`: {}", TurnError::SeesNoImages)));
     }
@@ -39,13 +40,13 @@ pub(super) async fn ids_with_images(
         (None, None) => Ok(token_ids.into()),
         (Some(_), Some(_)) => Err(ApiError::invalid(PARTS, "content_parts and features are mutually exclusive")),
         (Some(features), None) => sent_images(token_ids, features, api).await,
-        (None, Some(parts)) => Ok(api.turns.with_images(&token_ids, urls(&parts)?, PARTS).await?),
+        (None, Some(parts)) => Ok(api.turns.with_images(&token_ids, urls(parts)?, PARTS).await?),
     }
 }
 
-async fn sent_images(token_ids: Arc<[TokenId]>, features: Value, api: &Api) -> Result<IdsWithImages, ApiError> {
-    let features: Features = serde_json::from_value(features)
-        .map_err(|error| ApiError::invalid(FEATURES, format!("`features`: {error}")))?;
+async fn sent_images(token_ids: Arc<[TokenId]>, features: &Value, api: &Api) -> Result<IdsWithImages, ApiError> {
+    let features =
+        Features::deserialize(features).map_err(|error| ApiError::invalid(FEATURES, format!("`features`: {error}")))?;
     let Features { mm_hashes: MmHashes { image: hashes }, mm_placeholders, kwargs_data, mm_metadata } = features;
     let places = mm_placeholders.image;
     let count = hashes.len();
