@@ -2,7 +2,8 @@
 //!
 //! [`decode()`] makes pixels of PNG, JPEG, WebP and GIF files, as vLLM does with Pillow. [`ImageProcessor`] resizes them for a
 //! checkpoint, as transformers does with torchvision on x86 processors with AVX2. Both are exact to the bit, or an error:
-//! `tests/reference/record_images.py` records what they are compared with. [`PreparedImage`] is what engines get.
+//! `tests/reference/record_images.py` records what they are compared with. [`PreparedImage`] is what engines get, and
+//! [`ImageTensor`]s are what trainers get of it and send instead of a file.
 //!
 //! Owns decoding, the arithmetic of each family's processor, and what identifies an image. Refuses text, tokens, tensors of a
 //! backend, and where the bytes come from.
