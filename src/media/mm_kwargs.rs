@@ -82,7 +82,7 @@ impl Out {
     /// vLLM leaves counts where its scheduler reads them.
     fn keep_on_cpu(&mut self, tensor: &ImageTensor) {
         self.text("keep_on_cpu");
-        let Ok(()) = write_bool(&mut self.0, is_count(tensor));
+        let Ok(()) = write_bool(&mut self.0, tensor.name != PIXEL_VALUES);
     }
 
     fn text(&mut self, text: &str) {
@@ -100,11 +100,6 @@ impl Out {
     fn map(&mut self, length: usize) {
         let Ok(_) = write_map_len(&mut self.0, u32::try_from(length).expect("few items"));
     }
-}
-
-/// Whether a tensor says how many pixels there are, and not which.
-pub(super) fn is_count(tensor: &ImageTensor) -> bool {
-    tensor.name != PIXEL_VALUES
 }
 
 /// Reads the tensors of an image.

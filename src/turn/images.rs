@@ -119,10 +119,7 @@ impl Turns {
         for (index, url) in urls.into_iter().enumerate() {
             reading.add(url, Path::from(field).then(index)).await?;
         }
-        let images = reading.images;
-        let sizes: Vec<ImageSize> = images.iter().map(size).collect();
-        let (token_ids, ranges) = marks.expand(token_ids, &sizes).map_err(PromptError::Unprovable)?;
-        Ok(IdsWithImages { token_ids: token_ids.into(), images: placed(images, &ranges) })
+        expanded(marks, token_ids, reading.images)
     }
 
     /// Ids that have all placeholders of images whose tensors the request has, or which this server has read before.
@@ -134,7 +131,7 @@ impl Turns {
     /// other images, or if the model sees none.
     pub async fn with_sent_images(
         &self,
-        token_ids: Arc<[TokenId]>,
+        token_ids: &[TokenId],
         sent: Vec<SentImage>,
         field: &'static str,
     ) -> Result<IdsWithImages, TurnError> {
@@ -145,13 +142,11 @@ impl Turns {
             let field = Path::from(field).then("kwargs_data").then("image").then(index);
             reading.take(decoding(media, field, move |media| media.sent(&sent)).await?)?;
         }
-        let images = reading.images;
-        let sizes: Vec<ImageSize> = images.iter().map(size).collect();
-        let (expanded, ranges) = marks.expand(&token_ids, &sizes).map_err(PromptError::Unprovable)?;
-        if expanded != *token_ids || ranges != placeholders {
+        let expanded = expanded(marks, token_ids, reading.images)?;
+        if *expanded.token_ids != *token_ids || ranges(&expanded.images) != placeholders {
             return Err(PromptError::Unprovable(UnprovableSplice::OtherImages).into());
         }
-        Ok(IdsWithImages { token_ids, images: placed(images, &ranges) })
+        Ok(expanded)
     }
 
     /// Writes the tensors of the images of a prompt.
@@ -235,6 +230,13 @@ async fn decoding<T: Send + 'static>(
         work(&media)
     };
     in_flight::blocking(working).await?.map_err(|error| TurnError::Image { field, error })
+}
+
+/// Ids with as many placeholders as each of the images needs, where there may be one for each image, or all of them.
+fn expanded(marks: ImageMarks, token_ids: &[TokenId], images: Vec<PreparedImage>) -> Result<IdsWithImages, TurnError> {
+    let sizes: Vec<ImageSize> = images.iter().map(size).collect();
+    let (token_ids, ranges) = marks.expand(token_ids, &sizes).map_err(PromptError::Unprovable)?;
+    Ok(IdsWithImages { token_ids: token_ids.into(), images: placed(images, &ranges) })
 }
 
 /// How many placeholders stand for an image.

@@ -12,13 +12,11 @@ import types
 
 import msgspec
 import numpy as np
-import openai
 import pytest
-import tokenizers
-from renderers.client import generate
 from renderers.qwen3_vl import Qwen3VLRenderer
 
 import frameworks
+import test_renderers
 from conftest import Server
 from played import recorded
 from test_images import BIASES, GOLDEN, SHARED, compare, images_of, shown, url_of, write
@@ -44,25 +42,15 @@ def conversation(request):
     return CASE["conversations"][request.param]
 
 
-class Tokenizer:
-    """The model's own, with the methods that `renderers` asks for."""
-
-    unk_token_id = None
+class Tokenizer(test_renderers.Tokenizer):
+    """The tiny model's, where a token that it lacks is one that it never samples."""
 
     def __init__(self, directory):
-        self.name_or_path = str(directory)
-        self.tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
         self.absent = {}
-
-    def encode(self, text, add_special_tokens=False):
-        return self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
-
-    def decode(self, ids, skip_special_tokens=False):
-        return self.tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        super().__init__(directory)
 
     def convert_tokens_to_ids(self, token):
-        """A token that the tiny model lacks is one that it never samples."""
-        id = self.tokenizer.token_to_id(token)
+        id = super().convert_tokens_to_ids(token)
         return 10_000 + self.absent.setdefault(token, len(self.absent)) if id is None else id
 
 
@@ -75,15 +63,8 @@ def renderer(tmp_path_factory):
 
 def rendered_turn(server, renderer, messages, prompt_ids=None):
     """A turn as verifiers' `TrainClient.get_response` takes it where messages have images."""
-
-    async def ask():
-        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
-            return await generate(
-                client=client, renderer=renderer, messages=messages, model=MODEL, prompt_ids=prompt_ids, sampling_params=dict(GREEDY),
-                process_multimodal=False,
-            )
-
-    return asyncio.run(ask())
+    asked = {"prompt_ids": prompt_ids, "sampling_params": dict(GREEDY), "process_multimodal": False}
+    return test_renderers.generated(server, renderer, messages, **asked)
 
 
 def ranges(placeholders):

@@ -50,12 +50,12 @@ def renderer():
     return DefaultRenderer(Tokenizer(pathlib.Path(os.environ["TITO_TEST_MODEL"])))
 
 
-def generated(server, renderer, **asked):
+def generated(server, renderer, messages=MESSAGES, **asked):
     async def ask():
         async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
             sampling = {"max_tokens": TOKENS, "temperature": 0}
             asked.setdefault("sampling_params", sampling)
-            return await generate(client=client, renderer=renderer, messages=MESSAGES, model="smollm2", **asked)
+            return await generate(client=client, renderer=renderer, messages=messages, model="smollm2", **asked)
 
     return asyncio.run(ask())
 

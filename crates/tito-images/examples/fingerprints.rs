@@ -6,20 +6,17 @@
 
 #![expect(clippy::print_stdout, reason = "that is all that it does")]
 
-use std::{env, error::Error, fs, path::Path};
+mod folder;
+
+use std::{env, error::Error, fs};
 
 use sha2::{Digest, Sha256};
 use tito_images::{ImageLimits, ImageProcessor, decode};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = env::args().nth(1).ok_or("which folder?")?;
-    let json =
-        |name: &str| serde_json::from_slice(&fs::read(Path::new(&folder).join(name))?).map_err(Box::<dyn Error>::from);
-    let processor = ImageProcessor::of_model(&json("config.json")?, &json("preprocessor_config.json")?)?;
-    let mut paths =
-        fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, Box<dyn Error>>>()?;
-    paths.sort();
-    for path in paths.iter().filter(|path| path.extension().is_none_or(|kind| kind != "json")) {
+    let (processor, images) = folder::read(folder.as_ref())?;
+    for path in &images {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         match fingerprint(&processor, &fs::read(path)?) {
             Ok(line) => println!("{name} {line}"),

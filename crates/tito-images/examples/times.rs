@@ -5,20 +5,17 @@
 
 #![expect(clippy::print_stdout, reason = "that is all that it does")]
 
-use std::{env, error::Error, fs, hint::black_box, path::Path, time::Instant};
+mod folder;
+
+use std::{env, error::Error, fs, hint::black_box, time::Instant};
 
 use tito_images::{ImageLimits, ImageProcessor, decode};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let rounds = env::args().nth(1).ok_or("how often?")?.parse::<usize>()?.max(1);
     let folder = env::args().nth(2).ok_or("which folder?")?;
-    let json =
-        |name: &str| serde_json::from_slice(&fs::read(Path::new(&folder).join(name))?).map_err(Box::<dyn Error>::from);
-    let processor = ImageProcessor::of_model(&json("config.json")?, &json("preprocessor_config.json")?)?;
-    let mut paths =
-        fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, Box<dyn Error>>>()?;
-    paths.sort();
-    for path in paths.iter().filter(|path| path.extension().is_none_or(|kind| kind != "json")) {
+    let (processor, images) = folder::read(folder.as_ref())?;
+    for path in &images {
         let encoded = fs::read(path)?;
         let taken = (0..rounds).map(|_| times(&processor, &encoded)).collect::<Result<Vec<_>, _>>()?;
         print!("{}", path.file_name().unwrap_or_default().to_string_lossy());

@@ -39,12 +39,12 @@ pub(super) async fn ids_with_images(
     match (features, parts) {
         (None, None) => Ok(token_ids.into()),
         (Some(_), Some(_)) => Err(ApiError::invalid(PARTS, "content_parts and features are mutually exclusive")),
-        (Some(features), None) => sent_images(token_ids, features, api).await,
+        (Some(features), None) => sent_images(&token_ids, features, api).await,
         (None, Some(parts)) => Ok(api.turns.with_images(&token_ids, urls(parts)?, PARTS).await?),
     }
 }
 
-async fn sent_images(token_ids: Arc<[TokenId]>, features: &Value, api: &Api) -> Result<IdsWithImages, ApiError> {
+async fn sent_images(token_ids: &[TokenId], features: &Value, api: &Api) -> Result<IdsWithImages, ApiError> {
     let features =
         Features::deserialize(features).map_err(|error| ApiError::invalid(FEATURES, format!("`features`: {error}")))?;
     let Features { mm_hashes: MmHashes { image: hashes }, mm_placeholders, kwargs_data, mm_metadata } = features;

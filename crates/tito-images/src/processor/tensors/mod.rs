@@ -76,22 +76,17 @@ impl ImageProcessor {
         if let Some(other) = tensors.iter().find(|tensor| !known.contains(&Some(&tensor.name))) {
             return Err(TensorError::Unknown(other.name.clone()));
         }
-        let counts = counting.map(|name| (name, named(name)));
-        let counts = match counts {
-            Some((name, Some(tensor))) => Some((name, tensor.counts(name)?)),
-            Some((name, None)) => return Err(TensorError::Missing(name)),
-            None => None,
-        };
+        let counts = counting.map(|name| Ok((name, named(name).ok_or(TensorError::Missing(name))?.counts(name)?)));
+        let counts = counts.transpose()?;
         if !values.is_whole() {
             return Err(wrong_shape(values, format!("one that its {} bytes fill", values.bytes.len())));
         }
         let grid = self.grid_of_tensors(values, counts)?;
-        self.is_possible(grid).map_err(|wanted| wrong_shape(values, wanted))?;
+        self.check_grid(grid).map_err(|wanted| wrong_shape(values, wanted))?;
         let pixels = self.pixels(values, grid)?;
-        let grid_settings = [grid.rows as u64, grid.columns as u64];
         let mut settings = b"pixels;".to_vec();
         settings.extend(self.settings());
-        settings.extend(grid_settings.into_iter().flat_map(u64::to_le_bytes));
+        settings.extend([grid.rows, grid.columns].into_iter().flat_map(|size| (size as u64).to_le_bytes()));
         let identity = ImageIdentity::of(&pixels, &settings);
         Ok(PreparedImage::new(identity, grid, self.shape, self.normalisation, Arc::from(pixels)))
     }
@@ -141,8 +136,8 @@ impl ImageProcessor {
         }
     }
 
-    /// Whether this processor could make so many patches of an image; if not, what it could make.
-    fn is_possible(&self, grid: Grid) -> Result<(), String> {
+    /// Refuses patches that this processor makes of no image; the error says which it could make.
+    fn check_grid(&self, grid: Grid) -> Result<(), String> {
         let Grid { rows, columns } = grid;
         let merge = self.shape.merge;
         if grid.patches() == 0 || !rows.is_multiple_of(merge) || !columns.is_multiple_of(merge) {
