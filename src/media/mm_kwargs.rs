@@ -16,6 +16,8 @@ use crate::images::{ImageTensor, Joining, PIXEL_VALUES, TensorType};
 const RAW_VIEW: i8 = 3;
 /// Values lie within each other no deeper in what is passed over: slices of a field of an item are four deep.
 const DEEPEST: usize = 8;
+/// No image has more tensors.
+const MOST_TENSORS: u32 = 16;
 /// No tensor of an image has more dimensions.
 const MOST_DIMENSIONS: u32 = 8;
 
@@ -111,7 +113,17 @@ pub(super) fn decode(text: &str) -> Result<Vec<ImageTensor>, MmKwargsError> {
     let bytes = STANDARD.decode(text).map_err(|_| MmKwargsError::Base64)?;
     let mut item = Item { rest: Bytes::new(&bytes) };
     let count = item.map("an item is a map of tensors")?;
-    let tensors = (0..count).map(|_| item.tensor()).collect::<Result<Vec<_>, _>>()?;
+    if count > MOST_TENSORS {
+        return Err(MmKwargsError::Msgpack("an image has at most 16 tensors"));
+    }
+    let mut tensors = Vec::<ImageTensor>::new();
+    for _ in 0..count {
+        let tensor = item.tensor()?;
+        if tensors.iter().any(|other| other.name == tensor.name) {
+            return Err(MmKwargsError::Msgpack("a tensor stands there twice"));
+        }
+        tensors.push(tensor);
+    }
     if !item.rest.remaining_slice().is_empty() {
         return Err(MmKwargsError::Msgpack("something follows the item"));
     }
@@ -303,6 +315,10 @@ mod tests {
                 let _ = decode(&STANDARD.encode(&changed));
             }
         }
+        let twice = encode([&numbers(&[1]), &numbers(&[2])].into_iter());
+        assert_eq!(decode(&twice), Err(MmKwargsError::Msgpack("a tensor stands there twice")));
+        let many = vec![numbers(&[1]); 17];
+        assert_eq!(decode(&encode(many.iter())), Err(MmKwargsError::Msgpack("an image has at most 16 tensors")));
         let longer = [whole.as_slice(), &[0]].concat();
         assert_eq!(decode(&STANDARD.encode(longer)), Err(MmKwargsError::Msgpack("something follows the item")));
     }

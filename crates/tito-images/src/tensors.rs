@@ -122,6 +122,10 @@ impl ImageTensor {
         if self.kind != TensorType::Int64 {
             return Err(TensorError::Type { name, wanted: "of int64" });
         }
+        if !self.is_whole() {
+            let wanted = format!("one that its {} bytes fill", self.bytes.len());
+            return Err(TensorError::Shape { name, shape: self.shape.clone(), wanted });
+        }
         let numbers = self.bytes.as_chunks().0;
         Ok(numbers.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect())
     }

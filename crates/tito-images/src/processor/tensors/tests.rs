@@ -128,6 +128,8 @@ fn counts_have_to_be_those_of_the_pixels() {
         assert!(refused(family, wrong).starts_with(&format!("`{name}` is [7], and ")));
         let kind = |tensors: &mut Vec<ImageTensor>| tensors[1].kind = TensorType::Uint8;
         assert_eq!(refused(family, kind), format!("`{name}` must be of int64"));
+        let longer = |tensors: &mut Vec<ImageTensor>| tensors[1].bytes.push(0);
+        assert!(refused(family, longer).contains("bytes fill"), "{name}");
     }
     let turned = |tensors: &mut Vec<ImageTensor>| {
         let counts = tensors[1].counts("image_grid_thw").unwrap();
