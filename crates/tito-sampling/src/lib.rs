@@ -33,6 +33,7 @@ mod best;
 mod candidates;
 mod constrained;
 mod constraint;
+mod device_draw;
 mod draw;
 mod edits;
 mod error;
@@ -54,6 +55,7 @@ mod validation;
 
 pub use candidates::Candidates;
 pub use constraint::{ConstraintState, Foresight, SharedConstraint, TokenConstraint, TokenMask};
+pub use device_draw::{DeviceDraw, Drawn};
 pub use error::{SampleError, SamplingError};
 #[cfg(any(test, feature = "internals"))]
 pub use log_probs::score_token;

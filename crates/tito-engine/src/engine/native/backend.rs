@@ -15,7 +15,11 @@ use super::{
     routing::{ExpertShape, Experts, Leaning, Routing},
     weights::{Rows, WeightsError},
 };
-use crate::{TokenId, engine::WeightDtype, sampling::Summary};
+use crate::{
+    TokenId,
+    engine::WeightDtype,
+    sampling::{DeviceDraw, Drawn, Summary},
+};
 
 /// Tokens of a block of keys and values.
 pub(crate) const BLOCK_TOKENS: usize = 32;
@@ -96,13 +100,32 @@ impl From<NoRoom> for WeightsError {
     }
 }
 
+/// What a row is taken by after some blocks of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum AfterBlocks {
+    /// Nothing is missing.
+    Nothing,
+    /// The number of logits that are at least this one.
+    AtLeast(f32),
+    /// All logits after all.
+    Whole,
+}
+
 /// What becomes of rows of logits, each by its number. Called on any thread, in any order.
 ///
-/// A row is taken as a whole, or in parts: a summary, then some blocks of it, then the number of logits that are at
-/// least as great as one of them.
+/// A row is drawn from where it is, taken as a whole, or in parts: a summary, then some blocks of it, then, where these do not
+/// tell, the number of logits that are at least as great as one of them.
 pub(crate) trait Consumer: Sync {
     /// Takes all logits of a row. They may be overwritten.
     fn take_row(&self, row: usize, logits: &mut [f32]);
+    /// How a device draws the token of a row, if it can.
+    fn draw(&self, _row: usize) -> Option<DeviceDraw> {
+        None
+    }
+    /// Takes what a device drew of a row; `false` to take the row as a whole after all.
+    fn take_drawn(&self, _row: usize, _drawn: Drawn) -> bool {
+        unreachable!("only for a row that a device draws")
+    }
     /// The temperature of the summary of a row that may be taken in parts.
     fn temperature(&self, _row: usize) -> Option<f64> {
         None
@@ -112,9 +135,8 @@ pub(crate) trait Consumer: Sync {
     fn summary(&self, _row: usize, _summary: Summary<'_>) -> Option<Vec<u32>> {
         None
     }
-    /// Takes the logits of these blocks, and answers with the logit that all of the row are to be compared with, or with
-    /// `None` to take the row as a whole after all.
-    fn blocks(&self, _row: usize, _logits: &[f32]) -> Option<f32> {
+    /// Takes the logits of these blocks, and answers with what else of the row it takes.
+    fn blocks(&self, _row: usize, _logits: &[f32]) -> AfterBlocks {
         unreachable!("only for a row that is taken in parts")
     }
     /// Takes the number of logits that are at least that logit.
@@ -350,6 +372,9 @@ pub(crate) trait Backend: Send + 'static {
     fn open(&mut self, gates: &Self::States, out: &mut Self::Operand);
     /// Multiplies columns of every row, from `first` on, by others of them.
     fn multiply_columns(&mut self, states: &mut Self::States, by: Range<usize>, first: usize);
+    /// Begins to bring what [`finite`](Self::finite) tells, so that it comes while logits are computed. The layers of the step
+    /// are computed then.
+    fn bring_finite(&mut self, _shared: &mut Self::StepShared) {}
     /// For each span of the batch whether all keys and values that the step wrote of it are finite, and its recurrent state.
     fn finite(&mut self, shared: Self::StepShared) -> Vec<bool>;
     /// Makes `width` numbers of every row, which holds as many gates and ups, or just as many numbers.

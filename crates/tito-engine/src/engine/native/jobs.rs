@@ -9,10 +9,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::backend::Consumer;
+use super::backend::{AfterBlocks, Consumer};
 use crate::{
     TokenId,
-    sampling::{SampleError, Score, SequenceSampler, Skim, Skimmed, Step, Summary, score},
+    sampling::{DeviceDraw, Drawn, SampleError, Score, SequenceSampler, Skim, Skimmed, Step, Summary, score},
 };
 
 /// What is to be made of a row of logits.
@@ -53,8 +53,14 @@ struct Progress {
     made: Vec<Result<Made, SampleError>>,
     /// Whether no more rows are sampled from.
     ended: bool,
-    /// Logits of rows that came before their turn.
-    early: BTreeMap<usize, Vec<f32>>,
+    /// Rows that came before their turn.
+    early: BTreeMap<usize, Early>,
+}
+
+/// What there is of a row.
+enum Early {
+    Logits(Vec<f32>),
+    Drawn(Drawn),
 }
 
 impl<'a> Chain<'a> {
@@ -69,20 +75,57 @@ impl<'a> Chain<'a> {
             return;
         }
         if row != progress.made.len() {
-            progress.early.insert(row, logits.to_vec());
+            progress.early.insert(row, Early::Logits(logits.to_vec()));
             return;
         }
         self.sample(&mut progress, logits);
-        loop {
-            let next = progress.made.len();
-            let Some(mut logits) = progress.early.remove(&next).filter(|_| !progress.ended) else { return };
-            self.sample(&mut progress, &mut logits);
+        self.take_early(&mut progress);
+    }
+
+    /// How a device draws the token of a row, if it can, whichever rows were sampled from so far.
+    fn draw(&self, row: usize) -> Option<DeviceDraw> {
+        let progress = self.progress.lock();
+        self.sampler.lock().device_draw(row.saturating_sub(progress.made.len()))
+    }
+
+    /// Takes what a device drew of a row; `false` if all its logits are needed.
+    fn take_drawn(&self, row: usize, drawn: Drawn) -> bool {
+        let mut progress = self.progress.lock();
+        if progress.ended {
+            return true;
+        }
+        if drawn.token().is_none() {
+            return false;
+        }
+        progress.early.insert(row, Early::Drawn(drawn));
+        self.take_early(&mut progress);
+        true
+    }
+
+    /// Samples from rows whose turn has come.
+    fn take_early(&self, progress: &mut Progress) {
+        while !progress.ended
+            && let Some(early) = progress.early.remove(&progress.made.len())
+        {
+            match early {
+                Early::Logits(mut logits) => self.sample(progress, &mut logits),
+                Early::Drawn(drawn) => {
+                    let mut sampler = self.sampler.lock();
+                    let step = sampler.take_drawn(drawn).expect("it was looked at when it came");
+                    self.note(progress, &sampler, Ok(step));
+                }
+            }
         }
     }
 
     fn sample(&self, progress: &mut Progress, logits: &mut [f32]) {
         let mut sampler = self.sampler.lock();
         let step = sampler.step(logits);
+        self.note(progress, &sampler, step);
+    }
+
+    /// Notes what was made of the next row.
+    fn note(&self, progress: &mut Progress, sampler: &SequenceSampler, step: Result<Step, SampleError>) {
         let draft = self.drafts.get(progress.made.len());
         let is_right = matches!(&step, Ok(step) if step.finish.is_none() && Some(&step.token.id) == draft);
         // What takes long is prepared aside.
@@ -105,6 +148,25 @@ impl Job<'_> {
                 Ok(Made::Rejected)
             }
             Self::Score { token, candidates } => score(logits, *token, candidates).map(Made::Score),
+        }
+    }
+
+    /// How a device draws the token, if it can.
+    fn draw(&self) -> Option<DeviceDraw> {
+        match self {
+            Self::Sample(sampler) => sampler.lock().device_draw(0),
+            Self::Verify { chain, row } => chain.draw(*row),
+            Self::Score { token: Some((id, top)), candidates: [] } => DeviceDraw::of_token(*id, *top),
+            Self::Score { .. } => None,
+        }
+    }
+
+    /// What is made of what a device drew; `None` where all logits are needed.
+    fn take_drawn(&self, drawn: Drawn) -> Option<Made> {
+        match self {
+            Self::Sample(sampler) => sampler.lock().take_drawn(drawn).map(Made::Step),
+            Self::Verify { chain, row } => chain.take_drawn(*row, drawn).then_some(Made::Rejected),
+            Self::Score { .. } => Some(Made::Score(Score { token: Some(drawn.token()?), candidates: Vec::new() })),
         }
     }
 
@@ -195,6 +257,15 @@ impl Consumer for Jobs<'_> {
         row.set(row.job.run(logits));
     }
 
+    fn draw(&self, row: usize) -> Option<DeviceDraw> {
+        self.0[row].job.draw()
+    }
+
+    fn take_drawn(&self, row: usize, drawn: Drawn) -> bool {
+        let row = &self.0[row];
+        row.job.take_drawn(drawn).map(|made| row.set(Ok(made))).is_some()
+    }
+
     fn temperature(&self, row: usize) -> Option<f64> {
         self.0[row].job.temperature()
     }
@@ -207,14 +278,18 @@ impl Consumer for Jobs<'_> {
         Some(blocks)
     }
 
-    fn blocks(&self, row: usize, logits: &[f32]) -> Option<f32> {
+    fn blocks(&self, row: usize, logits: &[f32]) -> AfterBlocks {
         let row = &self.0[row];
         let mut part = row.part.lock();
         let RowPart::Summary(skim) = std::mem::take(&mut *part) else { unreachable!("blocks follow a summary") };
-        let skimmed = row.job.pick(&skim, logits)?;
+        let Some(skimmed) = row.job.pick(&skim, logits) else { return AfterBlocks::Whole };
+        if let Some(count) = skimmed.at_least() {
+            row.set(Ok(row.job.conclude(skimmed, count)));
+            return AfterBlocks::Nothing;
+        }
         let logit = skimmed.logit();
         *part = RowPart::Token(skimmed);
-        Some(logit)
+        AfterBlocks::AtLeast(logit)
     }
 
     fn at_least(&self, row: usize, count: u32) {

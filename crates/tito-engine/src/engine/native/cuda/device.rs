@@ -4,6 +4,7 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::{
     buffer::{Allocations, Buffer, TensorKind},
+    draw_memory::DrawMemory,
     elementwise,
     inputs::StepInputs,
     matrix::Matrix,
@@ -32,6 +33,9 @@ pub(crate) struct DeviceBackend {
     pub(super) allocations: Allocations,
     /// What the next step is told, while there is none.
     pub(super) inputs: StepInputs,
+    /// The ids of a step's tokens.
+    pub(super) token_ids: Buffer,
+    pub(super) draws: DrawMemory,
     /// The steps that were recorded.
     #[cfg(feature = "cuda")]
     pub(super) graphs: StepGraphs,
@@ -55,6 +59,8 @@ impl DeviceBackend {
             keeps_codes: false,
             widened: Buffer::default(),
             inputs: StepInputs::default(),
+            token_ids: Buffer::default(),
+            draws: DrawMemory::default(),
             #[cfg(feature = "cuda")]
             graphs: StepGraphs::default(),
             #[cfg(feature = "cuda")]

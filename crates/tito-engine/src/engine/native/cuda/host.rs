@@ -14,6 +14,11 @@ pub(super) fn numbers_of<T: WithDType>(part: &Tensor) -> Result<Vec<T>> {
     part.force_contiguous()?.flatten_all()?.to_vec1()
 }
 
+/// All numbers of a row.
+pub(super) fn row_of(rows: &Tensor, row: usize) -> Result<Vec<f32>> {
+    numbers_of(&rows.narrow(0, row, 1)?)
+}
+
 /// Overwrites all numbers of a tensor, row by row.
 pub(super) fn send<T: WithDType>(numbers: &[T], to: &Tensor) -> Result<()> {
     #[cfg(feature = "cuda")]

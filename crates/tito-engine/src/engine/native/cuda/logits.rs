@@ -1,26 +1,43 @@
-//! Rows of logits on their way to samplers: sums over them and a few blocks of them rather than all of them.
+//! Rows of logits on their way to samplers: tokens that were drawn on the device, or sums over rows and a few blocks of them,
+//! rather than all logits.
 //!
-//! A step copies to the host, for each row that is taken in parts, three numbers for every 256 logits, then the blocks
-//! that the draw and the alternatives need, then one count. Rows that a sampler has to edit go as a whole.
+//! A row that the device draws from sends its token and four numbers to the host. One that is taken in parts sends three
+//! numbers for every 256 logits, then the blocks that the draw and the alternatives need, then, where these do not tell it, one
+//! count. Rows that a sampler has to edit go as a whole.
 
 use candle_core::{DType, Result, Tensor};
 
-use super::{host, summaries::Summaries};
+use super::{draw_memory::DrawMemory, draws::draw, host, summaries::Summaries};
 use crate::{
-    engine::native::{backend::Consumer, cpu::Pool},
-    sampling::{OwnedSummary, SKIM_BLOCK, Summary},
+    engine::native::{
+        backend::{AfterBlocks, Consumer},
+        cpu::Pool,
+    },
+    sampling::{DeviceDraw, OwnedSummary, SKIM_BLOCK, Summary},
 };
 
 /// Gives the consumer all rows of `logits`, the first of which is its row `first`.
-pub(super) fn consume(logits: &Tensor, first: usize, pool: &mut Pool, consumer: &dyn Consumer) -> Result<()> {
+pub(super) fn consume(
+    logits: &Tensor,
+    first: usize,
+    (pool, memory): (&mut Pool, &mut DrawMemory),
+    consumer: &dyn Consumer,
+) -> Result<()> {
     let (rows, width) = logits.dims2()?;
-    let (mut parts, mut whole) = (Vec::new(), Vec::new());
+    let (mut drawn, mut parts, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+    let has_token = |draw: &DeviceDraw| !matches!(draw, DeviceDraw::Given(id) if *id as usize >= width);
     for row in 0..rows {
-        match consumer.temperature(first + row) {
-            Some(temperature) => parts.push((row, temperature)),
-            None => whole.push(row),
+        if let Some(draw) = consumer.draw(first + row).filter(has_token) {
+            drawn.push((row, draw));
+        } else if let Some(temperature) = consumer.temperature(first + row) {
+            parts.push((row, temperature));
+        } else {
+            whole.push(row);
         }
     }
+    let tokens = draw(logits, &drawn, memory)?;
+    let refused = drawn.iter().zip(tokens).filter(|((row, _), token)| !consumer.take_drawn(first + *row, *token));
+    whole.extend(refused.map(|((row, _), _)| *row));
     whole.extend(consume_parts(logits, first, &parts, pool, consumer)?);
     if whole.is_empty() {
         return Ok(());
@@ -44,7 +61,7 @@ struct Parted {
     row: usize,
     blocks: Option<Vec<u32>>,
     logits: Vec<f32>,
-    chosen: Option<f32>,
+    after: AfterBlocks,
 }
 
 /// Takes rows in parts, and returns the rows that have to be taken as a whole after all.
@@ -61,7 +78,8 @@ fn consume_parts(
     let summaries = summarize(logits, rows)?;
     let vocab_size = logits.dim(1)?;
     let blocks = vocab_size.div_ceil(SKIM_BLOCK);
-    let begin = |row: &(usize, f64)| Parted { row: row.0, blocks: None, logits: Vec::new(), chosen: None };
+    let begin =
+        |row: &(usize, f64)| Parted { row: row.0, blocks: None, logits: Vec::new(), after: AfterBlocks::Nothing };
     let mut parted: Vec<Parted> = rows.iter().map(begin).collect();
     pool.for_each_mut(&mut parted, &|index, part| {
         let own = index * blocks..(index + 1) * blocks;
@@ -78,12 +96,16 @@ fn consume_parts(
         return Ok(whole);
     }
     read_blocks(logits, &mut parted)?;
-    pool.for_each_mut(&mut parted, &|_, part| part.chosen = consumer.blocks(first + part.row, &part.logits));
-    whole.extend(taken_out(&mut parted, |part| part.chosen.is_some()));
-    let chosen: Vec<(usize, f32)> = parted.iter().filter_map(|part| Some((part.row, part.chosen?))).collect();
-    if !chosen.is_empty() {
-        for (part, count) in parted.iter().zip(count_at_least(logits, &chosen)?) {
-            consumer.at_least(first + part.row, count);
+    pool.for_each_mut(&mut parted, &|_, part| part.after = consumer.blocks(first + part.row, &part.logits));
+    whole.extend(taken_out(&mut parted, |part| part.after != AfterBlocks::Whole));
+    let counted = |part: &Parted| match part.after {
+        AfterBlocks::AtLeast(logit) => Some((part.row, logit)),
+        AfterBlocks::Nothing | AfterBlocks::Whole => None,
+    };
+    let counted: Vec<(usize, f32)> = parted.iter().filter_map(counted).collect();
+    if !counted.is_empty() {
+        for ((row, _), count) in counted.iter().zip(count_at_least(logits, &counted)?) {
+            consumer.at_least(first + *row, count);
         }
     }
     Ok(whole)
@@ -121,7 +143,7 @@ fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Result<Summaries> {
     }
     let mut all = Summaries { maxima: Vec::new(), raw: Vec::new(), scaled: Vec::new() };
     for (row, temperature) in rows {
-        let summary = OwnedSummary::new(&row_of(logits, *row)?, *temperature);
+        let summary = OwnedSummary::new(&host::row_of(logits, *row)?, *temperature);
         let Summary { maxima, raw, scaled, .. } = summary.get();
         all.maxima.extend_from_slice(maxima);
         all.raw.extend_from_slice(raw);
@@ -138,7 +160,7 @@ fn blocks_of(logits: &Tensor, wanted: &[(usize, u32)]) -> Result<Vec<f32>> {
     }
     let mut read = Vec::with_capacity(wanted.len() * SKIM_BLOCK);
     for (row, block) in wanted {
-        let numbers = row_of(logits, *row)?;
+        let numbers = host::row_of(logits, *row)?;
         let end = read.len() + SKIM_BLOCK;
         read.extend(numbers.into_iter().skip(*block as usize * SKIM_BLOCK).take(SKIM_BLOCK));
         read.resize(end, f32::NEG_INFINITY);
@@ -158,10 +180,6 @@ fn count_at_least(logits: &Tensor, chosen: &[(usize, f32)]) -> Result<Vec<u32>> 
     chosen.iter().map(count).collect()
 }
 
-fn row_of(logits: &Tensor, row: usize) -> Result<Vec<f32>> {
-    host::numbers_of(&logits.narrow(0, row, 1)?)
-}
-
 #[cfg(test)]
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 mod tests {
@@ -171,7 +189,7 @@ mod tests {
 
     use super::{super::tests::test_device, *};
     use crate::{
-        engine::native::jobs::{Job, Jobs, Made},
+        engine::native::jobs::{Chain, Job, Jobs, Made},
         sampling::{Logprobs, SampleError, SampledToken, SamplingParams, SequenceSampler, score_token},
     };
 
@@ -216,11 +234,12 @@ mod tests {
             let drawn = samplers.iter().map(Job::Sample);
             Jobs::new(before.into_iter().chain(drawn).chain([scored(5, 3)]))
         };
+        let mut memory = DrawMemory::default();
         for _ in 0..3 {
             let jobs = jobs();
             jobs.take_row(0, &mut logits(0));
             jobs.take_row(1, &mut logits(0));
-            consume(&table, 2, &mut Pool::new(2).unwrap(), &jobs).unwrap();
+            consume(&table, 2, (&mut Pool::new(2).unwrap(), &mut memory), &jobs).unwrap();
             let found = tokens(jobs.made());
             let last = score_token(&numbers[rows - 1], 5, 3).unwrap();
             assert_eq!(found.last(), Some(&last));
@@ -229,11 +248,42 @@ mod tests {
         let jobs = jobs();
         jobs.take_row(0, &mut logits(0));
         jobs.take_row(1, &mut logits(0));
-        consume(&table, 2, &mut Pool::new(1).unwrap(), &jobs).unwrap();
+        consume(&table, 2, (&mut Pool::new(1).unwrap(), &mut memory), &jobs).unwrap();
         let found = tokens(jobs.made());
         for (row, mut sampler) in again.into_iter().enumerate() {
             let expected = (0..4).map(|_| sampler.step(&mut logits(row)).unwrap().token).last();
             assert_eq!(Some(&found[2 + row]), expected.as_ref(), "row {row}");
+        }
+    }
+    #[test]
+    fn rows_of_a_draft_give_what_the_sampler_gives_one_after_the_other() {
+        let rows = 8;
+        let table = Tensor::new((0..rows).map(logits).collect::<Vec<_>>(), &test_device()).unwrap();
+        for (kind, wrong) in [(0, rows), (1, rows), (0, 3), (3, 5), (2, 6)] {
+            let params = SamplingParams { max_tokens: 20, logprobs: None, ..params(kind) };
+            let sampler = || SequenceSampler::new(params.clone().valid(), Arc::new([]));
+            let mut alone = sampler();
+            let expected: Vec<SampledToken> =
+                (0..rows).map(|row| alone.step(&mut logits(row)).unwrap().token).collect();
+            let mut drafts: Vec<u32> = expected[..rows - 1].iter().map(|token| token.id).collect();
+            if let Some(draft) = drafts.get_mut(wrong) {
+                *draft += 1;
+            }
+            let sampler = Mutex::new(sampler());
+            let chain = Arc::new(Chain::new(&sampler, &drafts));
+            let jobs = Jobs::new((0..rows).map(|row| Job::Verify { chain: Arc::clone(&chain), row }));
+            // In two parts, as many rows are.
+            let (mut pool, mut memory) = (Pool::new(2).unwrap(), DrawMemory::default());
+            for (first, count) in [(0, 3), (3, rows - 3)] {
+                consume(&table.narrow(0, first, count).unwrap(), first, (&mut pool, &mut memory), &jobs).unwrap();
+            }
+            drop(chain);
+            let made = jobs.made().into_iter().map(|made| match made.unwrap() {
+                Made::Step(step) => Some(step.token),
+                Made::Score(_) | Made::Rejected => None,
+            });
+            let expected = expected.into_iter().enumerate().map(|(row, token)| (row <= wrong).then_some(token));
+            assert_eq!(made.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "kind {kind}, wrong at {wrong}");
         }
     }
 }

@@ -17,6 +17,8 @@ mod cache;
 mod cache_writes;
 mod coded;
 mod device;
+mod draw_memory;
+mod draws;
 mod elementwise;
 mod failure;
 mod gpu;
@@ -181,7 +183,9 @@ impl Backend for DeviceBackend {
     }
 
     fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], factor: f32, out: &mut Buffer) {
-        let ids = done(Tensor::new(token_ids, &self.device));
+        let kind = TensorKind { device: &self.device, dtype: DType::U32, allocations: &self.allocations };
+        let ids = self.token_ids.write(kind, token_ids, (1, token_ids.len()));
+        let ids = done(ids.and_then(|ids| ids.squeeze(0)));
         let out = done(out.reshape(self.sums(), token_ids.len(), table.shape().1));
         #[cfg(feature = "cuda")]
         if let Matrix::Plain(table) = table
@@ -350,6 +354,10 @@ impl Backend for DeviceBackend {
         done(elementwise::multiply_columns(states.tensor(), by, first));
     }
 
+    fn bring_finite(&mut self, shared: &mut StepShared) {
+        done(shared.bring_finite());
+    }
+
     fn finite(&mut self, shared: StepShared) -> Vec<bool> {
         let (finite, inputs) = done(shared.finite());
         self.inputs = inputs;
@@ -471,6 +479,6 @@ impl Backend for DeviceBackend {
     fn hand_on(&mut self, logits: &mut Buffer, first: usize, shape: LogitShape, consumer: &dyn Consumer) {
         let logits = logits.tensor();
         done(elementwise::shape_logits(logits, shape));
-        done(logits::consume(logits, first, &mut self.processor.pool, consumer));
+        done(logits::consume(logits, first, (&mut self.processor.pool, &mut self.draws), consumer));
     }
 }

@@ -14,12 +14,15 @@ use std::{
 
 use candle_core::{DType, Device, Result, Tensor};
 
-#[cfg(feature = "cuda")]
-use super::schedule::{DeviceSchedule, Schedule, ScheduleKey};
 use super::{
     buffer::{Allocations, Buffer, TensorKind},
     host,
     inputs::StepInputs,
+};
+#[cfg(feature = "cuda")]
+use super::{
+    kernels::Coming,
+    schedule::{DeviceSchedule, Schedule, ScheduleKey},
 };
 use crate::engine::native::{
     backend::{Angles, BLOCK_TOKENS, Batch, Reach, Span},
@@ -109,6 +112,9 @@ pub(crate) struct StepShared {
     pub(super) angles: Vec<(Tensor, Tensor)>,
     /// A number for each row, which is 0 while all its keys and values are finite, and NaN otherwise.
     pub(super) broken: Tensor,
+    /// What is on its way to the host of `broken`.
+    #[cfg(feature = "cuda")]
+    coming: Option<Coming>,
     /// For each span whether its recurrent states are finite.
     pub(super) finite: Vec<bool>,
     runs: Vec<Run>,
@@ -157,6 +163,8 @@ impl StepShared {
             whole_images: whole_images(batch),
             angles: angles.into_iter().zip(rotations).map(sent).collect::<Result<_>>()?,
             broken: broken.write(kind, &vec![0.0_f32; rows], (1, rows))?.squeeze(0)?,
+            #[cfg(feature = "cuda")]
+            coming: None,
             finite: vec![true; batch.spans.len()],
             runs: runs(&batch.spans),
             slots: OnceCell::new(),
@@ -252,9 +260,31 @@ impl StepShared {
         Ok(Some(mask))
     }
 
+    /// Begins to bring to the host which rows are not finite, all of which are computed.
+    #[cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "a GPU may fail"))]
+    pub(super) fn bring_finite(&mut self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if self.device.is_cuda() {
+            let landing = self.inputs.get_mut().landing.take();
+            self.coming = Some(Coming::begin(&self.broken, landing)?);
+        }
+        Ok(())
+    }
+
+    /// For each row a number that is 0 if it is finite.
+    fn broken_rows(&mut self) -> Result<Vec<f32>> {
+        #[cfg(feature = "cuda")]
+        if let Some(coming) = self.coming.take() {
+            let (rows, landing) = coming.landed()?;
+            self.inputs.get_mut().landing = Some(landing);
+            return Ok(rows);
+        }
+        host::numbers_of(&self.broken)
+    }
+
     /// For each span whether all of its rows are finite; and where all that was told of the step lies.
-    pub(super) fn finite(self) -> Result<(Vec<bool>, StepInputs)> {
-        let rows: Vec<f32> = host::numbers_of(&self.broken)?;
+    pub(super) fn finite(mut self) -> Result<(Vec<bool>, StepInputs)> {
+        let rows = self.broken_rows()?;
         let of = |span: &Span| rows[span.first_row..][..span.tokens].iter().all(|flag| *flag == 0.0);
         let finite = self.spans.iter().zip(&self.finite).map(|(span, finite)| *finite && of(span)).collect();
         Ok((finite, self.inputs.into_inner()))

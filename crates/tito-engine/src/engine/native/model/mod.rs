@@ -180,6 +180,7 @@ impl<B: Backend> Model<B> {
         if batch.logit_rows.is_empty() {
             return backend.finite(shared);
         }
+        backend.bring_finite(&mut shared);
         let Workspace { hidden, input, picked, logits, adapters, .. } = &mut *workspace;
         backend.norm(hidden, norm, shape.norm, input);
         let head = head.as_ref().unwrap_or(embedding);

@@ -6,31 +6,40 @@
 use super::memory::Model;
 use crate::{
     engine::native::{
-        backend::{BLOCK_TOKENS, Backend, Batch, Consumer, Span},
+        backend::{AfterBlocks, BLOCK_TOKENS, Backend, Batch, Consumer, Span},
         recurrence::SlotId,
     },
-    sampling::Summary,
+    sampling::{DeviceDraw, Drawn, Summary},
 };
 
 /// Rows of the steps that are computed: one sequence that goes on, a few, and pieces of prompts.
 const STEPS: [usize; 3] = [1, 8, 2 * BLOCK_TOKENS];
 
-/// Reads the first row as a whole and the second in parts, the two ways in which rows go to samplers.
+/// Reads the first row as a whole, has the second one drawn from and reads the third in parts, and so on: the three ways in
+/// which rows go to samplers.
 struct Reader;
 
 impl Consumer for Reader {
     fn take_row(&self, _row: usize, _logits: &mut [f32]) {}
 
+    fn draw(&self, row: usize) -> Option<DeviceDraw> {
+        (row % 3 == 1).then_some(DeviceDraw::Share { temperature: 0.7, uniform: 0.5 })
+    }
+
+    fn take_drawn(&self, _row: usize, _drawn: Drawn) -> bool {
+        true
+    }
+
     fn temperature(&self, row: usize) -> Option<f64> {
-        (row > 0).then_some(1.0)
+        (row % 3 == 2).then_some(1.0)
     }
 
     fn summary(&self, _row: usize, _summary: Summary<'_>) -> Option<Vec<u32>> {
         Some(vec![0])
     }
 
-    fn blocks(&self, _row: usize, logits: &[f32]) -> Option<f32> {
-        logits.first().copied()
+    fn blocks(&self, _row: usize, logits: &[f32]) -> AfterBlocks {
+        AfterBlocks::AtLeast(logits[0])
     }
 
     fn at_least(&self, _row: usize, _count: u32) {}

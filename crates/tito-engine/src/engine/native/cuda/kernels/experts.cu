@@ -177,38 +177,33 @@ extern "C" __global__ void choose_experts(
     weights_out[size_t(row) * per_token + lane] = weight;
 }
 
-// How many rows go through each expert. A block for each.
-extern "C" __global__ void count_rows(const unsigned *chosen, unsigned *counts, unsigned picks) {
-    __shared__ unsigned sums[32];
-    unsigned count = 0;
-    for (unsigned i = threadIdx.x; i < picks; i += blockDim.x)
-        count += chosen[i] == blockIdx.x;
-    count = over_warp(count);
-    if (threadIdx.x % 32 == 0)
-        sums[threadIdx.x / 32] = count;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        count = 0;
-        for (unsigned warp = 0; warp < blockDim.x / 32; ++warp)
-            count += sums[warp];
-        counts[blockIdx.x] = count;
-    }
-}
-
-// Lists rows by expert, in their order: of each place of the list the row, of each choice its place, and tiles of at most
-// `tile_rows` rows. A block for each expert; the last one fills up the tiles, of which there are `tiles`.
+// Lists rows by expert, in their order: of each expert how many rows it has, of each place of the list the row, of each choice
+// its place, and tiles of at most `tile_rows` rows. A block for each expert, which counts the rows of all of them; the last one
+// fills up the tiles, of which there are `tiles`.
 extern "C" __global__ void list_rows(
-    const unsigned *chosen, const unsigned *counts, unsigned *rows, unsigned *places, unsigned *tiles_out, unsigned picks,
+    const unsigned *chosen, unsigned *counts_out, unsigned *rows, unsigned *places, unsigned *tiles_out, unsigned picks,
     unsigned per_token, unsigned tile_rows, unsigned tiles) {
-    __shared__ unsigned sums[32];
+    __shared__ unsigned counts[MOST_EXPERTS], sums[32], before[2];
     Tile *out = reinterpret_cast<Tile *>(tiles_out);
     const unsigned expert = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    unsigned first = 0, tile = 0;
-    for (unsigned i = 0; i < expert; ++i) {
-        first += counts[i];
-        tile += (counts[i] + tile_rows - 1) / tile_rows;
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x)
+        counts[i] = 0;
+    if (threadIdx.x < 2)
+        before[threadIdx.x] = 0;
+    __syncthreads();
+    for (unsigned pick = threadIdx.x; pick < picks; pick += blockDim.x)
+        if (chosen[pick] < gridDim.x)
+            atomicAdd(&counts[chosen[pick]], 1);
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < expert; i += blockDim.x) {
+        atomicAdd(&before[0], counts[i]);
+        atomicAdd(&before[1], (counts[i] + tile_rows - 1) / tile_rows);
     }
-    const unsigned count = counts[expert];
+    __syncthreads();
+    unsigned first = before[0];
+    const unsigned tile = before[1], count = counts[expert];
+    if (threadIdx.x == 0)
+        counts_out[expert] = count;
     for (unsigned i = threadIdx.x; i * tile_rows < count; i += blockDim.x)
         out[tile + i] = {expert, first + i * tile_rows, min(tile_rows, count - i * tile_rows)};
     if (expert + 1 == gridDim.x)
@@ -221,13 +216,13 @@ extern "C" __global__ void list_rows(
         if (lane == 0)
             sums[warp] = __popc(own);
         __syncthreads();
-        unsigned before = first, all = 0;
+        unsigned of_warp = first, all = 0;
         for (unsigned i = 0; i < warps; ++i) {
-            before += i < warp ? sums[i] : 0;
+            of_warp += i < warp ? sums[i] : 0;
             all += sums[i];
         }
         if (is_own) {
-            const unsigned place = before + __popc(own & ((1u << lane) - 1));
+            const unsigned place = of_warp + __popc(own & ((1u << lane) - 1));
             rows[place] = pick / per_token;
             places[pick] = place;
         }

@@ -90,9 +90,7 @@ pub(in super::super) fn list_rows(chosen: &Chosen) -> Result<()> {
     let on = device(&experts)?;
     let [of_rows, counts] = [list(chosen, List::Experts)?, list(chosen, List::Counts)?];
     let picks = Argument::count(chosen.places())?;
-    let launch = |kernel| Launch { file: &EXPERTS, kernel, rows: chosen.experts, parts: 1, threads: LISTING };
-    // SAFETY: there are so many choices, and a count for each expert.
-    unsafe { launch("count_rows").run(on, &[of_rows, counts, picks])? };
+    let launch = Launch { file: &EXPERTS, kernel: "list_rows", rows: chosen.experts, parts: 1, threads: LISTING };
     let arguments = [
         of_rows,
         counts,
@@ -104,8 +102,9 @@ pub(in super::super) fn list_rows(chosen: &Chosen) -> Result<()> {
         Argument::count(chosen.tile_rows)?,
         Argument::count(chosen.tiles)?,
     ];
-    // SAFETY: as above; there is a place for each choice, and room for as many tiles as there can be.
-    unsafe { launch("list_rows").run(on, &arguments) }
+    // SAFETY: there are so many choices of experts that there are, a count for each expert and a place for each choice, and room
+    // for as many tiles as there can be. `mixture::is_served` says that the kernel knows so many experts.
+    unsafe { launch.run(on, &arguments) }
 }
 
 /// The addresses of matrices that are all alike, of so many experts, and of their biases, of which there are none or one for

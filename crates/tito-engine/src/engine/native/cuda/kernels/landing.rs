@@ -2,13 +2,20 @@
 //!
 //! The driver copies to other memory of the host piece by piece, at a tenth of the speed.
 
-use std::{cell::RefCell, ffi::c_void, ptr::NonNull, slice, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    ffi::c_void,
+    marker::PhantomData,
+    ptr::NonNull,
+    slice,
+    sync::Arc,
+};
 
 use candle_core::{
-    Result, Tensor, WithDType,
+    Result, Tensor, WithDType, bail,
     cuda_backend::{
         WrapErr,
-        cudarc::driver::{CudaContext, result},
+        cudarc::driver::{CudaContext, CudaStream, result},
     },
 };
 
@@ -22,14 +29,20 @@ const MOST_BYTES: usize = 16 << 20;
 thread_local! {
     /// The engine's thread has one; so has each thread of a test.
     static LANDING: RefCell<Option<Landing>> = const { RefCell::new(None) };
+    /// How often the thread has waited for its device.
+    static WAITS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Memory of the host that a device writes to.
-struct Landing {
+#[derive(Debug)]
+pub(in super::super) struct Landing {
     at: NonNull<c_void>,
     bytes: usize,
     context: Arc<CudaContext>,
 }
+
+// SAFETY: it is the only one that names its memory, which belongs to no thread.
+unsafe impl Send for Landing {}
 
 impl Landing {
     fn new(bytes: usize, context: &Arc<CudaContext>) -> Result<Self> {
@@ -38,6 +51,18 @@ impl Landing {
         let at = unsafe { result::malloc_host(bytes, 0) }.w()?;
         let at = NonNull::new(at).ok_or_else(|| candle_core::Error::Msg("no memory of the host".to_owned()))?;
         Ok(Self { at, bytes, context: Arc::clone(context) })
+    }
+
+    /// One that has room for so many bytes: `kept`, or a new one.
+    fn with_room(kept: Option<Self>, bytes: usize, context: &Arc<CudaContext>) -> Result<Self> {
+        match kept {
+            Some(landing) if landing.serves(bytes, context) => Ok(landing),
+            kept => {
+                // Not both at a time.
+                drop(kept);
+                Self::new(bytes.next_multiple_of(STEP_BYTES), context)
+            }
+        }
     }
 
     fn serves(&self, bytes: usize, context: &Arc<CudaContext>) -> bool {
@@ -49,7 +74,7 @@ impl Drop for Landing {
     fn drop(&mut self) {
         // A device that is lost has no memory to free.
         if self.context.bind_to_thread().is_ok() {
-            // SAFETY: `malloc_host` gave it, and nothing is copied to it any more: `landed` waits for each copy.
+            // SAFETY: `malloc_host` gave it, and nothing is copied to it any more: `landed` and `Coming` wait for each copy.
             let _ = unsafe { result::free_host(self.at.as_ptr()) };
         }
     }
@@ -66,22 +91,80 @@ pub(in super::super) fn landed<T: WithDType>(tensor: &Tensor) -> Result<Vec<T>> 
     let stream = device(tensor)?.cuda_stream();
     let (from, context) = (address(tensor)?, stream.context());
     LANDING.with_borrow_mut(|kept| {
-        let landing = match kept {
-            Some(landing) if landing.serves(bytes, context) => landing,
-            _ => {
-                // Not both at a time.
-                drop(kept.take());
-                kept.insert(Landing::new(bytes.next_multiple_of(STEP_BYTES), context)?)
-            }
-        };
+        let landing = Landing::with_room(kept.take(), bytes, context)?;
+        let landing = kept.insert(landing);
         // SAFETY: the memory has at least so many bytes, begins at a page and is nobody else's: it is this thread's, and
         // borrowed. Any bits are numbers of `T`, whose type the tensor has.
         let numbers = unsafe {
             let there = slice::from_raw_parts_mut(landing.at.as_ptr().cast::<u8>(), bytes);
             result::memcpy_dtoh_async(there, from, stream.cu_stream()).w()?;
-            stream.synchronize().w()?;
+            wait_for(&stream)?;
             slice::from_raw_parts(landing.at.as_ptr().cast::<T>(), count)
         };
         Ok(numbers.to_vec())
     })
+}
+
+fn wait_for(stream: &CudaStream) -> Result<()> {
+    stream.synchronize().w()?;
+    WAITS.set(WAITS.get() + 1);
+    Ok(())
+}
+
+/// Numbers that are on their way while other work goes on. They are there once the thread has waited for its device, for
+/// whatever reason, as all work is done in its order.
+#[derive(Debug)]
+pub(in super::super) struct Coming {
+    /// `None` where it was taken.
+    landing: Option<Landing>,
+    count: usize,
+    stream: Arc<CudaStream>,
+    /// How often the thread had waited before.
+    waits: u64,
+    /// It counts the waits of one thread.
+    stays: PhantomData<*const ()>,
+}
+
+impl Coming {
+    /// Begins to bring the numbers of a tensor of f32. What it is of may be freed after that, but not written before the
+    /// device's stream has come past it.
+    pub(in super::super) fn begin(tensor: &Tensor, kept: Option<Landing>) -> Result<Self> {
+        if tensor.dtype() != f32::DTYPE || !tensor.is_contiguous() {
+            bail!("numbers of {:?}, or with gaps", tensor.dtype());
+        }
+        let (count, bytes) = (tensor.elem_count(), tensor.elem_count() * size_of::<f32>());
+        let stream = device(tensor)?.cuda_stream();
+        let landing = Landing::with_room(kept, bytes, stream.context())?;
+        if bytes > 0 {
+            // SAFETY: the memory has at least so many bytes and is nobody else's until it is dropped, before which
+            // `Coming` waits for the copy.
+            unsafe {
+                let there = slice::from_raw_parts_mut(landing.at.as_ptr().cast::<u8>(), bytes);
+                result::memcpy_dtoh_async(there, address(tensor)?, stream.cu_stream()).w()?;
+            }
+        }
+        Ok(Self { landing: Some(landing), count, stream, waits: WAITS.get(), stays: PhantomData })
+    }
+
+    /// The numbers, and the memory that they came to.
+    pub(in super::super) fn landed(mut self) -> Result<(Vec<f32>, Landing)> {
+        self.wait()?;
+        let landing = self.landing.take().expect("it is taken once");
+        // SAFETY: `begin` had so many numbers written there, and any bits are numbers.
+        let numbers = unsafe { slice::from_raw_parts(landing.at.as_ptr().cast::<f32>(), self.count) }.to_vec();
+        Ok((numbers, landing))
+    }
+
+    fn wait(&self) -> Result<()> {
+        if self.waits == WAITS.get() { wait_for(&self.stream) } else { Ok(()) }
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        if self.landing.is_some() {
+            // A device that is lost copies nothing any more.
+            let _ = self.wait();
+        }
+    }
 }

@@ -11,16 +11,52 @@ use super::{
 };
 use crate::sampling::{SKIM_BLOCK, bits_per_logit};
 
-const SUMMARY: Kernels = Kernels { name: "summary", ptx: include_str!(concat!(env!("OUT_DIR"), "/summary.ptx")) };
+pub(super) const SUMMARY: Kernels =
+    Kernels { name: "summary", ptx: include_str!(concat!(env!("OUT_DIR"), "/summary.ptx")) };
 /// How many threads a block has: as many as a block has logits, which `summary.cu` says too.
 const THREADS: u32 = 256;
 const _: () = assert!(SKIM_BLOCK == 256, "the blocks are those of summary.cu");
 /// Threads that count a row.
 const COUNTING_THREADS: u32 = 1024;
 
+/// Sums that are wanted of some rows, all by addresses.
+pub(super) struct RowSums {
+    /// The number of each row.
+    pub(super) numbers: u64,
+    /// For each kind of sum, the factor of each row's logits.
+    pub(super) bits: u64,
+    /// Where the greatest logit of each block of each row is written.
+    pub(super) maxima: u64,
+    /// For each kind, where the sum of each block of each row is written.
+    pub(super) sums: u64,
+    pub(super) rows: usize,
+    pub(super) kinds: usize,
+}
+
+/// Computes sums over the blocks of some rows.
+///
+/// # Safety
+/// Each address is that of as many numbers as its field says, and the numbers are those of rows of `logits`.
+pub(super) unsafe fn sum_rows(
+    logits: &Tensor,
+    RowSums { numbers, bits, maxima, sums, rows, kinds }: RowSums,
+) -> Result<()> {
+    let (at, _, width) = sums_of(logits)?;
+    let parts = width.div_ceil(SKIM_BLOCK);
+    let [at, numbers, maxima] = [at, numbers, maxima].map(Argument::Address);
+    let width = Argument::count(width)?;
+    let launch = |kernel| Launch { file: &SUMMARY, kernel, rows, parts, threads: THREADS };
+    // SAFETY: as the caller says; all rows are `width` long.
+    unsafe { launch("block_maxima").run(device(logits)?, &[at, numbers, maxima, width])? };
+    let [bits, sums] = [bits, sums].map(Argument::Address);
+    let arguments = [at, numbers, maxima, bits, sums, width, Argument::count(kinds)?];
+    // SAFETY: as above.
+    unsafe { launch("block_sums").run(device(logits)?, &arguments) }
+}
+
 /// Summaries of some rows, each at its temperature.
 pub(in super::super) fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Result<Summaries> {
-    let (at, count, width) = sums_of(logits)?;
+    let (_, count, width) = sums_of(logits)?;
     let blocks = width.div_ceil(SKIM_BLOCK);
     #[expect(clippy::float_cmp, reason = "one weight is the other only at this temperature")]
     let plain = rows.iter().all(|(_, temperature)| *temperature == 1.0);
@@ -41,16 +77,10 @@ pub(in super::super) fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Res
     // nobody reads.
     let found = unsafe { unwritten(all_sums + all_maxima.div_ceil(2), DType::F64, logits.device())? };
     let (sums, maxima) = (address(&found)?, address(&found.narrow(0, all_sums, all_maxima.div_ceil(2))?)?);
-    let [at, numbers, width] = [Argument::Address(at), Argument::Address(numbers), Argument::count(width)?];
-    let greatest = Argument::Address(maxima);
-    let launch = |kernel| Launch { file: &SUMMARY, kernel, rows: rows.len(), parts: blocks, threads: THREADS };
-    // SAFETY: `numbers_of_rows` took numbers of rows that there are, all of them `width` long, and there is a maximum for each
-    // block of each.
-    unsafe { launch("block_maxima").run(device(logits)?, &[at, numbers, greatest, width])? };
-    let (bits, out) = (Argument::Address(bits), Argument::Address(sums));
-    let arguments = [at, numbers, greatest, bits, out, width, Argument::count(kinds)?];
-    // SAFETY: as above; of each kind there are bits for each row, and a sum for each block of each row.
-    unsafe { launch("block_sums").run(device(logits)?, &arguments)? };
+    let wanted = RowSums { numbers, bits, maxima, sums, rows: rows.len(), kinds };
+    // SAFETY: `numbers_of_rows` took numbers of rows that there are. There is a maximum for each block of each row; of each
+    // kind there are bits for each row, and a sum for each block of each row.
+    unsafe { sum_rows(logits, wanted)? };
     let mut raw: Vec<f64> = landed(&found)?;
     let maxima: Vec<f32> = bytemuck::cast_slice(&raw.split_off(all_sums))[..all_maxima].to_vec();
     let scaled = if plain { raw.clone() } else { raw.split_off(rows.len() * blocks) };
@@ -100,6 +130,6 @@ pub(in super::super) fn count_at_least(logits: &Tensor, chosen: &[(usize, f32)])
 }
 
 /// Numbers of rows as kernels count, all below `count`.
-fn numbers_of_rows(rows: impl Iterator<Item = usize>, count: usize) -> Result<Vec<u32>> {
+pub(super) fn numbers_of_rows(rows: impl Iterator<Item = usize>, count: usize) -> Result<Vec<u32>> {
     rows.map(|row| if row < count { narrow(row) } else { bail!("row {row} of {count}") }).collect()
 }

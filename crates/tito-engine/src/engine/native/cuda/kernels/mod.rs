@@ -11,6 +11,7 @@ mod blas;
 mod coded;
 #[cfg(test)]
 mod counting;
+mod draws;
 mod experts;
 mod graph;
 mod landing;
@@ -39,9 +40,10 @@ pub(super) use self::counting::{Counts, counted};
 pub(super) use self::{
     blas::{batched, multiply},
     coded::widen,
+    draws::draw_tokens,
     experts::{add_experts, choose_experts, list_rows, multiply_experts, table},
     graph::{Graph, give_workspace, record},
-    landing::landed,
+    landing::{Coming, Landing, landed},
     logits::{blocks_of, count_at_least, summarize},
     mistralrs_paged_attention::{attend, serve, write_cache},
     paged_attention::{attend_paged, prepare_paged, serve_paged, write_paged},

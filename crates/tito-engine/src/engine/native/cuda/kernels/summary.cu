@@ -5,6 +5,20 @@ namespace {
 
 constexpr unsigned BLOCK = 256;
 constexpr unsigned LANES = 8;
+// Threads that draw a token.
+constexpr unsigned DRAWING = 1024;
+
+// How a token is chosen: the best one, by a share of all weights, or given.
+enum Way : unsigned { BEST, SHARE, GIVEN };
+
+// What is drawn of a row.
+struct Drawn {
+    unsigned id;
+    float logit;
+    float max;
+    unsigned at_least;
+    double total;
+};
 
 __device__ double exp2_of(double x) {
     const double round = 6755399441055744.0;
@@ -23,11 +37,11 @@ __device__ double exp2_of(double x) {
     return x < -1000.0 ? 0.0 : (low + high * fourth) * power_of_two;
 }
 
-// The greatest over a block of BLOCK threads, in every thread. A number that is not one never is.
-__device__ float greatest(float number) {
-    __shared__ float shared[BLOCK];
+// The greatest over a block of THREADS threads, in every thread. A number that is not one never is.
+template <unsigned THREADS> __device__ float greatest(float number) {
+    __shared__ float shared[THREADS];
     shared[threadIdx.x] = number;
-    for (unsigned half = BLOCK / 2; half > 0; half /= 2) {
+    for (unsigned half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
         if (threadIdx.x < half)
             shared[threadIdx.x] = fmaxf(shared[threadIdx.x], shared[threadIdx.x + half]);
@@ -36,13 +50,95 @@ __device__ float greatest(float number) {
     return shared[0];
 }
 
+// The place of the first of `count` numbers that is at least `least`, in every thread; 0 if none is.
+__device__ unsigned first_at_least(const float *numbers, unsigned count, float least) {
+    __shared__ unsigned place;
+    if (threadIdx.x == 0)
+        place = count;
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < count; i += blockDim.x)
+        if (numbers[i] >= least) {
+            atomicMin(&place, i);
+            break;
+        }
+    __syncthreads();
+    const unsigned found = place < count ? place : 0;
+    __syncthreads();
+    return found;
+}
+
+// Numbers in memory, by way of what threads of a block share: calls `take` with each of them and its place, in order, in the
+// first thread, until it says that it has enough.
+template <class Take> __device__ void in_order(const double *numbers, unsigned count, double *staged, Take take) {
+    bool enough = false;
+    for (unsigned first = 0; first < count; first += DRAWING) {
+        __syncthreads();
+        if (first + threadIdx.x < count)
+            staged[threadIdx.x] = numbers[first + threadIdx.x];
+        __syncthreads();
+        if (threadIdx.x == 0)
+            for (unsigned i = 0; i < min(DRAWING, count - first) && !enough; ++i)
+                enough = take(first + i, staged[i]);
+    }
+    __syncthreads();
+}
+
+// Where the cumulative weights first exceed a share of all, as `BlockSums::block_of` and `first_exceeding` have it: `sums` are those
+// of the blocks. In the first thread only.
+struct Search {
+    double before = 0.0, after = 0.0;
+    unsigned place = 0;
+
+    __device__ bool take(unsigned at, double weight, double target) {
+        if (weight > 0.0) {
+            place = at;
+            before = after;
+            after += weight;
+            return after > target;
+        }
+        return false;
+    }
+};
+
+// The place of the token by a share of all weights, in every thread.
+__device__ unsigned by_share(
+    const float *row, const double *sums, unsigned width, unsigned blocks, float max, double bits, double uniform, double *staged) {
+    __shared__ unsigned place;
+    double all = 0.0;
+    in_order(sums, blocks, staged, [&](unsigned, double sum) {
+        all += sum;
+        return false;
+    });
+    const double target = uniform * all;
+    Search search;
+    in_order(sums, blocks, staged, [&](unsigned at, double sum) { return search.take(at, sum, target); });
+    if (threadIdx.x == 0)
+        place = search.place;
+    __syncthreads();
+    const unsigned first = place * BLOCK;
+    const unsigned count = min(BLOCK, width - first);
+    if (threadIdx.x < count)
+        staged[threadIdx.x] = exp2_of((double(row[first + threadIdx.x]) - double(max)) * bits);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        Search within;
+        within.after = search.before;
+        for (unsigned i = 0; i < count; ++i)
+            if (within.take(i, staged[i], target))
+                break;
+        place = first + within.place;
+    }
+    __syncthreads();
+    return place;
+}
+
 } // namespace
 
 // A block of threads for each row and block of logits.
 extern "C" __global__ void block_maxima(const float *logits, const unsigned *rows, float *maxima, unsigned width) {
     const unsigned column = blockIdx.y * BLOCK + threadIdx.x;
     const float *row = logits + size_t(rows[blockIdx.x]) * width;
-    const float greatest_logit = greatest(column < width ? fmaxf(row[column], -INFINITY) : -INFINITY);
+    const float greatest_logit = greatest<BLOCK>(column < width ? fmaxf(row[column], -INFINITY) : -INFINITY);
     if (threadIdx.x == 0)
         maxima[size_t(blockIdx.x) * gridDim.y + blockIdx.y] = greatest_logit;
 }
@@ -62,7 +158,7 @@ extern "C" __global__ void block_sums(
     float max = -INFINITY;
     for (unsigned block = threadIdx.x; block < blocks; block += BLOCK)
         max = fmaxf(max, maxima[size_t(blockIdx.x) * blocks + block]);
-    max = greatest(max);
+    max = greatest<BLOCK>(max);
     const unsigned first = blockIdx.y * BLOCK;
     const unsigned count = min(BLOCK, width - first);
     const unsigned grouped = count / LANES * LANES;
@@ -114,4 +210,55 @@ extern "C" __global__ void count_at_least(
     __syncthreads();
     if (threadIdx.x == 0)
         counts[blockIdx.x] = total;
+}
+
+// A block of DRAWING threads for each row: its token, and what its log-prob and its rank are made of. `rows` has the number of each
+// row, then the way of each, then the id that is given; `bits` has those of each kind of sum, then uniform numbers.
+extern "C" __global__ void __launch_bounds__(DRAWING) draw_tokens(
+    const float *logits,
+    const float *maxima,
+    const double *sums,
+    const double *bits,
+    const unsigned *rows,
+    Drawn *drawn,
+    unsigned width,
+    unsigned blocks,
+    unsigned kinds) {
+    __shared__ double staged[DRAWING];
+    __shared__ unsigned at_least;
+    const unsigned index = blockIdx.x;
+    const float *row = logits + size_t(rows[index]) * width;
+    maxima += size_t(index) * blocks;
+    float max = -INFINITY;
+    for (unsigned block = threadIdx.x; block < blocks; block += DRAWING)
+        max = fmaxf(max, maxima[block]);
+    max = greatest<DRAWING>(max);
+    // At the temperature 1, and at that of the draw.
+    const double *raw = sums + size_t(index) * blocks;
+    const double *scaled = raw + size_t(kinds - 1) * gridDim.x * blocks;
+    double total = 0.0;
+    in_order(raw, blocks, staged, [&](unsigned, double sum) {
+        total += sum;
+        return false;
+    });
+    unsigned id = rows[2 * gridDim.x + index];
+    const unsigned way = rows[gridDim.x + index];
+    if (way == BEST) {
+        const unsigned first = first_at_least(maxima, blocks, max) * BLOCK;
+        id = first + first_at_least(row + first, min(BLOCK, width - first), max);
+    } else if (way == SHARE) {
+        const double uniform = bits[kinds * gridDim.x + index];
+        id = by_share(row, scaled, width, blocks, max, bits[(kinds - 1) * gridDim.x + index], uniform, staged);
+    }
+    const float logit = row[id];
+    if (threadIdx.x == 0)
+        at_least = 0;
+    __syncthreads();
+    unsigned count = 0;
+    for (unsigned i = threadIdx.x; i < width; i += DRAWING)
+        count += row[i] >= logit;
+    atomicAdd(&at_least, count);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        drawn[index] = {id, logit, max, at_least, total};
 }

@@ -6,6 +6,9 @@
 //! logits are looked at after all. What comes out is what [`SequenceSampler::step`] and
 //! [`score`](super::score) give, to the bit: the sums are the same sums, and the draw looks into the same block of them.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use super::{
@@ -70,6 +73,13 @@ impl OwnedSummary {
     }
 }
 
+impl Summary<'_> {
+    /// The greatest logit, which is never NaN.
+    pub(super) fn max(&self) -> f32 {
+        self.maxima.iter().copied().fold(f32::NEG_INFINITY, greater)
+    }
+}
+
 fn greater(max: f32, logit: f32) -> f32 {
     if logit > max { logit } else { max }
 }
@@ -111,17 +121,18 @@ pub struct Skim {
     pick: Pick,
     /// Ascending.
     blocks: Vec<u32>,
-    /// No logit of the other blocks is greater.
+    /// No logit of the other blocks is greater. Infinity where blocks are not ranked.
     unread: f32,
     vocab_size: usize,
     alternatives: usize,
 }
 
-/// The token of a position, whose rank is still to be counted.
+/// The token of a position.
 #[derive(Debug)]
 pub struct Skimmed {
     candidate: Candidate,
     logprob: f32,
+    at_least: Option<u32>,
     top_logprobs: Vec<TopLogprob>,
     sampling_mask: Option<Arc<[TokenId]>>,
 }
@@ -143,7 +154,7 @@ impl Skim {
         pick: impl FnOnce(&[(u32, f32)], Scale) -> Option<(Pick, usize)>,
         alternatives: usize,
     ) -> Option<Self> {
-        let max = summary.maxima.iter().copied().fold(f32::NEG_INFINITY, greater);
+        let max = summary.max();
         let raw_total: f64 = summary.raw.iter().sum();
         if !max.is_finite() || raw_total.is_nan() {
             return None;
@@ -161,7 +172,11 @@ impl Skim {
         blocks.extend(pick.block());
         blocks.sort_unstable();
         blocks.dedup();
-        let unread = best.get(needed).map_or(f32::NEG_INFINITY, |(_, max)| *max);
+        let unread = match best.get(needed) {
+            Some((_, max)) => *max,
+            None if best.is_empty() => f32::INFINITY,
+            None => f32::NEG_INFINITY,
+        };
         let vocab_size = summary.vocab_size;
         Some(Self { scale, raw_scale, raw_total, pick, blocks, unread, vocab_size, alternatives })
     }
@@ -204,9 +219,15 @@ impl Skim {
         Skimmed {
             logprob: distribution.logprob(candidate.1),
             top_logprobs: (1..).zip(best).map(|(rank, candidate)| distribution.ranked(candidate, rank)).collect(),
+            at_least: self.at_least(candidate.1, logits),
             candidate,
             sampling_mask: None,
         }
+    }
+
+    /// How many logits are at least this one, if all of them are in the blocks that were read.
+    fn at_least(&self, logit: f32, logits: &[f32]) -> Option<u32> {
+        (logit > self.unread).then(|| logits.iter().map(|other| u32::from(*other >= logit)).sum())
     }
 }
 
@@ -216,9 +237,14 @@ impl Skimmed {
         self.candidate.1
     }
 
+    /// How many logits are at least that of the token, where the blocks that were read tell it. Otherwise they are to be counted.
+    pub fn at_least(&self) -> Option<u32> {
+        self.at_least
+    }
+
     /// The token; `at_least` counts the logits that are at least its own.
     pub fn token(self, at_least: u32) -> SampledToken {
-        let Self { candidate: (id, _), logprob, top_logprobs, sampling_mask } = self;
+        let Self { candidate: (id, _), logprob, top_logprobs, sampling_mask, .. } = self;
         let listed = top_logprobs.iter().find(|top| top.id == id).map(|top| top.rank);
         SampledToken { id, logprob, rank: listed.unwrap_or(at_least), top_logprobs, sampling_mask }
     }
@@ -309,7 +335,11 @@ impl SequenceSampler {
 
     /// Ends the position; `at_least` counts the logits that are at least that of the token.
     pub fn conclude(&mut self, skimmed: Skimmed, at_least: u32) -> Step {
-        let token = skimmed.token(at_least);
+        self.end_position(skimmed.token(at_least))
+    }
+
+    /// Ends a position without edits with its token.
+    pub(super) fn end_position(&mut self, token: SampledToken) -> Step {
         let id = token.id;
         self.output.push(id);
         Step { token, finish: self.params.finish_after(id, self.output.len()), forced: Vec::new() }
@@ -319,165 +349,3 @@ impl SequenceSampler {
 /// As ids count them.
 #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
 const SKIM_IDS: TokenId = BLOCK as TokenId;
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::SamplingParams;
-
-    fn sampler(params: &SamplingParams) -> SequenceSampler {
-        SequenceSampler::new(params.clone().valid(), Arc::new([]))
-    }
-
-    /// A position by way of a summary, where that may be.
-    fn skimmed(sampler: &mut SequenceSampler, logits: &[f32]) -> Option<Step> {
-        let summary = OwnedSummary::new(logits, sampler.skims()?);
-        let skim = sampler.skim(summary.get())?;
-        let read: Vec<f32> = skim
-            .blocks()
-            .iter()
-            .flat_map(|block| logits.chunks(BLOCK).nth(*block as usize).unwrap())
-            .copied()
-            .collect();
-        let skimmed = sampler.pick(&skim, &read)?;
-        let at_least = logits.iter().filter(|logit| **logit >= skimmed.logit()).count();
-        Some(sampler.conclude(skimmed, u32::try_from(at_least).unwrap()))
-    }
-
-    proptest! {
-        #[test]
-        fn a_summary_gives_what_all_logits_give(
-            // Few different numbers, so that some are equal.
-            logits in prop::collection::vec((-40_i8..40).prop_map(|tenths| f32::from(tenths) / 8.0), 1..1500),
-            temperature in prop::sample::select(vec![0.0, 0.3, 1.0, 1.7]),
-            alternatives in prop::option::of(0..21_usize),
-        ) {
-            let logprobs = alternatives.map(Logprobs::Top);
-            let params = SamplingParams { temperature, logprobs, seed: Some(3), max_tokens: 3, ..Default::default() };
-            let (mut whole, mut parts) = (sampler(&params), sampler(&params));
-            for _ in 0..3 {
-                prop_assert_eq!(skimmed(&mut parts, &logits), Some(whole.step(&mut logits.clone()).unwrap()));
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_summary_gives_what_all_logits_give_where_draws_are_truncated(
-            seed in 0_u64..1_000_000,
-            len in 1..40_000_usize,
-            // From a few tokens that have nearly all weight to many that have the same.
-            spread in prop::sample::select(vec![0.0_f32, 0.3, 2.0, 6.0]),
-            temperature in prop::sample::select(vec![0.3, 1.0, 1.7]),
-            top_k in prop::sample::select(vec![0_usize, 0, 1, 5, 20, 64, 65]),
-            top_p in prop::sample::select(vec![1.0, 1.0, 0.2, 0.9, 0.95, 0.999]),
-            min_p in prop::sample::select(vec![0.0, 0.0, 0.05, 0.9]),
-            sampling_mask in prop::option::of(Just(300_usize)),
-            alternatives in prop::option::of(0..4_usize),
-        ) {
-            let mut state = seed;
-            let logits: Vec<f32> = (0..len).map(|_| spread * normal(&mut state)).collect();
-            let logprobs = alternatives.map(Logprobs::Top);
-            let base = SamplingParams { temperature, top_p, top_k, min_p, logprobs, sampling_mask, ..Default::default() };
-            let params = SamplingParams { seed: Some(3), max_tokens: 3, ..base };
-            let (mut whole, mut parts) = (sampler(&params), sampler(&params));
-            for _ in 0..3 {
-                let expected = whole.step(&mut logits.clone());
-                // Where a summary does not do, a device gives all logits.
-                let found = skimmed(&mut parts, &logits).map_or_else(|| parts.step(&mut logits.clone()), Ok);
-                prop_assert_eq!(found, expected);
-            }
-        }
-    }
-
-    /// The sum of four numbers of a coarse grid, as some logits are to be equal.
-    fn normal(state: &mut u64) -> f32 {
-        (0..4)
-            .map(|_| {
-                *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                f32::from((*state >> 58) as u8) / 64.0 - 0.5
-            })
-            .sum()
-    }
-
-    #[test]
-    fn what_models_ask_for_is_drawn_from_a_few_blocks() {
-        let mut state = 5;
-        // A few tokens stand out, as they do where a model knows what comes next.
-        let logits: Vec<f32> =
-            (0..150_000).map(|id| normal(&mut state) + if id % 9_973 == 0 { 9.0 } else { 0.0 }).collect();
-        for params in [
-            SamplingParams { top_k: 20, top_p: 0.95, temperature: 0.6, ..Default::default() },
-            SamplingParams { top_p: 0.9, temperature: 0.7, ..Default::default() },
-            SamplingParams { min_p: 0.05, ..Default::default() },
-            SamplingParams { top_k: 50, ..Default::default() },
-        ] {
-            let mut sampler = sampler(&SamplingParams { seed: Some(1), ..params.clone() });
-            assert!(skimmed(&mut sampler, &logits).is_some(), "{params:?}");
-        }
-    }
-
-    /// The score of a token by way of a summary.
-    fn scored(logits: &[f32], id: TokenId, top: usize) -> Option<SampledToken> {
-        let summary = OwnedSummary::new(logits, 1.0);
-        let skim = Skim::of_token(summary.get(), id, top)?;
-        let blocks = skim.blocks().iter().map(|block| logits.chunks(BLOCK).nth(*block as usize).unwrap());
-        let skimmed = skim.given(&blocks.flatten().copied().collect::<Vec<_>>());
-        let at_least = logits.iter().filter(|logit| **logit >= skimmed.logit()).count();
-        Some(skimmed.token(u32::try_from(at_least).unwrap()))
-    }
-
-    proptest! {
-        #[test]
-        fn a_summary_scores_a_token_as_all_logits_do(
-            logits in prop::collection::vec((-40_i8..40).prop_map(|tenths| f32::from(tenths) / 8.0), 1..1500),
-            place in any::<prop::sample::Index>(),
-            top in 0..21_usize,
-        ) {
-            let id = TokenId::try_from(place.index(logits.len())).unwrap();
-            prop_assert_eq!(scored(&logits, id, top), Some(crate::score_token(&logits, id, top).unwrap()));
-        }
-    }
-
-    #[test]
-    fn a_score_that_needs_every_logit_is_not_skimmed() {
-        let logits = vec![0.5; 600];
-        assert_eq!(scored(&logits, 600, 0), None, "there is no such token");
-        assert_eq!(scored(&logits, 0, 21), None, "so many alternatives may be anywhere");
-        assert_eq!(scored(&[0.5, f32::NAN], 0, 0), None);
-    }
-
-    #[test]
-    fn what_needs_every_logit_is_not_skimmed() {
-        let base = SamplingParams::default;
-        for params in [
-            SamplingParams { sampling_mask: Some(9), ..base() },
-            SamplingParams { min_tokens: 1, ..base() },
-            SamplingParams { presence_penalty: 0.5, ..base() },
-            SamplingParams { logit_bias: vec![(1, 1.0)], ..base() },
-            SamplingParams { bad_words: vec![vec![1]], ..base() },
-            SamplingParams { allowed_token_ids: Some(vec![1]), ..base() },
-            SamplingParams { logprobs: Some(Logprobs::All), ..base() },
-            SamplingParams { logprobs: Some(Logprobs::Top(21)), ..base() },
-            SamplingParams { logprobs: Some(Logprobs::Ids(vec![1])), ..base() },
-            SamplingParams { logprobs_mode: LogprobsMode::Processed, ..base() },
-        ] {
-            assert_eq!(sampler(&params).skims(), None, "{params:?}");
-        }
-        assert_eq!(sampler(&base()).skims(), Some(1.0));
-    }
-
-    #[test]
-    fn logits_that_are_not_in_order_are_left_to_the_whole_row() {
-        for bad in [f32::NAN, f32::INFINITY] {
-            let mut logits = vec![0.5; 600];
-            logits[300] = bad;
-            assert_eq!(skimmed(&mut sampler(&SamplingParams::default()), &logits), None);
-        }
-        assert_eq!(skimmed(&mut sampler(&SamplingParams::default()), &[f32::NEG_INFINITY; 300]), None);
-    }
-}

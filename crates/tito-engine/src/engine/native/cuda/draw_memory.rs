@@ -1,0 +1,17 @@
+//! Where the device is told of draws, and where it writes their tokens.
+
+use super::buffer::{Allocations, Buffer};
+
+/// Memory of the device that is kept from step to step. What is allocated of it is counted apart, as no recorded launch names
+/// it.
+#[derive(Debug, Default)]
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only kernels are told of draws"))]
+pub(super) struct DrawMemory {
+    pub(super) allocations: Allocations,
+    /// What the device is told of the draws.
+    pub(super) told: Buffer,
+    /// Sums over the blocks of rows.
+    pub(super) sums: Buffer,
+    /// Tokens.
+    pub(super) drawn: Buffer,
+}
