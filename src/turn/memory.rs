@@ -1,15 +1,16 @@
-//! Memory that was freed, and that the allocator has kept for itself.
+//! Memory that was freed, and that an allocator has kept for itself.
 
-/// Gives the pages of freed memory back to the system, where the allocator can.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-#[expect(unsafe_code, reason = "the C library has no safe name for it")]
+/// Gives the pages of freed memory back to the system: those of the program's allocator, and those of the C library's, which
+/// code in C takes.
+#[expect(unsafe_code, reason = "allocators have no safe names for it")]
 pub(super) fn give_back() {
-    // SAFETY: `malloc_trim` may be called at any time and from any thread.
+    // SAFETY: it may be called at any time and from any thread. Where the program has another allocator, mimalloc has no memory.
+    unsafe {
+        libmimalloc_sys::mi_collect(true);
+    }
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: this one too.
     unsafe {
         libc::malloc_trim(0);
     }
 }
-
-/// Does nothing: this system's allocator gives pages back by itself.
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub(super) fn give_back() {}

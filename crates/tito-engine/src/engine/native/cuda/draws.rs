@@ -49,9 +49,9 @@ mod tests {
             let table = Tensor::new(rows.clone(), &test_device()).unwrap();
             // Not in the order of rows, and one of them twice.
             let draws: Vec<_> = (0..41).rev().chain([7]).map(|row| (row, draw_of(row, width, temperature))).collect();
-            let drawn = draw(&table, &draws, &mut memory).unwrap();
-            for ((row, draw), drawn) in draws.iter().zip(drawn) {
-                assert_eq!(drawn, Drawn::of(&rows[*row], *draw), "row {row} of {width}: {draw:?}");
+            let tokens = draw(&table, &draws, &mut memory).unwrap();
+            for ((row, draw), token) in draws.iter().zip(tokens) {
+                assert_eq!(token, Drawn::of(&rows[*row], *draw), "row {row} of {width}: {draw:?}");
             }
         }
     }
@@ -67,8 +67,8 @@ mod tests {
         rows[8].fill(f32::NAN);
         let table = Tensor::new(rows, &test_device()).unwrap();
         let draws: Vec<_> = (0..9).map(|row| (row, draw_of(row, width, 0.8))).collect();
-        let drawn = draw(&table, &draws, &mut DrawMemory::default()).unwrap();
-        let in_order: Vec<usize> = (0..9).filter(|row| drawn[*row].token().is_some()).collect();
+        let tokens = draw(&table, &draws, &mut DrawMemory::default()).unwrap();
+        let in_order: Vec<usize> = (0..9).filter(|row| tokens[*row].token().is_some()).collect();
         assert_eq!(in_order, [6, 7]);
     }
 }

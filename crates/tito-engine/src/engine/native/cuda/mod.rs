@@ -354,6 +354,7 @@ impl Backend for DeviceBackend {
         done(elementwise::multiply_columns(states.tensor(), by, first));
     }
 
+    #[cfg(feature = "cuda")]
     fn bring_finite(&mut self, shared: &mut StepShared) {
         done(shared.bring_finite());
     }
