@@ -83,14 +83,14 @@ pub(in super::super) fn draw_tokens(
         rows,
         kinds,
     };
-    let arguments =
-        [at, wanted.maxima, wanted.sums, wanted.bits, wanted.numbers, address(&drawn)?].map(Argument::Address);
+    let addresses = [at, wanted.maxima, wanted.sums, wanted.bits, wanted.numbers, address(&drawn)?];
+    let mut arguments: Vec<Argument> = addresses.map(Argument::Address).into();
+    for count in [width, blocks, kinds] {
+        arguments.push(Argument::count(count)?);
+    }
     // SAFETY: `Told` took numbers of rows that there are, and has bits of each kind and a uniform number for each of them. There is
     // room for a maximum of each block of each row, and for sums of each kind.
     unsafe { sum_rows(logits, wanted)? };
-    let [first, second, third, fourth, fifth, sixth] = arguments;
-    let [width, blocks, kinds] = [width, blocks, kinds].map(Argument::count);
-    let arguments = [first, second, third, fourth, fifth, sixth, width?, blocks?, kinds?];
     let launch = Launch { file: &SUMMARY, kernel: "draw_tokens", rows, parts: 1, threads: THREADS };
     // SAFETY: as above; ways and ids follow the numbers of the rows, ids are less than `width`, and there is room for what is drawn
     // of each row.
