@@ -78,6 +78,11 @@ class Server:
                 raise AssertionError(f"{what}: not within {WAIT_SECONDS} s\n{self.logged()}")
             time.sleep(0.01)
 
+    def resident_mib(self):
+        """The memory that the server holds, in MiB."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
     def logged(self):
         return pathlib.Path(self.log.name).read_text()
 

@@ -1,15 +1,11 @@
 """What large bodies took goes back to the system once they are answered."""
 
 import concurrent.futures
-import http.client
-import json
-import pathlib
-import urllib.parse
 
 import pytest
 from conftest import REPOSITORY, Server
-from recorded import JSON_BODY
 
+CHAT = "/v1/chat/completions"
 TINY = REPOSITORY / "tests" / "fixtures" / "tiny-model"
 # Of 20 MB each: a history of ids, and a text, both longer than the context.
 IDS = [7] * 2_000_000
@@ -40,24 +36,12 @@ def server():
     server.stop()
 
 
-def resident_mib(server):
-    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) // 1024
-
-
-def send(server, body):
-    connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=300)
-    connection.request("POST", "/v1/chat/completions", json.dumps({"model": "smollm2"} | body), JSON_BODY)
-    response = connection.getresponse()
-    return response.status, response.read()
-
-
 def test_memory_of_large_bodies_is_given_back(server):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         # What is loaded by the first requests stays.
-        assert send(server, {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1})[0] == 200
-        before = resident_mib(server)
-        answers = list(pool.map(lambda body: send(server, body), BODIES * 4))
+        server.post(CHAT, messages=[{"role": "user", "content": "a"}], max_tokens=1)
+        before = server.resident_mib()
+        answers = list(pool.map(lambda body: server.exchange(CHAT, {"model": "smollm2"} | body), BODIES * 4))
     assert [status for status, _ in answers] == [400] * len(answers)
     server.poll("the server is idle", server.idle)
-    server.poll("the memory is given back", lambda: resident_mib(server) < before + KEPT_MIB)
+    server.poll("the memory is given back", lambda: server.resident_mib() < before + KEPT_MIB)

@@ -8,7 +8,6 @@ import copy
 import http.client
 import json
 import os
-import pathlib
 import random
 import urllib.parse
 
@@ -71,11 +70,6 @@ def mutate(numbers, bodies, body):
     return data
 
 
-def resident_mib(server):
-    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) // 1024
-
-
 @pytest.fixture(scope="module")
 def nonsense():
     server = Server(*FLAGS, model=str(TINY))
@@ -134,10 +128,10 @@ def all_clients(server, count, first):
 def test_no_request_makes_the_server_fail_or_grow(nonsense):
     all_clients(nonsense, REQUESTS // 5, 1000)
     nonsense.poll("the server is idle", nonsense.idle)
-    before = resident_mib(nonsense)
+    before = nonsense.resident_mib()
     statuses = all_clients(nonsense, REQUESTS - REQUESTS // 5, 0)
     nonsense.poll("the server is idle", nonsense.idle)
-    after = resident_mib(nonsense)
-    note(f"{REQUESTS} mutated requests: {dict(sorted(statuses.items()))}, {before} MiB, then {after} MiB")
+    after = nonsense.resident_mib()
+    note(f"{REQUESTS} mutated requests: {dict(sorted(statuses.items()))}, {before:.0f} MiB, then {after:.0f} MiB")
     assert statuses.get(200, 0) > sum(statuses.values()) / 10, statuses
     assert after - before < KEPT_MIB

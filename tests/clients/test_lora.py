@@ -315,12 +315,6 @@ def test_a_server_without_adapters_says_so(trained):
     assert "--enable-lora" in refusal(answer)[1]
 
 
-def resident(served):
-    """The megabytes that the server holds."""
-    status = pathlib.Path(f"/proc/{served.server.process.pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
-
-
 def test_a_hundred_loads_and_unloads_under_load_leave_no_memory_behind(served):
     directories = [served.checkpoints.write_adapter(f"a{number}", number, rank=16) for number in range(4)]
     stop = False
@@ -339,7 +333,7 @@ def test_a_hundred_loads_and_unloads_under_load_leave_no_memory_behind(served):
             served.names[f"{name}@1"] = f"a{number % 4}"
             assert set(served.check(served.complete(prompt(number), model=name, max_tokens=4))) == {f"a{number % 4}"}
             post(served, "/v1/unload_lora_adapter", {"lora_name": name})
-            sizes.append(resident(served))
+            sizes.append(served.server.resident_mib())
         stop = True
         for future in running:
             future.result(60)

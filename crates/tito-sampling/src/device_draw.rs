@@ -51,6 +51,14 @@ impl DeviceDraw {
     pub fn of_token(id: TokenId, top: usize) -> Option<Self> {
         (top == 0).then_some(Self::Given(id))
     }
+
+    /// The temperature of the weights that are summed for it, beside those at 1.
+    pub fn temperature(self) -> f64 {
+        match self {
+            Self::Share { temperature, .. } => temperature,
+            Self::Best | Self::Given(_) => 1.0,
+        }
+    }
 }
 
 impl Drawn {
@@ -59,14 +67,13 @@ impl Drawn {
     /// # Panics
     /// Where a given token has no logit.
     pub fn of(logits: &[f32], draw: DeviceDraw) -> Self {
-        let temperature = if let DeviceDraw::Share { temperature, .. } = draw { temperature } else { 1.0 };
-        let summary = OwnedSummary::new(logits, temperature);
+        let summary = OwnedSummary::new(logits, draw.temperature());
         let summary = summary.get();
         let max = summary.max();
         let place = match draw {
             DeviceDraw::Best => logits.iter().position(|logit| *logit >= max).unwrap_or_default(),
             DeviceDraw::Given(id) => id as usize,
-            DeviceDraw::Share { uniform, .. } => {
+            DeviceDraw::Share { temperature, uniform } => {
                 let scale = Scale::new(max, temperature);
                 let (block, before, target) = BlockSums::block_of(summary.scaled, uniform);
                 let weights = logits[block * BLOCK..].iter().take(BLOCK).map(|logit| scale.weight(*logit));

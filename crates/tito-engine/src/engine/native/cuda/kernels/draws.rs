@@ -6,10 +6,10 @@ use super::{
     super::{buffer::TensorKind, draw_memory::DrawMemory},
     address, device, landed,
     launch::{Argument, Launch},
-    logits::{RowSums, SUMMARY, numbers_of_rows, sum_rows},
+    logits::{RowSums, SUMMARY, factors, numbers_of_rows, sum_rows},
     sums_of,
 };
-use crate::sampling::{DeviceDraw, Drawn, SKIM_BLOCK, bits_per_logit};
+use crate::sampling::{DeviceDraw, Drawn, SKIM_BLOCK};
 
 /// Threads that draw a token, `DRAWING` in `summary.cu`.
 const THREADS: u32 = 1024;
@@ -25,16 +25,7 @@ struct Told {
 
 impl Told {
     fn new(draws: &[(usize, DeviceDraw)], rows: usize) -> Result<Self> {
-        let temperature = |draw: &DeviceDraw| match draw {
-            DeviceDraw::Share { temperature, .. } => *temperature,
-            DeviceDraw::Best | DeviceDraw::Given(_) => 1.0,
-        };
-        #[expect(clippy::float_cmp, reason = "one weight is the other only at this temperature")]
-        let plain = draws.iter().all(|(_, draw)| temperature(draw) == 1.0);
-        let mut numbers = vec![bits_per_logit(1.0); draws.len()];
-        if !plain {
-            numbers.extend(draws.iter().map(|(_, draw)| bits_per_logit(temperature(draw))));
-        }
+        let (kinds, mut numbers) = factors(draws.iter().map(|(_, draw)| draw.temperature()));
         numbers.extend(draws.iter().map(|(_, draw)| match draw {
             DeviceDraw::Share { uniform, .. } => *uniform,
             DeviceDraw::Best | DeviceDraw::Given(_) => 0.0,
@@ -48,7 +39,7 @@ impl Told {
             DeviceDraw::Given(_) => 2,
         }));
         words.extend(draws.iter().map(|(_, draw)| if let DeviceDraw::Given(id) = draw { *id } else { 0 }));
-        Ok(Self { kinds: if plain { 1 } else { 2 }, words })
+        Ok(Self { kinds, words })
     }
 }
 

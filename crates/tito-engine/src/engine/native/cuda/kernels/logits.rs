@@ -54,17 +54,23 @@ pub(super) unsafe fn sum_rows(
     unsafe { launch("block_sums").run(device(logits)?, &arguments) }
 }
 
+/// How many kinds of sums rows at these temperatures have: one where all are 1, else those at 1 and those at the temperatures. And for
+/// each kind, the factor of each row's logits.
+pub(super) fn factors(temperatures: impl ExactSizeIterator<Item = f64> + Clone) -> (usize, Vec<f64>) {
+    let mut bits = vec![bits_per_logit(1.0); temperatures.len()];
+    #[expect(clippy::float_cmp, reason = "one weight is the other only at this temperature")]
+    if temperatures.clone().all(|temperature| temperature == 1.0) {
+        return (1, bits);
+    }
+    bits.extend(temperatures.map(bits_per_logit));
+    (2, bits)
+}
+
 /// Summaries of some rows, each at its temperature.
 pub(in super::super) fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Result<Summaries> {
     let (_, count, width) = sums_of(logits)?;
     let blocks = width.div_ceil(SKIM_BLOCK);
-    #[expect(clippy::float_cmp, reason = "one weight is the other only at this temperature")]
-    let plain = rows.iter().all(|(_, temperature)| *temperature == 1.0);
-    let kinds = if plain { 1 } else { 2 };
-    let mut bits = vec![bits_per_logit(1.0); rows.len()];
-    if !plain {
-        bits.extend(rows.iter().map(|(_, temperature)| bits_per_logit(*temperature)));
-    }
+    let (kinds, bits) = factors(rows.iter().map(|(_, temperature)| *temperature));
     // One copy takes both to the device: the bits first, as they are wider.
     let mut words: Vec<u32> = bytemuck::cast_slice(&bits).to_vec();
     let first_number = words.len();
@@ -83,7 +89,7 @@ pub(in super::super) fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Res
     unsafe { sum_rows(logits, wanted)? };
     let mut raw: Vec<f64> = landed(&found)?;
     let maxima: Vec<f32> = bytemuck::cast_slice(&raw.split_off(all_sums))[..all_maxima].to_vec();
-    let scaled = if plain { raw.clone() } else { raw.split_off(rows.len() * blocks) };
+    let scaled = if kinds == 1 { raw.clone() } else { raw.split_off(rows.len() * blocks) };
     Ok(Summaries { maxima, raw, scaled })
 }
 
