@@ -5,6 +5,7 @@ use axum::{
     extract::{FromRequest, Request},
     http::header,
 };
+use serde::de::DeserializeOwned;
 
 use crate::{
     turn::in_flight,
@@ -26,16 +27,42 @@ impl<T: Body, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        require_json(&request)?;
         let captures_texts = request.extensions().get::<CapturesTexts>().is_some();
-        let bytes = Bytes::from_request(request, state)
-            .await
-            .map_err(|rejection| ApiError::malformed(None, format!("cannot read the body: {rejection}")))?;
-        if bytes.len() <= in_flight::LARGE {
-            return body::parse_with(&bytes, captures_texts).map(Self);
-        }
-        in_flight::blocking(move || body::parse_with(&bytes, captures_texts)).await?.map(Self)
+        received(request, state, move |bytes| body::parse_with(bytes, captures_texts)).await.map(Self)
     }
+}
+
+/// A JSON body, and fields of it that only the reader of this kind of request looks at.
+#[derive(Debug)]
+pub(crate) struct JsonBodyAndFields<T, Fields>(pub T, pub Fields);
+
+impl<T, Fields, S> FromRequest<S> for JsonBodyAndFields<T, Fields>
+where
+    T: Body,
+    Fields: DeserializeOwned + Send + 'static,
+    S: Send + Sync,
+{
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        received(request, state, body::parse_twice).await.map(|(body, fields)| Self(body, fields))
+    }
+}
+
+/// Receives a body of JSON and reads it: a large one on a thread of its own.
+async fn received<T: Send + 'static, S: Send + Sync>(
+    request: Request,
+    state: &S,
+    read: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    require_json(&request)?;
+    let bytes = Bytes::from_request(request, state)
+        .await
+        .map_err(|rejection| ApiError::malformed(None, format!("cannot read the body: {rejection}")))?;
+    if bytes.len() <= in_flight::LARGE {
+        return read(&bytes);
+    }
+    in_flight::blocking(move || read(&bytes)).await?
 }
 
 /// Requires the media type `application/json`, whose parameters do not count (vLLM answers another one with 400, not

@@ -8,7 +8,7 @@ use super::{
     scalar,
     schema::{Branch, Field, Rule, Schema, Shape},
 };
-use crate::json::{Items, Node, NodeKind, Path, Rewrite, Segment, float_repr};
+use crate::json::{Items, Node, NodeKind, Path, Rewrite, Segment, float_repr, member};
 
 /// A number that is not finite, in a place where such a number is allowed.
 #[derive(Debug, Clone, PartialEq)]
@@ -172,7 +172,7 @@ impl<'a> Walk<'a> {
             return self.complain(node, || no_object(shape));
         };
         for field in fields {
-            match entries.get(field.name) {
+            match member(entries, field.name) {
                 Some(value) => self.step(Segment::Name(field.name), &field.schema, value),
                 None if field.required => {
                     self.path.push(Segment::Name(field.name));

@@ -80,11 +80,24 @@ pub(crate) fn parse<T: Body>(bytes: &[u8]) -> Result<T, ApiError> {
 
 /// Does the same; the body has what the client says in it, if that is captured.
 pub(crate) fn parse_with<T: Body>(bytes: &[u8], captures_texts: bool) -> Result<T, ApiError> {
-    let text = std::str::from_utf8(bytes).map_err(|_| ApiError::unreadable())?;
-    read(text, T::SAID.filter(|_| captures_texts))
+    let captured = T::SAID.filter(|_| captures_texts);
+    read(bytes, |document, text| typed(document, text, captured))
 }
 
-fn read<T: Body>(text: &str, captured: Option<&SaidFields>) -> Result<T, ApiError> {
+/// Reads JSON text as a body that keeps the rules of its type, and some of the same fields into another type.
+pub(crate) fn parse_twice<T: Body, Fields: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Fields), ApiError> {
+    read(bytes, |document, text| {
+        let rewrites = settled(document, text, T::RULES)?;
+        Ok((deserialized(&document.root, &rewrites)?, deserialized(&document.root, &rewrites)?))
+    })
+}
+
+/// Reads JSON text as a document that repeats no keys, and puts that into types.
+fn read<T>(
+    bytes: &[u8],
+    put_into_types: impl for<'a> FnOnce(&mut Document<'a>, &'a str) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| ApiError::unreadable())?;
     // Python's decoder accepts a byte order mark in front.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.is_empty() {
@@ -94,12 +107,12 @@ fn read<T: Body>(text: &str, captured: Option<&SaidFields>) -> Result<T, ApiErro
     if document.repeats_keys() {
         let text = document.root.without_repeats();
         let mut document = parsed(&text)?;
-        return typed(&mut document, &text, captured);
+        return put_into_types(&mut document, &text);
     }
-    typed(&mut document, text, captured)
+    put_into_types(&mut document, text)
 }
 
-/// Puts a document that repeats no keys into its type.
+/// Puts a document into its type.
 fn typed<'a, T: Body>(
     document: &mut Document<'a>,
     text: &'a str,
@@ -115,7 +128,7 @@ fn typed<'a, T: Body>(
 }
 
 /// Reads a body that keeps its rules into its type, and refuses what the rules let pass but the type does not.
-fn deserialized<T: Body>(root: &Node<'_>, rewrites: &Rewrites<'_>) -> Result<T, ApiError> {
+fn deserialized<T: DeserializeOwned>(root: &Node<'_>, rewrites: &Rewrites<'_>) -> Result<T, ApiError> {
     let reader = Reader::new(root, rewrites);
     // Keeping track of the path to every value takes as long as reading it, so only a second attempt does it.
     if let Ok(body) = T::deserialize(reader) {

@@ -1,6 +1,6 @@
 //! The wire shapes of `POST /inference/v1/generate`.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
 use super::features::Features;
@@ -295,7 +295,7 @@ pub(crate) struct RenderedRequest {
     pub content_parts: Option<u8>,
     /// How to sample, defaults filled in.
     #[schema(value_type = Object)]
-    pub sampling_params: serde_json::Map<String, serde_json::Value>,
+    pub sampling_params: RenderedParams,
     pub model: Option<String>,
     /// Whether the prompt has ended the thoughts; null where nobody reads them.
     pub reasoning_ended: Option<bool>,
@@ -324,7 +324,7 @@ impl Default for RenderedRequest {
             token_offsets: None,
             features: None,
             content_parts: None,
-            sampling_params: serde_json::Map::new(),
+            sampling_params: RenderedParams::default(),
             model: None,
             reasoning_ended: None,
             reasoning_parser_kwargs: None,
@@ -338,6 +338,16 @@ impl Default for RenderedRequest {
             kv_transfer_params: None,
             ec_transfer_params: None,
         }
+    }
+}
+
+/// How to sample, in the order of its fields: each name once.
+#[derive(Debug, Default)]
+pub(crate) struct RenderedParams(pub Vec<(&'static str, serde_json::Value)>);
+
+impl Serialize for RenderedParams {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
 }
 

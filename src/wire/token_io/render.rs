@@ -3,12 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::{
-    json,
-    wire::body::{self, Body, Rules},
-};
+use crate::json;
 
-/// Fields that only a render reads, or that it reads as they were sent.
+/// Fields that only a render reads, or that it reads in another form.
 #[derive(Debug, Deserialize)]
 pub(crate) struct RenderFields {
     pub return_token_offsets: Option<bool>,
@@ -45,8 +42,4 @@ impl RenderFields {
             (None, _) => MmPayload::Tensors,
         }
     }
-}
-
-impl Body for RenderFields {
-    const RULES: &'static Rules = &body::ANY;
 }

@@ -101,6 +101,10 @@ async fn a_render_says_what_to_know_of_the_chat() {
     let context = rendered(&app, &body).await["parse_context"].clone();
     let told = [&context["tools"], &context["tool_choice"], &context["include_reasoning"]];
     assert_eq!((told, &context["history_tool_call_cnt"]), ([&tools(), &json!("auto"), &json!(false)], &json!(2)));
+    // Pydantic takes these for booleans, and a chat is read so.
+    let body = asking(&json!({ "parallel_tool_calls": "no", "include_reasoning": 0 }));
+    let context = rendered(&app, &body).await["parse_context"].clone();
+    assert_eq!((&context["parallel_tool_calls"], &context["include_reasoning"]), (&json!(false), &json!(false)));
     let text = app.post("/v1/completions/render", json!({ "prompt": "hello" })).await.ok();
     assert_eq!(text[0]["parse_context"], Value::Null);
 }

@@ -28,7 +28,7 @@ pub use path::{Path, Segment};
 pub use python::{float_repr, string_repr};
 pub use reader::Reader;
 pub use rewrites::{Rewrite, Rewrites};
-pub use value::{Members, Object, Value};
+pub use value::{Members, Object, Value, member};
 pub use write::Format;
 
 impl Value {

@@ -6,7 +6,7 @@
 use std::{borrow::Cow, fmt::Write as _};
 
 use super::{
-    Integer, Members, ParseError, float_repr,
+    Integer, Members, ParseError, float_repr, member,
     parse::{Oddities, parse, parse_noting},
     string_repr,
     tree::Tree,
@@ -79,7 +79,7 @@ impl<'a> Node<'a> {
     /// The value under a key; none if there is none, or this is no object.
     pub fn get(&self, key: &str) -> Option<&Node<'a>> {
         match &self.kind {
-            NodeKind::Object(entries) => entries.get(key),
+            NodeKind::Object(entries) => member(entries, key),
             _ => None,
         }
     }

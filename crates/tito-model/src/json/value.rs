@@ -10,6 +10,15 @@ pub type Object = Members<Value>;
 /// The members of an object, in order.
 pub type Members<V> = IndexMap<String, V, KeyedHash>;
 
+/// The member of that name. Most objects have a few members only, whose names are compared sooner than one is hashed.
+pub fn member<'members, V>(members: &'members Members<V>, name: &str) -> Option<&'members V> {
+    const FEW: usize = 8;
+    if members.len() > FEW {
+        return members.get(name);
+    }
+    members.iter().find(|(key, _)| key.as_str() == name).map(|(_, value)| value)
+}
+
 /// A JSON value with Python's types.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Value {
@@ -88,7 +97,7 @@ impl Value {
 
     /// Returns the value under a key; none if there is none, or the value is no object.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.as_object()?.get(key)
+        member(self.as_object()?, key)
     }
 }
 
@@ -148,7 +157,20 @@ impl<K: Into<String>, V: Into<Value>> FromIterator<(K, V)> for Value {
 
 #[cfg(test)]
 mod tests {
-    use super::Value;
+    use super::{Members, Value, member};
+
+    #[test]
+    fn a_member_is_found_among_few_and_among_many() {
+        for count in [0, 1, 8, 9, 40] {
+            let members: Members<usize> = (0..count).map(|index| (format!("name{index}"), index)).collect();
+            for index in 0..count {
+                assert_eq!(member(&members, &format!("name{index}")), Some(&index));
+            }
+            for absent in ["", "name", "name40", "Name0"] {
+                assert_eq!(member(&members, absent), None, "{absent} among {count}");
+            }
+        }
+    }
 
     #[test]
     fn accessors_answer_only_for_their_own_kind() {

@@ -7,6 +7,8 @@
 //! and gives another fingerprint. So does another salt: conversations of two salts have nothing in common, whatever they
 //! say.
 
+use std::sync::LazyLock;
+
 use crate::{
     TokenId,
     chat::{Content, ContentPart, FunctionTool, Image, Message, ToolCall},
@@ -17,6 +19,21 @@ use crate::{
 /// A hash that nobody can make two conversations collide in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Fingerprint([u8; 32]);
+
+/// What most requests have: neither a salt nor an adapter.
+static NO_SALT: LazyLock<Fingerprint> = LazyLock::new(|| salted(None, None));
+
+/// What most conversations have: no images.
+static NO_IMAGES: LazyLock<Fingerprint> = LazyLock::new(|| Fingerprint::joined(b"images", &[]));
+
+fn salted(salt: Option<&str>, adapter: Option<&str>) -> Fingerprint {
+    let mut digest = Digest::new(b"salt");
+    digest.some(salt, Digest::text);
+    if let Some(adapter) = adapter {
+        digest.text(adapter);
+    }
+    digest.finish()
+}
 
 impl Fingerprint {
     /// The fingerprint of ids that come in pieces.
@@ -35,12 +52,7 @@ impl Fingerprint {
 
     /// The fingerprint of a salt and the name of an adapter; a request without one is told apart from requests with any.
     pub(super) fn of_salt(salt: Option<&str>, adapter: Option<&str>) -> Self {
-        let mut digest = Digest::new(b"salt");
-        digest.some(salt, Digest::text);
-        if let Some(adapter) = adapter {
-            digest.text(adapter);
-        }
-        digest.finish()
+        if salt.is_none() && adapter.is_none() { *NO_SALT } else { salted(salt, adapter) }
     }
 
     /// The fingerprint of several pieces of bytes in their order.
@@ -116,7 +128,7 @@ impl Fingerprints {
     /// The fingerprints of a conversation under a salt: under another salt the same messages are another conversation.
     pub(super) fn of(prompt: &ChatPrompt, salt: Fingerprint) -> Self {
         let mut last = Fingerprint::joined(b"conversation", &[salt]);
-        let mut images = Fingerprint::joined(b"images", &[]);
+        let mut images = *NO_IMAGES;
         let mut starts = vec![(last, images)];
         for message in &prompt.messages {
             last = followed_by(last, message);

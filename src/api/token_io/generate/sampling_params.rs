@@ -26,7 +26,7 @@ use crate::{
         },
         token_io::{
             candidates::Prompt,
-            generate::{MaxTokens, SamplingParamsFields},
+            generate::{MaxTokens, RenderedParams, SamplingParamsFields},
         },
     },
 };
@@ -130,94 +130,93 @@ pub(in crate::api::token_io) struct Rendered<'a> {
     pub(in crate::api::token_io) structured_outputs: Option<Value>,
 }
 
+type Params = Vec<(&'static str, Value)>;
+
 impl Rendered<'_> {
     /// Returns the parameters as `/inference/v1/generate` takes them.
-    pub(in crate::api::token_io) fn params(&self, policy: &SamplingPolicy) -> Map<String, Value> {
-        let mut params = Map::new();
+    pub(in crate::api::token_io) fn params(&self, policy: &SamplingPolicy) -> RenderedParams {
+        let mut params = Vec::with_capacity(16);
         self.add_distribution(policy, &mut params);
         self.add_ends(&mut params);
         self.add_reports(&mut params);
         self.add_masks(&mut params);
-        params
+        RenderedParams(params)
     }
 
-    fn add_distribution(&self, policy: &SamplingPolicy, params: &mut Map<String, Value>) {
-        let mut put = |name: &str, value| params.insert(name.to_owned(), value);
+    fn add_distribution(&self, policy: &SamplingPolicy, params: &mut Params) {
         if self.sampling.n != 1 {
-            put("n", json!(self.sampling.n));
+            params.push(("n", json!(self.sampling.n)));
         }
-        for (name, value) in SettledNumbers::new(self.fields, &policy.defaults).written(self.sampling.is_greedy()) {
-            put(name, value);
-        }
+        params.extend(SettledNumbers::new(self.fields, &policy.defaults).written(self.sampling.is_greedy()));
         if let Some(seed) = self.fields.seed.filter(|&seed| seed != -1) {
-            put("seed", json!(seed));
+            params.push(("seed", json!(seed)));
         }
     }
 
-    fn add_ends(&self, params: &mut Map<String, Value>) {
+    fn add_ends(&self, params: &mut Params) {
         let fields = self.fields;
-        params.insert("stop".to_owned(), json!(self.sampling.text.stop));
-        params.insert("stop_token_ids".to_owned(), json!(without_repeats(fields.stop_token_ids.as_deref())));
+        params.push(("stop", json!(self.sampling.text.stop)));
+        params.push(("stop_token_ids", json!(without_repeats(fields.stop_token_ids.as_deref()))));
         if fields.ignore_eos == Some(true) {
-            params.insert("ignore_eos".to_owned(), json!(true));
+            params.push(("ignore_eos", json!(true)));
         }
-        params.insert("max_tokens".to_owned(), json!(self.max_tokens));
+        params.push(("max_tokens", json!(self.max_tokens)));
         if let Some(min_tokens) = fields.min_tokens.filter(|&tokens| tokens != 0) {
-            params.insert("min_tokens".to_owned(), json!(min_tokens));
+            params.push(("min_tokens", json!(min_tokens)));
         }
     }
 
-    fn add_reports(&self, params: &mut Map<String, Value>) {
+    fn add_reports(&self, params: &mut Params) {
         let (fields, text) = (self.fields, &self.sampling.text);
         let chosen = fields.logprob_token_ids.as_ref().filter(|ids| !ids.is_empty());
         if let Some(logprobs) = self.logprobs.filter(|_| chosen.is_none()) {
-            params.insert("logprobs".to_owned(), json!(logprobs));
+            params.push(("logprobs", json!(logprobs)));
         }
         if let Some(prompt_logprobs) = fields.prompt_logprobs {
-            params.insert("prompt_logprobs".to_owned(), json!(prompt_logprobs));
+            params.push(("prompt_logprobs", json!(prompt_logprobs)));
         }
         if let Some(ids) = chosen {
-            params.insert("logprob_token_ids".to_owned(), json!(ids));
+            params.push(("logprob_token_ids", json!(ids)));
         }
         if self.sampling.wants_mask() {
-            params.insert("return_sampling_mask".to_owned(), json!(true));
+            params.push(("return_sampling_mask", json!(true)));
         }
         // The format may mark calls and reasoning with special tokens, so they must stay in the text.
         if !text.skip_special_tokens || text.format.special_tokens() != SpecialTokens::AsAsked {
-            params.insert("skip_special_tokens".to_owned(), json!(false));
+            params.push(("skip_special_tokens", json!(false)));
         }
         if fields.spaces_between_special_tokens == Some(false) {
-            params.insert("spaces_between_special_tokens".to_owned(), json!(false));
+            params.push(("spaces_between_special_tokens", json!(false)));
         }
         if text.include_stop_str_in_output {
-            params.insert("include_stop_str_in_output".to_owned(), json!(true));
+            params.push(("include_stop_str_in_output", json!(true)));
         }
         // vLLM's numbers for the kinds of output: 1 reports each piece, and 2 the whole.
-        params.insert("output_kind".to_owned(), json!(if self.stream { 1 } else { 2 }));
-        params.insert("skip_clone".to_owned(), json!(true));
+        params.push(("output_kind", json!(if self.stream { 1 } else { 2 })));
+        params.push(("skip_clone", json!(true)));
         if let Some(budget) = self.sampling.thinking_budget {
-            params.insert("thinking_token_budget".to_owned(), json!(budget));
+            params.push(("thinking_token_budget", json!(budget)));
         }
         let longest = text.stop.iter().map(|stop| stop.chars().count()).max().unwrap_or(0);
         if longest > 1 && !text.include_stop_str_in_output {
-            params.insert("output_text_buffer_length".to_owned(), json!(longest - 1));
+            params.push(("output_text_buffer_length", json!(longest - 1)));
         }
     }
 
-    fn add_masks(&self, params: &mut Map<String, Value>) {
+    fn add_masks(&self, params: &mut Params) {
         let fields = self.fields;
         if let Some(constraint) = &self.structured_outputs {
-            params.insert("structured_outputs".to_owned(), constraint.clone());
+            params.push(("structured_outputs", constraint.clone()));
         }
         if let Some(biases) = &fields.logit_bias {
             let clamped = biases.iter().map(|(id, bias)| (id.clone(), json!(bias.clamp(-100.0, 100.0))));
-            params.insert("logit_bias".to_owned(), clamped.collect::<Map<_, _>>().into());
+            params.push(("logit_bias", clamped.collect::<Map<_, _>>().into()));
         }
         if let Some(ids) = &fields.allowed_token_ids {
-            params.insert("allowed_token_ids".to_owned(), json!(ids));
+            params.push(("allowed_token_ids", json!(ids)));
         }
-        params.insert("bad_words".to_owned(), json!(without_repeats(fields.bad_words.as_deref())));
-        params.insert("skip_reading_prefix_cache".to_owned(), json!(fields.prompt_logprobs.is_some()));
+        params.push(("bad_words", json!(without_repeats(fields.bad_words.as_deref()))));
+        params.push(("skip_reading_prefix_cache", json!(fields.prompt_logprobs.is_some())));
     }
 }
 

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};
-use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Rendering, both};
+use super::{RenderBody, Rendering};
 use crate::{
     api::chat_completions::request::{ChatTurn, refuse_meta_info},
     chat::{FunctionTool, Message},
-    http::{caller::Caller, json_body::JsonBody},
+    http::{caller::Caller, json_body::JsonBodyAndFields},
     json::Value,
     state::Api,
     wire::{chat_completions::types::ChatCompletionRequest, error::ApiError, token_io::generate::RenderedRequest},
@@ -35,9 +34,8 @@ pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
 async fn render_chat_completion(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    JsonBody(body): JsonBody<Box<RawValue>>,
+    JsonBodyAndFields(request, own): RenderBody<ChatCompletionRequest>,
 ) -> Result<Response, ApiError> {
-    let (request, own) = both::<ChatCompletionRequest>(&body)?;
     own.check()?;
     refuse_meta_info(&request)?;
     let history_tool_call_cnt = calls(&request.messages);

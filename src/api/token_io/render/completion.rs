@@ -6,14 +6,13 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Rendering, both};
+use super::{RenderBody, Rendering};
 use crate::{
     TokenId,
     api::completions::request::CompletionTurn,
-    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody},
+    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBodyAndFields},
     state::Api,
     turn::WholePrompt,
     wire::{
@@ -42,9 +41,8 @@ pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
 async fn render_completion(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    JsonBody(body): JsonBody<Box<RawValue>>,
+    JsonBodyAndFields(request, own): RenderBody<CompletionRequest>,
 ) -> Result<Response, ApiError> {
-    let (request, own) = both::<CompletionRequest>(&body)?;
     own.check()?;
     let mut fields = request.sampling.clone();
     let logprobs = request.logprobs;

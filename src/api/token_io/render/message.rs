@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};
-use serde_json::{json, value::RawValue};
+use serde_json::json;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{RenderFields, Rendering, both, chat};
+use super::{RenderBody, RenderFields, Rendering, chat};
 use crate::{
     api::messages::{
         error::{MessagesError, MessagesErrorBody},
         request::MessagesTurn,
     },
-    http::{caller::Caller, json_body::JsonBody},
+    http::{caller::Caller, json_body::JsonBodyAndFields},
     state::Api,
     wire::{error::ApiError, messages::types::MessagesRequest, token_io::generate::RenderedRequest},
 };
@@ -37,15 +37,14 @@ pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
 async fn render_message(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    body: Result<JsonBody<Box<RawValue>>, ApiError>,
+    body: Result<RenderBody<MessagesRequest>, ApiError>,
 ) -> Result<Response, MessagesError> {
-    let JsonBody(body) = body?;
     // What a turn waits with is large.
-    Ok(Box::pin(render(&api, caller, &body)).await?)
+    Ok(Box::pin(render(&api, caller, body?)).await?)
 }
 
-async fn render(api: &Arc<Api>, caller: Caller, body: &RawValue) -> Result<Response, ApiError> {
-    let (request, own) = both(body)?;
+async fn render(api: &Arc<Api>, caller: Caller, body: RenderBody<MessagesRequest>) -> Result<Response, ApiError> {
+    let JsonBodyAndFields(request, own) = body;
     let own = as_of_a_chat(own, &request);
     own.check()?;
     let mut rendering = Rendering {

@@ -8,7 +8,7 @@ pub(super) mod response;
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::{Map, Value, json};
 
 use axum::response::{IntoResponse, Response};
 
@@ -16,12 +16,11 @@ use super::generate::Rendered;
 use crate::{
     engine::PromptImage,
     generation::open_reasoning,
-    http::{caller::Caller, json_answer::JsonAnswer},
+    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBodyAndFields},
     state::Api,
     turn::{Asker, IdsWithImages, ImageTexts, Sampling, Turn, WholePrompt},
     wire::{
         answer::{mm_placeholders::MmPlaceholders, token_continuity::TokenContinuity},
-        body::{Body, parse},
         error::ApiError,
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
         token_io::{
@@ -62,11 +61,8 @@ const CONSTRAINTS: [&str; 9] = [
     "structural_tag",
 ];
 
-/// Reads a body as the request that is rendered, and as the fields that only a render reads.
-fn both<T: Body>(body: &RawValue) -> Result<(T, RenderFields), ApiError> {
-    let bytes = body.get().as_bytes();
-    Ok((parse(bytes)?, parse(bytes)?))
-}
+/// A body to be rendered.
+type RenderBody<T> = JsonBodyAndFields<T, RenderFields>;
 
 impl RenderFields {
     /// Refuses fields that cannot be written down as parameters.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{RenderFields, Rendering, both};
+use super::{RenderBody, RenderFields, Rendering};
 use crate::{
     api::responses::request::ResponseTurn,
-    http::{caller::Caller, json_body::JsonBody},
+    http::{caller::Caller, json_body::JsonBodyAndFields},
     state::Api,
     wire::{
         error::ApiError,
@@ -38,9 +38,8 @@ pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
 async fn render_response(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    JsonBody(body): JsonBody<Box<RawValue>>,
+    JsonBodyAndFields(request, own): RenderBody<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
-    let (request, own) = both(&body)?;
     let own = as_of_a_chat(own, &request)?;
     own.check()?;
     let included = request.include.iter().flatten().any(|included| included == "message.output_text.logprobs");
