@@ -37,6 +37,16 @@ impl Body for Box<RawValue> {
     const RULES: &'static Rules = &ANY;
 }
 
+/// For large types, so that a body is not copied each time that it is handed on.
+impl<T: Body> Body for Box<T> {
+    const RULES: &'static Rules = T::RULES;
+    const SAID: Option<&'static SaidFields> = T::SAID;
+
+    fn take_said(&mut self, said: Said) {
+        T::take_said(self, said);
+    }
+}
+
 type Before = fn(&mut Node<'_>) -> Result<(), ApiError>;
 
 /// The rules that a body must keep.

@@ -74,7 +74,7 @@ async fn create_batch_chat_completion(
     let mut envelopes = Vec::with_capacity(count);
     let mut all = Vec::with_capacity(count);
     for (index, request) in requests.into_iter().enumerate() {
-        let ChatTurn { id, mut turn, shown, delivery, .. } = ChatTurn::new(request, &caller, &api).await?;
+        let ChatTurn { id, mut turn, shown, delivery, .. } = ChatTurn::new(Box::new(request), &caller, &api).await?;
         if delivery != AnswerDelivery::Json {
             return Err(refuse("stream", "streaming"));
         }

@@ -55,9 +55,10 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 async fn create_chat_completion(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    JsonBody(request): JsonBody<ChatCompletionRequest>,
+    JsonBody(mut request): JsonBody<Box<ChatCompletionRequest>>,
 ) -> Result<Response, ApiError> {
-    complete(api, caller, ChatCompletionRequest { tokens: None, ..request }).await
+    request.tokens = None;
+    complete(api, caller, request).await
 }
 
 /// Continues a conversation whose prompt is `tokens`, exactly; its messages are not rendered.
@@ -78,7 +79,7 @@ async fn create_chat_completion(
 async fn create_chat_completion_from_tokens(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    JsonBody(request): JsonBody<ChatCompletionRequest>,
+    JsonBody(request): JsonBody<Box<ChatCompletionRequest>>,
 ) -> Result<Response, ApiError> {
     if request.tokens.is_none() {
         return Err(missing("tokens"));
@@ -90,7 +91,7 @@ async fn create_chat_completion_from_tokens(
 pub(super) async fn complete(
     api: Arc<Api>,
     caller: Caller,
-    request: ChatCompletionRequest,
+    request: Box<ChatCompletionRequest>,
 ) -> Result<Response, ApiError> {
     let ChatTurn { id, turn, shown, stream_interval, delivery, notices } =
         ChatTurn::new(request, &caller, &api).await?;

@@ -41,7 +41,7 @@ pub(in crate::api) struct ChatTurn {
 
 impl ChatTurn {
     pub(in crate::api) async fn new(
-        mut request: ChatCompletionRequest,
+        mut request: Box<ChatCompletionRequest>,
         caller: &Caller,
         api: &Api,
     ) -> Result<Self, ApiError> {
@@ -151,7 +151,7 @@ fn sampling(
 
 /// Returns the conversation with the ids that are known of it, and how it becomes a prompt.
 fn prompt(
-    request: ChatCompletionRequest,
+    request: Box<ChatCompletionRequest>,
     max_tokens: Option<i64>,
     sampling: &Sampling,
     caller: &Caller,

@@ -61,7 +61,7 @@ pub(crate) struct DerenderChatRequest {
     /// The prompt, as the render gave it.
     pub prompt_token_ids: Option<Vec<TokenId>>,
     /// The request that was rendered.
-    pub chat_request: Option<ChatCompletionRequest>,
+    pub chat_request: Option<Box<ChatCompletionRequest>>,
 }
 
 impl Body for DerenderChatRequest {

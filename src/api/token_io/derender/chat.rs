@@ -76,7 +76,7 @@ struct Derendering {
 }
 
 impl Derendering {
-    async fn new(request: Option<ChatCompletionRequest>, api: &Api) -> Result<Self, ApiError> {
+    async fn new(request: Option<Box<ChatCompletionRequest>>, api: &Api) -> Result<Self, ApiError> {
         let Some(request) = request else {
             return Ok(Self { sampling: plain_sampling(api)?, shown: ShownInChat::plain(api) });
         };

@@ -34,10 +34,11 @@ pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
 async fn render_chat_completion(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    JsonBodyAndFields(request, own): RenderBody<ChatCompletionRequest>,
+    JsonBodyAndFields(mut request, own): RenderBody<Box<ChatCompletionRequest>>,
 ) -> Result<Response, ApiError> {
     own.check()?;
     refuse_meta_info(&request)?;
+    request.tokens = None;
     let history_tool_call_cnt = calls(&request.messages);
     let rendering = Rendering {
         caller,
@@ -48,8 +49,7 @@ async fn render_chat_completion(
         stream: request.stream.unwrap_or(false),
         stream_options: request.stream_options,
     };
-    let ChatTurn { id, turn, .. } =
-        ChatTurn::new(ChatCompletionRequest { tokens: None, ..request }, &rendering.caller, &api).await?;
+    let ChatTurn { id, turn, .. } = ChatTurn::new(request, &rendering.caller, &api).await?;
     rendering.answer(&api, id, turn, Some(history_tool_call_cnt)).await
 }
 
