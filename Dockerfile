@@ -32,8 +32,8 @@ COPY crates crates
 COPY src src
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,id=tito-target-cpu,target=/tito/target \
-    cargo build --locked --release --no-default-features --features "${FEATURES}" \
-    && install -D --strip target/release/tito /out/tito
+    cargo build --locked --profile dist --no-default-features --features "${FEATURES}" \
+    && install -D --strip target/dist/tito /out/tito
 
 FROM source AS toolchain
 # hadolint ignore=DL3008
@@ -55,8 +55,8 @@ COPY src src
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,id=tito-target-cuda,target=/tito/target \
     . /opt/cuda-environment \
-    && cargo build --locked --release --no-default-features --features "${FEATURES}" \
-    && install -D --strip target/release/tito /out/tito
+    && cargo build --locked --profile dist --no-default-features --features "${FEATURES}" \
+    && install -D --strip target/dist/tito /out/tito
 # What tito opens when it first needs it; the driver comes with the machine.
 WORKDIR /opt/cuda-toolchain/nvidia/cu13/lib
 RUN install -D --target-directory /out/lib \

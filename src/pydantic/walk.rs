@@ -171,8 +171,15 @@ impl<'a> Walk<'a> {
         let NodeKind::Object(entries) = &node.kind else {
             return self.complain(node, || no_object(shape));
         };
+        // Most fields of a request are absent, so nothing is looked for once all members are found.
+        debug_assert!(
+            fields.iter().enumerate().all(|(at, field)| fields[..at].iter().all(|other| other.name != field.name))
+        );
+        let mut left = entries.len();
         for field in fields {
-            match member(entries, field.name) {
+            let value = if left == 0 { None } else { member(entries, field.name) };
+            left -= usize::from(value.is_some());
+            match value {
                 Some(value) => self.step(Segment::Name(field.name), &field.schema, value),
                 None if field.required => {
                     self.path.push(Segment::Name(field.name));

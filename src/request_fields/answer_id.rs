@@ -2,7 +2,7 @@
 
 use axum::http::HeaderMap;
 
-use crate::wire::error::ApiError;
+use crate::{fresh_uuid::fresh_uuid, wire::error::ApiError};
 
 /// Bytes of the longest id that a client may choose: it is in every event of a stream, in logs, and in a header.
 pub(crate) const MOST_OF_A_CHOSEN_ID: usize = 512;
@@ -23,7 +23,7 @@ pub(crate) fn answer_id(prefix: &str, headers: &HeaderMap, request_id: Option<&s
     }
     let id = match header.or(request_id).filter(|id| !id.is_empty()) {
         Some(id) => format!("{prefix}-{id}"),
-        None => format!("{prefix}-{}", uuid::Uuid::new_v4().simple()),
+        None => format!("{prefix}-{}", fresh_uuid().simple()),
     };
     tracing::Span::current().record("id", &id);
     Ok(id)

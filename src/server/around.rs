@@ -6,7 +6,7 @@ use axum::{
     extract::Request,
     response::{IntoResponse, Response},
 };
-use futures::FutureExt;
+use futures::{FutureExt, future::Either};
 
 use super::{
     auth::{self, Doors},
@@ -14,7 +14,7 @@ use super::{
     in_flight, keep_alive, large_bodies,
     limit::{self, Limits},
     method,
-    next::{Around, Next},
+    next::{Answering, Around, Next},
     observe::{self, AccessLog},
     request_id, scheme, slow_body, traces, unread, unsent,
 };
@@ -29,14 +29,14 @@ pub(super) struct AroundPort {
 
 impl Around for AroundPort {
     /// A line of the log for each request, and what its connection is told of it.
-    async fn answer(self, request: Request, next: impl Next) -> Response {
+    fn answer(self, request: Request, next: impl Next) -> impl Answering {
         let Self { access_log, stream_stall_timeout } = self;
         let bounded = |request| method::bounded(request, next);
         let with_retry = |request| bounded(request).map(error::say_retry_by_status);
         let logged = |request| observe::log(access_log, request, with_retry);
         let taken = move |request| unsent::apply(stream_stall_timeout, request, logged);
         let read_out = |request| unread::read_out(request, taken);
-        in_flight::count(request, read_out).await
+        in_flight::count(request, read_out)
     }
 }
 
@@ -45,8 +45,8 @@ impl Around for AroundPort {
 pub(super) struct AroundKeyed(pub(super) Arc<Doors>);
 
 impl Around for AroundKeyed {
-    async fn answer(self, request: Request, next: impl Next) -> Response {
-        auth::require_key(self.0, request, next).await
+    fn answer(self, request: Request, next: impl Next) -> impl Answering {
+        auth::require_key(self.0, request, next)
     }
 }
 
@@ -55,8 +55,8 @@ impl Around for AroundKeyed {
 pub(super) struct Caught;
 
 impl Around for Caught {
-    async fn answer(self, request: Request, next: impl Next) -> Response {
-        caught(next(request)).await
+    fn answer(self, request: Request, next: impl Next) -> impl Answering {
+        caught(next(request))
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) struct AroundApi {
 
 impl Around for AroundApi {
     /// The order is vLLM's: whoever has no key learns nothing else.
-    async fn answer(self, request: Request, next: impl Next) -> Response {
+    fn answer(self, request: Request, next: impl Next) -> impl Answering {
         let Self { port, request_ids, doors, cors, request_spans, stream_comments } = self;
         let marked = |request| scheme::mark(request, next);
         let commented = move |request| keep_alive::apply(stream_comments, request, marked);
@@ -81,7 +81,7 @@ impl Around for AroundApi {
         let shared = |request| cors::apply(cors, request, spanned);
         let admitted = |request| auth::require_key(doors, request, shared);
         let named = move |request| request_id::add(request_ids, request, admitted);
-        port.answer(request, named).await
+        port.answer(request, named)
     }
 }
 
@@ -95,19 +95,20 @@ pub(super) struct AroundRoute {
 }
 
 impl Around for AroundRoute {
-    async fn answer(self, request: Request, next: impl Next) -> Response {
+    fn answer(self, request: Request, next: impl Next) -> impl Answering {
         let Self { request_patience, limits, tracer } = self;
         let caught = |request| caught(next(request));
         // Within the layers that move a request to other threads: its notes belong to its task.
         let traced = |request| traces::follow(tracer, request, caught);
         let Some(limits) = limits else {
-            return observe::measure(request, move |request| slow_body::apply(request_patience, request, traced)).await;
+            let timed = move |request| slow_body::apply(request_patience, request, traced);
+            return Either::Left(observe::measure(request, timed));
         };
         let limited = |request| limit::apply(limits, request, traced);
         let timed = move |request| slow_body::apply(request_patience, request, limited);
         // Outside of the layer that holds a body's bytes for as long as a task works on it, and where the length is still known.
         let on_threads = |request| large_bodies::apply(request, timed);
-        observe::measure(request, on_threads).await
+        Either::Right(observe::measure(request, on_threads))
     }
 }
 

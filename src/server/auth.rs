@@ -12,11 +12,12 @@ use axum::{
     Json,
     extract::Request,
     http::{HeaderName, Method, StatusCode, header},
-    response::{IntoResponse, Response},
+    response::IntoResponse,
 };
+use futures::future::{Either, ready};
 use subtle::ConstantTimeEq;
 
-use super::next::Next;
+use super::next::{Answering, Next};
 use crate::turn::Identity;
 
 /// The keys that open the API; none leaves it open.
@@ -118,16 +119,17 @@ fn admitted<'a>(keys: &ApiKeys, request: &'a Request) -> Option<&'a str> {
 }
 
 /// Answers `{"error": "Unauthorized"}` with a 401 without a key; preflight requests need none.
-pub(super) async fn require_key(doors: Arc<Doors>, mut request: Request, next: impl Next) -> Response {
+pub(super) fn require_key(doors: Arc<Doors>, mut request: Request, next: impl Next) -> impl Answering {
     if let Some(keys) = doors.keys(request.uri().path())
         && request.method() != Method::OPTIONS
         && admitted(keys, &request).is_none()
     {
-        return (StatusCode::UNAUTHORIZED, Json(serde_json::json!({ "error": "Unauthorized" }))).into_response();
+        let refusal = (StatusCode::UNAUTHORIZED, Json(serde_json::json!({ "error": "Unauthorized" })));
+        return Either::Left(ready(refusal.into_response()));
     }
     let identity = admitted(&doors.api, &request).map(Identity::of_key);
     if let Some(identity) = identity.filter(|_| !doors.api.shared) {
         request.extensions_mut().insert(identity);
     }
-    next(request).await
+    Either::Right(next(request))
 }

@@ -7,8 +7,12 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use futures::{
+    FutureExt,
+    future::{Either, ready},
+};
 
-use super::next::Next;
+use super::next::{Answering, Next};
 
 /// Methods that `*` stands for.
 const ALL_METHODS: [&str; 8] = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY"];
@@ -142,14 +146,15 @@ impl Headers {
 }
 
 /// Answers preflight requests, and tells browsers what pages may read.
-pub(super) async fn apply(cors: Arc<Cors>, request: Request, next: impl Next) -> Response {
+pub(super) fn apply(cors: Arc<Cors>, request: Request, next: impl Next) -> impl Answering {
     let headers = request.headers();
     let origin = headers.get(header::ORIGIN).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let asks = headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
     if origin.is_some() && request.method() == Method::OPTIONS && asks {
-        return cors.preflight(headers);
+        return Either::Left(ready(cors.preflight(headers)));
     }
-    let mut response = next(request).await;
-    cors.permit(origin.as_deref(), &mut response);
-    response
+    Either::Right(next(request).map(move |mut response| {
+        cors.permit(origin.as_deref(), &mut response);
+        response
+    }))
 }

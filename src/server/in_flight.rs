@@ -8,19 +8,23 @@ use std::{
 use axum::{
     body::{Body, Bytes, HttpBody},
     extract::{ConnectInfo, Request},
-    response::Response,
+};
+use futures::FutureExt;
+
+use super::{
+    connection::InFlight,
+    listener::Peer,
+    next::{Answering, Next},
 };
 
-use super::{connection::InFlight, listener::Peer, next::Next};
-
 /// Counts a request on its connection until its answer is handed over.
-pub(super) async fn count(request: Request, next: impl Next) -> Response {
+pub(super) fn count(request: Request, next: impl Next) -> impl Answering {
     let in_flight = request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| peer.begin());
-    let response = next(request).await;
-    response.map(|body| match in_flight {
+    let counted = |body| match in_flight {
         Some(in_flight) => Body::new(Counted { body, _in_flight: in_flight }),
         None => body,
-    })
+    };
+    next(request).map(|response| response.map(counted))
 }
 
 struct Counted {

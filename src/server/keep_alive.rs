@@ -8,16 +8,19 @@ use axum::{
     http::header,
     response::Response,
 };
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 
-use super::next::Next;
+use super::next::{Answering, Next};
 
 /// The comment, as vLLM writes it.
 const COMMENT: &[u8] = b": keep-alive\n\n";
 
 /// Adds comments to event streams, if there is an interval for them.
-pub(super) async fn apply(interval: Option<Duration>, request: Request, next: impl Next) -> Response {
-    let response = next(request).await;
+pub(super) fn apply(interval: Option<Duration>, request: Request, next: impl Next) -> impl Answering {
+    next(request).map(move |response| commented(interval, response))
+}
+
+fn commented(interval: Option<Duration>, response: Response) -> Response {
     let Some(interval) = interval else { return response };
     let media_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if !media_type.is_some_and(|media_type| media_type.starts_with("text/event-stream")) {

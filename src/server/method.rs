@@ -1,12 +1,9 @@
 //! Methods of requests: clients may name any, so that what is kept of them, and written about them, is bounded.
 
-use axum::{
-    extract::Request,
-    http::Method,
-    response::{IntoResponse, Response},
-};
+use axum::{extract::Request, http::Method, response::IntoResponse};
+use futures::future::{Either, ready};
 
-use super::next::Next;
+use super::next::{Answering, Next};
 use crate::wire::error::ApiError;
 
 /// The methods that HTTP defines (RFC 9110, RFC 5789).
@@ -22,11 +19,11 @@ pub(super) fn label(method: &Method) -> &'static str {
 }
 
 /// Refuses requests with longer methods than there are.
-pub(super) async fn bounded(request: Request, next: impl Next) -> Response {
+pub(super) fn bounded(request: Request, next: impl Next) -> impl Answering {
     if request.method().as_str().len() > MOST_BYTES {
-        return ApiError::method_too_long(MOST_BYTES).into_response();
+        return Either::Left(ready(ApiError::method_too_long(MOST_BYTES).into_response()));
     }
-    next(request).await
+    Either::Right(next(request))
 }
 
 #[cfg(test)]

@@ -14,16 +14,24 @@ use axum::{extract::Request, response::Response};
 use futures::FutureExt;
 use tower::{Layer, Service, ServiceExt};
 
+/// The work of answering a request.
+pub(super) trait Answering: Future<Output = Response> + Send + 'static {}
+
+impl<A: Future<Output = Response> + Send + 'static> Answering for A {}
+
 /// Answers a request, within a layer.
+///
+/// A layer that is no `async fn` does what it does before the answer at once, and its future has no place for the request, which
+/// an `async fn` keeps twice.
 pub(super) trait Next: FnOnce(Request) -> Self::Answering + Send + 'static {
     /// The work of answering it.
-    type Answering: Future<Output = Response> + Send + 'static;
+    type Answering: Answering;
 }
 
 impl<F, A> Next for F
 where
     F: FnOnce(Request) -> A + Send + 'static,
-    A: Future<Output = Response> + Send + 'static,
+    A: Answering,
 {
     type Answering = A;
 }
@@ -31,7 +39,7 @@ where
 /// All layers of one place.
 pub(super) trait Around: Clone + Send + 'static {
     /// Answers a request, for which `next` is the innermost.
-    fn answer(self, request: Request, next: impl Next) -> impl Future<Output = Response> + Send;
+    fn answer(self, request: Request, next: impl Next) -> impl Answering;
 }
 
 /// Layers as one layer of axum's.

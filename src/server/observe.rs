@@ -13,11 +13,15 @@ use axum::{
     http::{HeaderMap, header},
     response::Response,
 };
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use metrics::Label;
 use tracing::{Instrument, Span};
 
-use super::{listener::Peer, method, next::Next};
+use super::{
+    listener::Peer,
+    method,
+    next::{Answering, Next},
+};
 
 /// Requests that are not counted: scrapers and probes would outnumber all others.
 const EXCLUDED: [&str; 8] = ["/metrics", "/health", "/livez", "/readyz", "/load", "/ping", "/version", "/server_info"];
@@ -68,21 +72,26 @@ impl Drop for Counted {
 }
 
 /// The metrics of prometheus-fastapi-instrumentator, as vLLM has them.
-pub(super) async fn measure(request: Request, next: impl Next) -> Response {
+pub(super) fn measure(request: Request, next: impl Next) -> impl Answering {
     let started = Instant::now();
     // Unknown methods share one label, and unknown paths another: clients must not be able to make new ones.
     let method = method::label(request.method());
     let handler: Arc<str> = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).into();
     let request_bytes = content_length(request.headers());
-    let response = next(request).await;
-    if EXCLUDED.iter().any(|path| handler.contains(path)) {
-        return response;
-    }
-    let status = class(response.status().as_u16());
+    next(request).map(move |response| {
+        if EXCLUDED.iter().any(|path| handler.contains(path)) {
+            return response;
+        }
+        let status = class(response.status().as_u16());
+        measured(Sample { started, handler, method, status, request_bytes, response_bytes: 0.0 }, response)
+    })
+}
+
+fn measured(mut sample: Sample, response: Response) -> Response {
     let known = response.body().size_hint().exact();
     #[expect(clippy::cast_precision_loss, reason = "no response has 2^52 bytes")]
     let response_bytes = known.unwrap_or(0) as f64;
-    let sample = Sample { started, handler, method, status, request_bytes, response_bytes };
+    sample.response_bytes = response_bytes;
     if known.is_some() {
         sample.record();
         return response;
@@ -111,21 +120,22 @@ pub struct AccessLog {
 }
 
 /// Logs a line for every response, as uvicorn does.
-pub(super) async fn log(log: Arc<AccessLog>, request: Request, next: impl Next) -> Response {
+pub(super) fn log(log: Arc<AccessLog>, request: Request, next: impl Next) -> impl Answering {
     let is_silent = !log.enabled || log.silent_paths.iter().any(|path| path == request.uri().path());
     let line = (!is_silent).then(|| {
         let peer = request.extensions().get::<ConnectInfo<Peer>>().map_or_else(String::new, |peer| peer.0.to_string());
         format!("{peer} - \"{} {} {:?}\"", request.method(), request.uri(), request.version())
     });
-    let response = next(request).await;
-    if let Some(line) = line {
-        tracing::info!(target: "tito::access", "{line} {}", response.status());
-    }
-    response
+    next(request).map(move |response| {
+        if let Some(line) = line {
+            tracing::info!(target: "tito::access", "{line} {}", response.status());
+        }
+        response
+    })
 }
 
 /// Gives every request a span if `wanted`, in which its generations log; the handler fills the id in.
-pub(super) async fn span(wanted: bool, request: Request, next: impl Next) -> Response {
+pub(super) fn span(wanted: bool, request: Request, next: impl Next) -> impl Answering {
     let span = if wanted { tracing::info_span!("request", id = tracing::field::Empty) } else { Span::none() };
-    next(request).instrument(span).await
+    next(request).instrument(span)
 }

@@ -5,9 +5,10 @@ use axum::{
     http::{HeaderName, HeaderValue},
     response::Response,
 };
-use uuid::Uuid;
+use futures::FutureExt;
 
-use super::next::Next;
+use super::next::{Answering, Next};
+use crate::fresh_uuid::fresh_uuid;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -15,13 +16,13 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const MOST_BYTES: usize = 512;
 
 /// Adds the header if it is `wanted`.
-pub(super) async fn add(wanted: bool, request: Request, next: impl Next) -> Response {
+pub(super) fn add(wanted: bool, request: Request, next: impl Next) -> impl Answering {
     let own = request.headers().get(REQUEST_ID).filter(|own| wanted && own.len() <= MOST_BYTES).cloned();
-    let mut response = next(request).await;
-    if !wanted {
-        return response;
-    }
-    let fresh = || HeaderValue::from_str(&Uuid::new_v4().simple().to_string()).expect("hex digits are a header value");
+    next(request).map(move |response| if wanted { named(own, response) } else { response })
+}
+
+fn named(own: Option<HeaderValue>, mut response: Response) -> Response {
+    let fresh = || HeaderValue::from_str(&fresh_uuid().simple().to_string()).expect("hex digits are a header value");
     response.headers_mut().append(REQUEST_ID, own.unwrap_or_else(fresh));
     response
 }

@@ -3,17 +3,19 @@
 use axum::{
     extract::{ConnectInfo, Request},
     http::HeaderName,
-    response::Response,
 };
 
-use super::{listener::Peer, next::Next};
+use super::{
+    listener::Peer,
+    next::{Answering, Next},
+};
 use crate::http::slashes::Https;
 
 /// What a proxy says that ends TLS.
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Marks requests that came by HTTPS. A client that is no proxy may say so too: nobody but itself reads the answer.
-pub(super) async fn mark(mut request: Request, next: impl Next) -> Response {
+pub(super) fn mark(mut request: Request, next: impl Next) -> impl Answering {
     let forwarded = request.headers().get(FORWARDED_PROTO).and_then(|value| value.to_str().ok()).map(str::trim);
     let is_https = match forwarded {
         Some(scheme) if scheme.eq_ignore_ascii_case("https") => true,
@@ -23,5 +25,5 @@ pub(super) async fn mark(mut request: Request, next: impl Next) -> Response {
     if is_https {
         request.extensions_mut().insert(Https);
     }
-    next(request).await
+    next(request)
 }

@@ -13,26 +13,28 @@ use std::{
 use axum::{
     body::{Body, Bytes, HttpBody},
     extract::Request,
-    response::{IntoResponse, Response},
+    response::IntoResponse,
 };
+use futures::FutureExt;
 use tokio::time::{Sleep, sleep};
 
-use super::next::Next;
+use super::next::{Answering, Next};
 use crate::wire::error::ApiError;
 
 /// Refuses requests of whose bodies nothing came for as long as `patience` while they were waited for.
-pub(super) async fn apply(patience: Duration, request: Request, next: impl Next) -> Response {
+pub(super) fn apply(patience: Duration, request: Request, next: impl Next) -> impl Answering {
     let stopped = (!request.body().is_end_stream()).then(|| Arc::new(AtomicBool::new(false)));
     let request = request.map(|body| match stopped.clone() {
         Some(stopped) => Body::new(Timed { body, patience, silence: None, stopped }),
         None => body,
     });
-    let response = next(request).await;
-    if !stopped.is_some_and(|stopped| stopped.load(Ordering::Relaxed)) {
-        return response;
-    }
-    metrics::counter!("tito:stalled_total", "what" => "body").increment(1);
-    ApiError::body_too_slow(patience.as_secs()).into_response()
+    next(request).map(move |response| {
+        if !stopped.is_some_and(|stopped| stopped.load(Ordering::Relaxed)) {
+            return response;
+        }
+        metrics::counter!("tito:stalled_total", "what" => "body").increment(1);
+        ApiError::body_too_slow(patience.as_secs()).into_response()
+    })
 }
 
 /// A body of which something has to come.

@@ -12,11 +12,14 @@ use std::{
 use axum::{
     body::{Body, Bytes, HttpBody},
     extract::{ConnectInfo, Request},
-    response::Response,
 };
 use http_body_util::BodyExt;
 
-use super::{connection::InFlight, listener::Peer, next::Next};
+use super::{
+    connection::InFlight,
+    listener::Peer,
+    next::{Answering, Next},
+};
 
 /// Most bytes that are read for nothing: the longest body by default, since one for which there is no room beside others is
 /// refused unread, and its client is to see why. It takes no memory.
@@ -25,10 +28,10 @@ const MOST_BYTES: usize = 1 << 29;
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Has the bodies of requests read to their end.
-pub(super) async fn read_out(request: Request, next: impl Next) -> Response {
+pub(super) fn read_out(request: Request, next: impl Next) -> impl Answering {
     let in_flight = request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| peer.begin());
     let read_out = |body| Body::new(ReadOut { body: Some(body), in_flight });
-    next(request.map(|body| if body.is_end_stream() { body } else { read_out(body) })).await
+    next(request.map(|body| if body.is_end_stream() { body } else { read_out(body) }))
 }
 
 /// A body until its end was seen.

@@ -15,8 +15,8 @@ use axum::{
     body::{Body, Bytes, HttpBody},
     extract::Request,
     http::Version,
-    response::Response,
 };
+use futures::FutureExt;
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::{
@@ -24,21 +24,20 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::next::Next;
+use super::next::{Answering, Next};
 
 /// Bytes that are handed over at a time; shorter answers are handed over as they are.
 const PIECE: usize = 64 << 10;
 
 /// Hands long answers over in pieces, each of which may wait for as long as `patience`, if that has an end.
-pub(super) async fn apply(patience: Option<Duration>, request: Request, next: impl Next) -> Response {
+pub(super) fn apply(patience: Option<Duration>, request: Request, next: impl Next) -> impl Answering {
     let is_http2 = request.version() == Version::HTTP_2;
-    let response = next(request).await;
-    match (patience, response.body().size_hint().exact()) {
+    next(request).map(move |response| match (patience, response.body().size_hint().exact()) {
         (Some(patience), Some(length)) if is_http2 && length > PIECE as u64 => {
             response.map(|body| Body::new(Pieces::new(body, length, patience)))
         }
         _ => response,
-    }
+    })
 }
 
 /// An answer in pieces.

@@ -24,7 +24,7 @@ pub(super) const CODE: [&str; 7] = [
 ];
 
 /// What each part may use: of its own crate, and what is the program's of the others too. Nothing points up.
-pub(super) const MAY_USE: [(&str, &[&str]); 51] = [
+pub(super) const MAY_USE: [(&str, &[&str]); 52] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -80,7 +80,20 @@ pub(super) const MAY_USE: [(&str, &[&str]); 51] = [
     ("control", &["engine", "generation", "weights"]),
     (
         "server",
-        &["admin", "api", "engine", "http", "inspect", "otlp", "request_trace", "state", "telemetry", "turn", "wire"],
+        &[
+            "admin",
+            "api",
+            "engine",
+            "fresh_uuid",
+            "http",
+            "inspect",
+            "otlp",
+            "request_trace",
+            "state",
+            "telemetry",
+            "turn",
+            "wire",
+        ],
     ),
     ("telemetry", &["engine"]),
     (
@@ -155,6 +168,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 51] = [
             "chat",
             "continuity",
             "engine",
+            "fresh_uuid",
             "generation",
             "http",
             "json",
@@ -256,6 +270,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 51] = [
     ("mistralrs", &[]),
     ("pydantic", &["json"]),
     ("asked_for", &[]),
+    ("fresh_uuid", &[]),
     ("retry", &[]),
     ("continuity_store", &["continuity"]),
     ("store", &["files"]),
