@@ -372,11 +372,22 @@ impl Cuts {
         !self.added.normalized_pairs.may_hold(normal_left, normal_right) && words.cuts(left, right)
     }
 
+    /// For each ASCII character, whether a text can be cut between it and a space, whatever else surrounds the place.
+    pub(super) fn before_space(&self) -> [bool; 128] {
+        let writes_a_space = self.words.as_ref().is_none_or(|words| words.normal.writes_a_space);
+        let cuts = |left| !writes_a_space && self.is_parted(left, ' ') && self.between_words(left, ' ');
+        std::array::from_fn(|byte| u8::try_from(byte).is_ok_and(|byte| cuts(char::from(byte))))
+    }
+
+    /// Whether no added token that is looked for in the text as it is joins two characters, or swallows one of them.
+    fn is_parted(&self, left: char, right: char) -> bool {
+        !self.added.raw_pairs.both.contains(&(left, right)) && !self.added.may_strip(left, right)
+    }
+
     /// The cut at a place, if it is one. `memory` spares asking again about the same characters.
     fn at(&self, text: &str, at: usize, memory: &mut Memory) -> Option<Cut> {
         let (left, right) = (text[..at].chars().next_back()?, text[at..].chars().next()?);
-        let parted = !self.added.raw_pairs.both.contains(&(left, right)) && !self.added.may_strip(left, right);
-        if !parted {
+        if !self.is_parted(left, right) {
             return None;
         }
         let key = (left, right);

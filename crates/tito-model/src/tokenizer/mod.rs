@@ -239,7 +239,8 @@ impl Tokenizer {
     }
 
     fn fast(&self) -> Option<&FastEncoder> {
-        let make = || if self.contradicts { None } else { FastEncoder::new(&self.inner, &self.added) };
+        let make =
+            || if self.contradicts { None } else { FastEncoder::new(&self.inner, &self.added, self.cuts.as_ref()) };
         self.fast.get_or_init(make).as_ref()
     }
 

@@ -5,6 +5,7 @@
 //! else, and every text that `fastokens` cannot encode, goes to the library, so that ids are the library's in any case.
 
 mod recent;
+mod recent_words;
 #[cfg(test)]
 mod tests;
 
@@ -12,9 +13,10 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 use tokenizers::{Model, NormalizedString, Normalizer, OffsetType, PreTokenizedString, PreTokenizer};
 
-use self::recent::RecentTexts;
+use self::{recent::RecentTexts, recent_words::RecentWords};
 use super::{
     AddedToken, byte_level,
+    cuts::Cuts,
     words::{GPT_4O, LLAMA3, QWEN2, QWEN3_5, TEKKEN},
 };
 use crate::{TokenId, files};
@@ -57,6 +59,7 @@ pub(super) struct FastEncoder {
     /// Their ids.
     early_ids: Vec<TokenId>,
     recent: RecentTexts,
+    words: RecentWords,
 }
 
 impl std::fmt::Debug for FastEncoder {
@@ -66,8 +69,8 @@ impl std::fmt::Debug for FastEncoder {
 }
 
 impl FastEncoder {
-    /// `None` where a part of the tokenizer is not known, or where ids differ.
-    pub(super) fn new(inner: &tokenizers::Tokenizer, added: &[AddedToken]) -> Option<Self> {
+    /// `None` where a part of the tokenizer is not known, or where ids differ. `cuts` is where its texts can be cut.
+    pub(super) fn new(inner: &tokenizers::Tokenizer, added: &[AddedToken], cuts: Option<&Cuts>) -> Option<Self> {
         let definition: Value = serde_json::from_str(&inner.to_string(false).ok()?).ok()?;
         let is_byte_level = match known_kind(&definition)? {
             Kind::ByteLevel => true,
@@ -88,6 +91,7 @@ impl FastEncoder {
                     .ok()?,
                 early_ids: early().map(|token| token.id).collect(),
                 recent: RecentTexts::default(),
+                words: RecentWords::new(cuts.map_or([false; 128], Cuts::before_space)),
             };
             Some((encoder.agrees(inner, added), encoder))
         });
@@ -118,9 +122,9 @@ impl FastEncoder {
         if text.is_empty() || self.recent.append(text, ids) {
             return Some(());
         }
-        let encoded = self.inner.encode_with_special_tokens(text, false).ok()?;
-        self.recent.keep(text, &encoded);
-        ids.extend(encoded);
+        let before = ids.len();
+        self.words.append(text, ids, |part| self.inner.encode_with_special_tokens(part, false).ok())?;
+        self.recent.keep(text, &ids[before..]);
         Some(())
     }
 
