@@ -33,7 +33,7 @@ impl Around for AroundPort {
         let Self { access_log, stream_stall_timeout } = self;
         let bounded = |request| method::bounded(request, next);
         let with_retry = |request| bounded(request).map(error::say_retry_by_status);
-        let logged = |request| observe::log(access_log, request, with_retry);
+        let logged = move |request| observe::log(&access_log, request, with_retry);
         let taken = move |request| unsent::apply(stream_stall_timeout, request, logged);
         let read_out = |request| unread::read_out(request, taken);
         in_flight::count(request, read_out)
@@ -46,7 +46,7 @@ pub(super) struct AroundKeyed(pub(super) Arc<Doors>);
 
 impl Around for AroundKeyed {
     fn answer(self, request: Request, next: impl Next) -> impl Answering {
-        auth::require_key(self.0, request, next)
+        auth::require_key(&self.0, request, next)
     }
 }
 
@@ -79,7 +79,7 @@ impl Around for AroundApi {
         let commented = move |request| keep_alive::apply(stream_comments, request, marked);
         let spanned = move |request| observe::span(request_spans, request, commented);
         let shared = |request| cors::apply(cors, request, spanned);
-        let admitted = |request| auth::require_key(doors, request, shared);
+        let admitted = move |request| auth::require_key(&doors, request, shared);
         let named = move |request| request_id::add(request_ids, request, admitted);
         port.answer(request, named)
     }

@@ -119,7 +119,7 @@ fn admitted<'a>(keys: &ApiKeys, request: &'a Request) -> Option<&'a str> {
 }
 
 /// Answers `{"error": "Unauthorized"}` with a 401 without a key; preflight requests need none.
-pub(super) fn require_key(doors: Arc<Doors>, mut request: Request, next: impl Next) -> impl Answering {
+pub(super) fn require_key<N: Next>(doors: &Doors, mut request: Request, next: N) -> impl Answering + use<N> {
     if let Some(keys) = doors.keys(request.uri().path())
         && request.method() != Method::OPTIONS
         && admitted(keys, &request).is_none()

@@ -120,7 +120,7 @@ pub struct AccessLog {
 }
 
 /// Logs a line for every response, as uvicorn does.
-pub(super) fn log(log: Arc<AccessLog>, request: Request, next: impl Next) -> impl Answering {
+pub(super) fn log<N: Next>(log: &AccessLog, request: Request, next: N) -> impl Answering + use<N> {
     let is_silent = !log.enabled || log.silent_paths.iter().any(|path| path == request.uri().path());
     let line = (!is_silent).then(|| {
         let peer = request.extensions().get::<ConnectInfo<Peer>>().map_or_else(String::new, |peer| peer.0.to_string());

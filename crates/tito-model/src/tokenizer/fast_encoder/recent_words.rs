@@ -69,8 +69,7 @@ impl RecentWords {
         let mut together = 0..0;
         for word in self.words(text) {
             let found = known.get(&text[word.clone()]);
-            let learns = found.is_none() && word.len() <= MOST_BYTES && alone < MOST_ALONE;
-            if found.is_none() && !learns {
+            if found.is_none() && (word.len() > MOST_BYTES || alone == MOST_ALONE) {
                 together.end = word.end;
                 continue;
             }
@@ -78,15 +77,14 @@ impl RecentWords {
                 ids.extend(encode(&text[together.clone()])?);
             }
             together = word.end..word.end;
-            match found {
-                Some(found) => ids.extend_from_slice(found.as_slice()),
-                None => {
-                    alone += 1;
-                    let encoded = encode(&text[word.clone()])?;
-                    learned.extend(WordIds::new(&encoded).map(|ids| (&text[word], ids)));
-                    ids.extend(encoded);
-                }
+            if let Some(found) = found {
+                ids.extend_from_slice(found.as_slice());
+                continue;
             }
+            alone += 1;
+            let encoded = encode(&text[word.clone()])?;
+            learned.extend(WordIds::new(&encoded).map(|ids| (&text[word], ids)));
+            ids.extend(encoded);
         }
         if !together.is_empty() {
             ids.extend(encode(&text[together])?);
@@ -164,7 +162,7 @@ mod tests {
     #[test]
     fn many_new_words_are_encoded_together() {
         let words = words();
-        let text: String = (0..40).map(|number| format!("w{number}x ")).collect();
+        let text = (0..40).map(|number| format!("w{number}x ")).collect::<Vec<_>>().concat();
         let (found, asked) = encoded(&words, &text);
         assert_eq!((found, asked.len()), (ids(&text), MOST_ALONE + 1));
         let long = format!("an {} an", "l".repeat(MOST_BYTES + 1));
