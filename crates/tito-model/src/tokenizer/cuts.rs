@@ -22,6 +22,7 @@ use tokenizers::{
 
 use super::{
     AddedToken,
+    ascii_pairs::AsciiPairs,
     normal::Normal,
     pattern::{Left, Pattern},
 };
@@ -372,11 +373,12 @@ impl Cuts {
         !self.added.normalized_pairs.may_hold(normal_left, normal_right) && words.cuts(left, right)
     }
 
-    /// For each ASCII character, whether a text can be cut between it and a space, whatever else surrounds the place.
-    pub(super) fn before_space(&self) -> [bool; 128] {
-        let writes_a_space = self.words.as_ref().is_none_or(|words| words.normal.writes_a_space);
-        let cuts = |left| !writes_a_space && self.is_parted(left, ' ') && self.between_words(left, ' ');
-        std::array::from_fn(|byte| u8::try_from(byte).is_ok_and(|byte| cuts(char::from(byte))))
+    /// The pairs of ASCII characters between which every text can be cut, whatever else surrounds the place.
+    pub(super) fn between_ascii(&self) -> AsciiPairs {
+        if self.words.as_ref().is_none_or(|words| words.normal.writes_a_space) {
+            return AsciiPairs::default();
+        }
+        AsciiPairs::of(|left, right| self.is_parted(left, right) && self.between_words(left, right))
     }
 
     /// Whether no added token that is looked for in the text as it is joins two characters, or swallows one of them.

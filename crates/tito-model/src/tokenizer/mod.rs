@@ -5,6 +5,7 @@
 
 mod added_token;
 mod around;
+mod ascii_pairs;
 mod byte_level;
 mod byte_level_bpe;
 mod cuts;

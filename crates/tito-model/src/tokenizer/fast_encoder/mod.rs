@@ -94,7 +94,7 @@ impl FastEncoder {
                     .ok()?,
                 early_ids: early().map(|token| token.id).collect(),
                 recent: RecentTexts::default(),
-                words: cuts.filter(|_| is_slow).map(|cuts| RecentWords::new(cuts.before_space())),
+                words: cuts.filter(|_| is_slow).map(|cuts| RecentWords::new(cuts.between_ascii())),
             };
             Some((encoder.agrees(inner, added), encoder))
         });

@@ -1,13 +1,13 @@
 //! Words that were encoded lately, and their ids: a text is seldom the same as another one, and most of its words are.
 //!
-//! Owns a bounded number of words. A word ends where texts may be cut, whatever surrounds the place ([`super::super::cuts`]), so
-//! that the ids of a text are those of its words.
+//! Owns a bounded number of words. A word ends where texts may be cut, whatever surrounds the place (`tokenizer/cuts.rs`), so that the
+//! ids of a text are those of its words.
 
 use std::{collections::HashMap, ops::Range};
 
 use parking_lot::RwLock;
 
-use crate::{TokenId, json::KeyedHash};
+use crate::{TokenId, json::KeyedHash, tokenizer::ascii_pairs::AsciiPairs};
 
 /// The most words that are kept; after that, all are forgotten.
 const MOST_WORDS: usize = 1 << 15;
@@ -21,8 +21,8 @@ const MOST_ALONE: usize = 16;
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct RecentWords {
-    /// By ASCII character: whether a text may be cut between it and a space.
-    ends_before_space: [bool; 128],
+    /// What a word ends between.
+    ends: AsciiPairs,
     known: RwLock<Known>,
 }
 
@@ -48,9 +48,9 @@ impl WordIds {
 }
 
 impl RecentWords {
-    /// No words yet.
-    pub(super) fn new(ends_before_space: [bool; 128]) -> Self {
-        Self { ends_before_space, known: RwLock::default() }
+    /// No words yet; they end between these characters.
+    pub(super) fn new(ends: AsciiPairs) -> Self {
+        Self { ends, known: RwLock::default() }
     }
 
     /// Appends the ids of a text; `encode` gives those of a part of it. `None` where it does not.
@@ -94,13 +94,14 @@ impl RecentWords {
         Some(())
     }
 
-    /// The words of a text, each with the space in front of it.
+    /// The words of a text.
     fn words<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Range<usize>> + 'a {
         let mut start = 0;
-        let starts = text.bytes().zip(text.bytes().skip(1)).enumerate().filter_map(move |(at, (left, right))| {
-            let ends = right == b' ' && self.ends_before_space.get(usize::from(left)) == Some(&true);
-            ends.then_some(at + 1)
-        });
+        let starts = text
+            .bytes()
+            .zip(text.bytes().skip(1))
+            .enumerate()
+            .filter_map(move |(at, (left, right))| self.ends.has(left, right).then_some(at + 1));
         starts.chain([text.len()]).map(move |end| std::mem::replace(&mut start, end)..end)
     }
 
@@ -122,9 +123,9 @@ mod tests {
 
     use super::*;
 
-    /// Words that end after letters.
+    /// Words that end between letters and spaces.
     fn words() -> RecentWords {
-        RecentWords::new(std::array::from_fn(|byte| u8::try_from(byte).unwrap().is_ascii_alphabetic()))
+        RecentWords::new(AsciiPairs::of(|left, right| left.is_ascii_alphabetic() && right == ' '))
     }
 
     /// The ids of a text whose bytes are its ids, and what was asked for on the way.
