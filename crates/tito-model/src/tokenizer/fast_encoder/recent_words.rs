@@ -5,9 +5,10 @@
 
 use std::{collections::HashMap, ops::Range};
 
+use ahash::RandomState;
 use parking_lot::RwLock;
 
-use crate::{TokenId, json::KeyedHash, tokenizer::ascii_pairs::AsciiPairs};
+use crate::{TokenId, tokenizer::ascii_pairs::AsciiPairs};
 
 /// The most words that are kept; after that, all are forgotten.
 const MOST_WORDS: usize = 1 << 15;
@@ -26,7 +27,8 @@ pub(super) struct RecentWords {
     known: RwLock<Known>,
 }
 
-type Known = HashMap<Box<str>, WordIds, KeyedHash>;
+/// Hashed with a random key: clients choose the words.
+type Known = HashMap<Box<str>, WordIds, RandomState>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WordIds {
