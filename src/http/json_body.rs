@@ -45,7 +45,7 @@ where
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        received(request, state, body::parse_twice).await.map(|(body, fields)| Self(body, fields))
+        received(request, state, body::parse_with_fields).await.map(|(body, fields)| Self(body, fields))
     }
 }
 

@@ -11,7 +11,6 @@ use axum::{
     body::{Body, BodyDataStream, Bytes, HttpBody},
     extract::{ConnectInfo, MatchedPath, Request},
     http::{HeaderMap, header},
-    response::Response,
 };
 use futures::{FutureExt, Stream, StreamExt};
 use metrics::Label;
@@ -83,20 +82,16 @@ pub(super) fn measure(request: Request, next: impl Next) -> impl Answering {
             return response;
         }
         let status = class(response.status().as_u16());
-        measured(Sample { started, handler, method, status, request_bytes, response_bytes: 0.0 }, response)
+        let known = response.body().size_hint().exact();
+        #[expect(clippy::cast_precision_loss, reason = "no response has 2^52 bytes")]
+        let response_bytes = known.unwrap_or(0) as f64;
+        let sample = Sample { started, handler, method, status, request_bytes, response_bytes };
+        if known.is_some() {
+            sample.record();
+            return response;
+        }
+        response.map(|body| Body::from_stream(Counted { frames: body.into_data_stream(), sample }))
     })
-}
-
-fn measured(mut sample: Sample, response: Response) -> Response {
-    let known = response.body().size_hint().exact();
-    #[expect(clippy::cast_precision_loss, reason = "no response has 2^52 bytes")]
-    let response_bytes = known.unwrap_or(0) as f64;
-    sample.response_bytes = response_bytes;
-    if known.is_some() {
-        sample.record();
-        return response;
-    }
-    response.map(|body| Body::from_stream(Counted { frames: body.into_data_stream(), sample }))
 }
 
 /// What the statuses from a hundred on are called where requests are counted.

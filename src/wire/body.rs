@@ -95,7 +95,7 @@ pub(crate) fn parse_with<T: Body>(bytes: &[u8], captures_texts: bool) -> Result<
 }
 
 /// Reads JSON text as a body that keeps the rules of its type, and some of the same fields into another type.
-pub(crate) fn parse_twice<T: Body, Fields: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Fields), ApiError> {
+pub(crate) fn parse_with_fields<T: Body, Fields: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Fields), ApiError> {
     read(bytes, |document, text| {
         let rewrites = settled(document, text, T::RULES)?;
         Ok((deserialized(&document.root, &rewrites)?, deserialized(&document.root, &rewrites)?))

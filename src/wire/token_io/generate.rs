@@ -343,7 +343,15 @@ impl Default for RenderedRequest {
 
 /// How to sample, in the order of its fields: each name once.
 #[derive(Debug, Default)]
-pub(crate) struct RenderedParams(pub Vec<(&'static str, serde_json::Value)>);
+pub(crate) struct RenderedParams(Vec<(&'static str, serde_json::Value)>);
+
+impl RenderedParams {
+    /// Adds a field.
+    pub(crate) fn put(&mut self, name: &'static str, value: serde_json::Value) {
+        debug_assert!(self.0.iter().all(|(other, _)| *other != name), "{name} stands there already");
+        self.0.push((name, value));
+    }
+}
 
 impl Serialize for RenderedParams {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -12,7 +12,7 @@ pub(crate) struct RenderFields {
     pub priority: Option<i64>,
     pub use_beam_search: Option<Value>,
     pub tool_choice: Option<Value>,
-    /// As it was sent, for whoever reads the answer.
+    /// For whoever reads the answer.
     pub tools: Option<Vec<json::Value>>,
     pub include_reasoning: Option<bool>,
     pub response_format: Option<Value>,

@@ -375,10 +375,8 @@ impl Cuts {
 
     /// The pairs of ASCII characters between which every text can be cut, whatever else surrounds the place.
     pub(super) fn between_ascii(&self) -> AsciiPairs {
-        if self.words.as_ref().is_none_or(|words| words.normal.writes_a_space) {
-            return AsciiPairs::default();
-        }
-        AsciiPairs::of(|left, right| self.is_parted(left, right) && self.between_words(left, right))
+        let leaves_spaces = self.words.as_ref().is_some_and(|words| !words.normal.writes_a_space);
+        AsciiPairs::of(|left, right| leaves_spaces && self.is_parted(left, right) && self.between_words(left, right))
     }
 
     /// Whether no added token that is looked for in the text as it is joins two characters, or swallows one of them.

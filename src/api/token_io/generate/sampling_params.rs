@@ -130,93 +130,93 @@ pub(in crate::api::token_io) struct Rendered<'a> {
     pub(in crate::api::token_io) structured_outputs: Option<Value>,
 }
 
-type Params = Vec<(&'static str, Value)>;
-
 impl Rendered<'_> {
     /// Returns the parameters as `/inference/v1/generate` takes them.
     pub(in crate::api::token_io) fn params(&self, policy: &SamplingPolicy) -> RenderedParams {
-        let mut params = Vec::with_capacity(16);
+        let mut params = RenderedParams::default();
         self.add_distribution(policy, &mut params);
         self.add_ends(&mut params);
         self.add_reports(&mut params);
         self.add_masks(&mut params);
-        RenderedParams(params)
+        params
     }
 
-    fn add_distribution(&self, policy: &SamplingPolicy, params: &mut Params) {
+    fn add_distribution(&self, policy: &SamplingPolicy, params: &mut RenderedParams) {
         if self.sampling.n != 1 {
-            params.push(("n", json!(self.sampling.n)));
+            params.put("n", json!(self.sampling.n));
         }
-        params.extend(SettledNumbers::new(self.fields, &policy.defaults).written(self.sampling.is_greedy()));
+        for (name, value) in SettledNumbers::new(self.fields, &policy.defaults).written(self.sampling.is_greedy()) {
+            params.put(name, value);
+        }
         if let Some(seed) = self.fields.seed.filter(|&seed| seed != -1) {
-            params.push(("seed", json!(seed)));
+            params.put("seed", json!(seed));
         }
     }
 
-    fn add_ends(&self, params: &mut Params) {
+    fn add_ends(&self, params: &mut RenderedParams) {
         let fields = self.fields;
-        params.push(("stop", json!(self.sampling.text.stop)));
-        params.push(("stop_token_ids", json!(without_repeats(fields.stop_token_ids.as_deref()))));
+        params.put("stop", json!(self.sampling.text.stop));
+        params.put("stop_token_ids", json!(without_repeats(fields.stop_token_ids.as_deref())));
         if fields.ignore_eos == Some(true) {
-            params.push(("ignore_eos", json!(true)));
+            params.put("ignore_eos", json!(true));
         }
-        params.push(("max_tokens", json!(self.max_tokens)));
+        params.put("max_tokens", json!(self.max_tokens));
         if let Some(min_tokens) = fields.min_tokens.filter(|&tokens| tokens != 0) {
-            params.push(("min_tokens", json!(min_tokens)));
+            params.put("min_tokens", json!(min_tokens));
         }
     }
 
-    fn add_reports(&self, params: &mut Params) {
+    fn add_reports(&self, params: &mut RenderedParams) {
         let (fields, text) = (self.fields, &self.sampling.text);
         let chosen = fields.logprob_token_ids.as_ref().filter(|ids| !ids.is_empty());
         if let Some(logprobs) = self.logprobs.filter(|_| chosen.is_none()) {
-            params.push(("logprobs", json!(logprobs)));
+            params.put("logprobs", json!(logprobs));
         }
         if let Some(prompt_logprobs) = fields.prompt_logprobs {
-            params.push(("prompt_logprobs", json!(prompt_logprobs)));
+            params.put("prompt_logprobs", json!(prompt_logprobs));
         }
         if let Some(ids) = chosen {
-            params.push(("logprob_token_ids", json!(ids)));
+            params.put("logprob_token_ids", json!(ids));
         }
         if self.sampling.wants_mask() {
-            params.push(("return_sampling_mask", json!(true)));
+            params.put("return_sampling_mask", json!(true));
         }
         // The format may mark calls and reasoning with special tokens, so they must stay in the text.
         if !text.skip_special_tokens || text.format.special_tokens() != SpecialTokens::AsAsked {
-            params.push(("skip_special_tokens", json!(false)));
+            params.put("skip_special_tokens", json!(false));
         }
         if fields.spaces_between_special_tokens == Some(false) {
-            params.push(("spaces_between_special_tokens", json!(false)));
+            params.put("spaces_between_special_tokens", json!(false));
         }
         if text.include_stop_str_in_output {
-            params.push(("include_stop_str_in_output", json!(true)));
+            params.put("include_stop_str_in_output", json!(true));
         }
         // vLLM's numbers for the kinds of output: 1 reports each piece, and 2 the whole.
-        params.push(("output_kind", json!(if self.stream { 1 } else { 2 })));
-        params.push(("skip_clone", json!(true)));
+        params.put("output_kind", json!(if self.stream { 1 } else { 2 }));
+        params.put("skip_clone", json!(true));
         if let Some(budget) = self.sampling.thinking_budget {
-            params.push(("thinking_token_budget", json!(budget)));
+            params.put("thinking_token_budget", json!(budget));
         }
         let longest = text.stop.iter().map(|stop| stop.chars().count()).max().unwrap_or(0);
         if longest > 1 && !text.include_stop_str_in_output {
-            params.push(("output_text_buffer_length", json!(longest - 1)));
+            params.put("output_text_buffer_length", json!(longest - 1));
         }
     }
 
-    fn add_masks(&self, params: &mut Params) {
+    fn add_masks(&self, params: &mut RenderedParams) {
         let fields = self.fields;
         if let Some(constraint) = &self.structured_outputs {
-            params.push(("structured_outputs", constraint.clone()));
+            params.put("structured_outputs", constraint.clone());
         }
         if let Some(biases) = &fields.logit_bias {
             let clamped = biases.iter().map(|(id, bias)| (id.clone(), json!(bias.clamp(-100.0, 100.0))));
-            params.push(("logit_bias", clamped.collect::<Map<_, _>>().into()));
+            params.put("logit_bias", clamped.collect::<Map<_, _>>().into());
         }
         if let Some(ids) = &fields.allowed_token_ids {
-            params.push(("allowed_token_ids", json!(ids)));
+            params.put("allowed_token_ids", json!(ids));
         }
-        params.push(("bad_words", json!(without_repeats(fields.bad_words.as_deref()))));
-        params.push(("skip_reading_prefix_cache", json!(fields.prompt_logprobs.is_some())));
+        params.put("bad_words", json!(without_repeats(fields.bad_words.as_deref())));
+        params.put("skip_reading_prefix_cache", json!(fields.prompt_logprobs.is_some()));
     }
 }
 
