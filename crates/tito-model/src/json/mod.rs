@@ -3,6 +3,7 @@
 //! integers exact at any size, `1.0` stays a float, keys in order of first appearance, `NaN` and `Infinity` accepted.
 //! What cannot be kept (a lone surrogate has no UTF-8 form) or is unsafe (endless nesting) is refused, never changed.
 
+mod ids;
 mod integer;
 mod keyed_hash;
 mod node;
@@ -19,6 +20,7 @@ mod write;
 
 use tree::Literally;
 
+pub use ids::read_ids;
 pub use integer::Integer;
 pub use keyed_hash::KeyedHash;
 pub use node::{Document, Items, Node, NodeKind};

@@ -6,7 +6,7 @@
 use std::{borrow::Cow, fmt::Write as _};
 
 use super::{
-    Integer, Members, ParseError, float_repr, member,
+    Integer, Members, ParseError, float_repr, ids, member,
     parse::{Oddities, parse, parse_noting},
     string_repr,
     tree::Tree,
@@ -234,55 +234,10 @@ impl<'a> Tree<'a> for Node<'a> {
     }
 
     fn whole_list(text: &'a str) -> Option<(Self, usize)> {
-        let (length, count) = id_list(text.as_bytes())?;
+        let (length, count) = ids::list_at_start(text.as_bytes())?;
         let ids = Items::Ids(&text[1..length - 1], count);
         Some((Self { text: &text[..length], kind: NodeKind::List(ids) }, length))
     }
-}
-
-/// Length and count of the list of plain integers that a text starts with.
-fn id_list(text: &[u8]) -> Option<(usize, usize)> {
-    if text.first() != Some(&b'[') {
-        return None;
-    }
-    let (mut at, mut count) = (1, 0);
-    loop {
-        at += spaces(&text[at..]);
-        let digits = digits(&text[at..]);
-        if digits == 0 || digits > MOST_DIGITS || (digits > 1 && text[at] == b'0') {
-            return None;
-        }
-        at += digits;
-        count += 1;
-        at += spaces(&text[at..]);
-        match text.get(at)? {
-            b',' => at += 1,
-            b']' => return Some((at + 1, count)),
-            _ => return None,
-        }
-    }
-}
-
-/// Integers of so many digits fit every type that reads them.
-const MOST_DIGITS: usize = 18;
-
-fn spaces(text: &[u8]) -> usize {
-    text.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count()
-}
-
-/// How many digits a text starts with; eight are looked at together, since most ids are shorter.
-fn digits(text: &[u8]) -> usize {
-    const fn all(byte: u8) -> u64 {
-        u64::from_le_bytes([byte; 8])
-    }
-    if let Some(chunk) = text.first_chunk::<8>() {
-        let values = u64::from_le_bytes(*chunk) ^ all(b'0');
-        let above_nine = (((values & all(0x7F)) + all(0x7F - 9)) | values) & all(0x80);
-        if above_nine != 0 {
-            return above_nine.trailing_zeros() as usize / 8;
-        }
-    }
-    text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
 #[cfg(test)]

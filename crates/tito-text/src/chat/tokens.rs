@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::{
     TokenId,
-    json::{Format, Value},
+    json::{Format, Value, read_ids},
 };
 
 /// A list of token ids as sent, parsed on demand: a request repeats the ids of every earlier turn, and only the
@@ -40,7 +40,7 @@ impl TokenIds {
 
     /// Parses the list and checks each id against the vocabulary.
     pub fn parse(&self, vocab_size: usize) -> Result<Vec<TokenId>, InvalidTokenIds> {
-        let ids = read(self.0.get()).ok_or(InvalidTokenIds::NotTokenIds)?;
+        let ids = read_ids(self.0.get()).ok_or(InvalidTokenIds::NotTokenIds)?;
         match ids.iter().find(|&&id| id as usize >= vocab_size) {
             Some(&id) => Err(InvalidTokenIds::OutOfVocabulary { id, vocab_size }),
             None => Ok(ids),
@@ -51,7 +51,7 @@ impl TokenIds {
     /// client wrote are spelt alike and compared as text; others are parsed. Time grows with the others only.
     pub fn starts_with(&self, ids: &[TokenId], others: &[&Self]) -> bool {
         self.spelt_like(others).unwrap_or_else(|| {
-            let lists: Option<Vec<_>> = others.iter().map(|other| read(other.0.get())).collect();
+            let lists: Option<Vec<_>> = others.iter().map(|other| read_ids(other.0.get())).collect();
             lists.is_some_and(|lists| ids.starts_with(&lists.concat()))
         })
     }
@@ -73,61 +73,6 @@ impl TokenIds {
     fn spelling(&self) -> Option<&str> {
         Some(self.0.get().trim_ascii().strip_prefix('[')?.strip_suffix(']')?.trim_ascii())
     }
-}
-
-/// Reads a list of plain integers from valid JSON. Ids are most of a long request, and a general parser takes several
-/// times as long for them.
-fn read(json: &str) -> Option<Vec<TokenId>> {
-    let list = json.trim_ascii().strip_prefix('[')?.strip_suffix(']')?.trim_ascii();
-    if list.is_empty() {
-        return Some(Vec::new());
-    }
-    // Most ids have four digits or more, and a comma.
-    let mut ids = Vec::with_capacity(list.len() / 5 + 1);
-    let mut rest = list.as_bytes();
-    loop {
-        let (id, after) = read_id(rest.trim_ascii_start())?;
-        ids.push(id);
-        rest = match after.trim_ascii_start() {
-            [] => return Some(ids),
-            [b',', next @ ..] => next,
-            _ => return None,
-        };
-    }
-}
-
-/// The id that a text starts with, and what is after it.
-fn read_id(text: &[u8]) -> Option<(TokenId, &[u8])> {
-    /// The longest id has so many digits.
-    const MAX_DIGITS: usize = 10;
-    if let Some((id, digits)) = text.first_chunk().copied().and_then(read_short_id) {
-        return Some((id, &text[digits..]));
-    }
-    let digits = text.iter().take(MAX_DIGITS).take_while(|byte| byte.is_ascii_digit()).count();
-    let (number, after) = text.split_at(digits);
-    let id = number.iter().fold(0, |id: u64, digit| id * 10 + u64::from(digit - b'0'));
-    Some((TokenId::try_from(id).ok().filter(|_| digits > 0)?, after))
-}
-
-/// The id of one to seven digits that eight bytes start with, and how many it has. All digits at once: a loop over them
-/// is as slow as the guesses of the processor where it ends.
-fn read_short_id(text: [u8; 8]) -> Option<(TokenId, usize)> {
-    /// Every byte of a word the same.
-    const fn all(byte: u8) -> u64 {
-        u64::from_le_bytes([byte; 8])
-    }
-    let values = u64::from_le_bytes(text) ^ all(b'0');
-    let above_nine = ((values & all(0x7F)) + all(0x7F - 9)) | values;
-    let digits = (above_nine & all(0x80)).trailing_zeros() / 8;
-    if digits == 0 || digits == 8 {
-        return None;
-    }
-    // The digits move to the end of the word, where zeros precede them; then pairs are joined, fours, and all.
-    let ones = values << (64 - 8 * digits);
-    let twos = (ones * 10 + (ones >> 8)) & 0x00FF_00FF_00FF_00FF;
-    let fours = (twos * 100 + (twos >> 16)) & 0x0000_FFFF_0000_FFFF;
-    let id = (fours * 10_000 + (fours >> 32)) & 0xFFFF_FFFF;
-    Some((TokenId::try_from(id).ok()?, digits as usize))
 }
 
 impl PartialEq for TokenIds {
