@@ -11,7 +11,8 @@ const FOLDER: &str = "src/engine/native/cuda/kernels";
 /// Names of files, and whether products and sums may be fused there.
 const KERNELS: [(&str, bool); 4] = [("rows", true), ("summary", false), ("experts", false), ("segments", false)];
 /// What they include.
-const SHARED: [&str; 5] = ["warp.cuh", "block.cuh", "attention.cuh", "tile_attention.cuh", "prompt_attention.cuh"];
+const SHARED: [&str; 6] =
+    ["warp.cuh", "block.cuh", "heads.cuh", "attention.cuh", "tile_attention.cuh", "prompt_attention.cuh"];
 /// The file that is compiled once for each size of heads, without fusing.
 const ATTENTION: &str = "paged_attention";
 /// These sizes, `HEAD_DIMS` in `paged_attention.rs`.

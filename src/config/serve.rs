@@ -74,8 +74,8 @@ pub struct ServeArgs {
     /// Draft several tokens and check them in one step, as JSON.
     ///
     /// For example `{"method":"ngram","num_speculative_tokens":5}`. The default is `{"method":"suffix"}` where drafts are
-    /// possible: on the CPU, for models without recurrent states. They change no bit of the output. `null` turns them
-    /// off. `{"method":"draft_model","model":"DIR","num_speculative_tokens":4}` has a smaller model draft.
+    /// possible: on the CPU, and on a GPU with `--deterministic`, for models without recurrent states. They change no bit of the
+    /// output. `null` turns them off. `{"method":"draft_model","model":"DIR","num_speculative_tokens":4}` has a smaller model draft.
     #[arg(long, help_heading = COMPUTING, value_name = "JSON", value_parser = speculative::parse)]
     pub speculative_config: Option<SpeculativeConfig>,
 

@@ -315,12 +315,13 @@ class Instructions:
 
     def atomic(self, parts, target, address, more):
         space, kind, _ = self.memory(parts)
-        operation = one_of(parts, "add", "min", "max", "exch", "and", "or")
+        operation = one_of(parts, "add", "inc", "min", "max", "exch", "and", "or")
         if operation is None or "x2" in kind:
             raise Unknown("atomic")
         number = self.read(more[0], kind)
         kind_name = NUMBERS[kind]
-        made = {"add": f"({kind_name})(before + {number})", "min": f"least<false>(before, {number})",
+        made = {"add": f"({kind_name})(before + {number})", "inc": f"before >= {number} ? 0 : before + 1",
+                "min": f"least<false>(before, {number})",
                 "max": f"most<false>(before, {number})", "exch": number, "and": f"before & {number}",
                 "or": f"before | {number}"}[operation]
         self.emit(f"{{ u8 *at = place_in<Space::{space}>(t, {self.address(address, space)}, {BITS[kind] // 8}, true);")

@@ -89,6 +89,27 @@ async def sampled(session, scale, exact):
     return [*checks, found, seeds]
 
 
+async def drafted(session, scale):
+    """The same seeds twice: what was sampled the first time is a draft the second time, and changes no bit."""
+    prompts = [draw(session.shape, f"drafted {index}", 20 + 7 * index) for index in range(scale.sampled)]
+
+    async def ask(index):
+        return await session.choice(prompts[index], scale.output, temperature=1.0, seed=index, cache_salt="drafted")
+
+    async def accepted():
+        return await session.gauge("vllm:spec_decode_num_accepted_tokens_total") or 0
+
+    before = await accepted()
+    first = [await ask(index) for index in range(scale.sampled)]
+    between_them = await accepted()
+    again = [await ask(index) for index in range(scale.sampled)]
+    right = [between_them - before, await accepted() - between_them]
+    text = f"{same_bits(first, again)} of {scale.sampled} seeds have each bit of their log-probs when asked again; "
+    text += f"{right[0]:.0f} tokens were drafted rightly the first time, {right[1]:.0f} the second time"
+    whole = same(first, again) == same_bits(first, again) == scale.sampled
+    return [Check("drafts change no bit", whole and right[1] > right[0], text)]
+
+
 def same(some, others):
     """How many choices have the same ids."""
     return sum(one["token_ids"] == other["token_ids"] for one, other in zip(some, others, strict=True))

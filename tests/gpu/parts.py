@@ -232,6 +232,7 @@ class Run:
         async with self.serve("deterministic", self.small, flags, limit * 0.6) as session:
             told = []
             await self.check(told, "seeds", limit / 2, checks.sampled(session, scale, exact=True))
+            await self.check(told, "drafts", limit / 4, checks.drafted(session, scale))
             done += [replace(check, name=f"--deterministic: {check.name}") for check in told]
 
     async def _refer(self, shape, answers, limit):

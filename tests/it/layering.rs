@@ -50,7 +50,7 @@ const OWNED: [(&str, &[&str]); 23] = [
     // Settings come from the environment in one place; where temporary files go is none, and tests ask where the model
     // is and whether there is a GPU.
     ("env::var", &["src/config/", "crates/tito-mistralrs/src/tests/real_model.rs"]),
-    ("env::var_os", &["src/config/", "crates/tito-engine/src/engine/native/cuda/tests.rs"]),
+    ("env::var_os", &["src/config/", "crates/tito-engine/src/engine/native/cuda/tests/mod.rs"]),
     ("env::vars", &["src/config/"]),
     ("env::home_dir", &["src/config/"]),
     ("process::exit", &["src/server/stop_signal.rs"]),

@@ -311,17 +311,6 @@ pub(crate) trait Backend: Send + 'static {
         cache: &mut Self::Cache,
         shared: &mut Self::StepShared,
     );
-    /// Prepares queries, keys and values of all rows, after which only the queries of `states` may be read. A backend that has no
-    /// single operation for it does one after the other.
-    fn prepare_heads(
-        &mut self,
-        states: &mut Self::States,
-        preparation: &HeadPreparation<'_, Self::Vector>,
-        cache: &mut Self::Cache,
-        shared: &mut Self::StepShared,
-    ) {
-        prepare_one_by_one(self, states, preparation, cache, shared);
-    }
     /// Has every row attend; its queries come first in it. `sinks` has a score for each head of queries, which takes
     /// weight from the keys and adds no value.
     #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
@@ -334,6 +323,22 @@ pub(crate) trait Backend: Send + 'static {
         shared: &Self::StepShared,
         out: &mut Self::Operand,
     );
+    /// Prepares queries, keys and values of all rows, and then has every row attend; nothing of `states` may be read after it. A
+    /// backend that has no single operation for it does one after the other.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn prepare_and_attend(
+        &mut self,
+        states: &mut Self::States,
+        preparation: &HeadPreparation<'_, Self::Vector>,
+        cache: &mut Self::Cache,
+        shape: AttentionShape,
+        sinks: Option<&Self::Vector>,
+        shared: &mut Self::StepShared,
+        out: &mut Self::Operand,
+    ) {
+        prepare_one_by_one(self, states, preparation, cache, shared);
+        self.attend(states, cache, shape, sinks, shared, out);
+    }
     /// Convolves columns of every row with those of the tokens before, which a recurrent state keeps, in place. The weight
     /// has for each channel the factors of its tokens, the present one's last.
     #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]

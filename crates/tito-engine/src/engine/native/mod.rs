@@ -199,7 +199,7 @@ impl NativeEngine {
     }
 
     fn on_gpu(loading: Loading<'_>, gpu: &Gpu) -> Result<Self, LoadError> {
-        // On a GPU nothing is drafted, which was checked.
+        // No other model drafts on a GPU, which was checked.
         let Loading { settings, shape, weights, pool, draft: _, progress } = loading;
         let Device::Cuda { records_steps, memory_share, .. } = settings.device else { unreachable!("there is a GPU") };
         let backend = plan::on_gpu(settings, gpu, pool)?;

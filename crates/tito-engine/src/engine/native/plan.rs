@@ -239,13 +239,19 @@ pub fn kept_gguf_bytes(path: &Path, dtype: Dtype) -> Result<u64, LoadError> {
 
 /// What drafts, if anything does. Refuses what is required where drafts would change bits, or cannot be taken back.
 pub(super) fn speculation(settings: &NativeSettings, shape: &ModelShape) -> Result<Option<Speculation>, LoadError> {
-    let impossible = match settings.device {
-        Device::Cuda { .. } => {
-            Some("--speculative-config is for the CPU: drafts were not shown to change no bit on a GPU")
-        }
-        Device::Cpu => shape.layers.iter().any(|layer| layer.recurrent.is_some()).then_some(
-            "--speculative-config is not for models with recurrent states, which cannot go back over a draft",
+    let is_recurrent = shape.layers.iter().any(|layer| layer.recurrent.is_some());
+    let impossible = match (settings.device, settings.drafting) {
+        (Device::Cuda { deterministic: false, .. }, _) => Some(
+            "--speculative-config needs --deterministic on a GPU: without it, the bits of a token may depend on the drafts beside it",
         ),
+        (
+            Device::Cuda { .. },
+            Drafting::WherePossible(Speculation::Model(_)) | Drafting::Required(Speculation::Model(_)),
+        ) => Some("a draft model computes on the CPU, and this model on a GPU"),
+        _ if is_recurrent => {
+            Some("--speculative-config is not for models with recurrent states, which cannot go back over a draft")
+        }
+        _ => None,
     };
     match (settings.drafting, impossible) {
         (Drafting::Off, _) | (Drafting::WherePossible(_), Some(_)) => Ok(None),

@@ -59,7 +59,6 @@ use std::ops::Range;
 use candle_core::{DType, Tensor};
 
 use self::{
-    attention::Setting,
     buffer::{Buffer, TensorKind},
     cache::Cache,
     failure::{done, with_room},
@@ -251,6 +250,8 @@ impl Backend for DeviceBackend {
     }
 
     fn begin_step(&mut self, batch: &Batch, angles: Vec<Angles>) -> StepShared {
+        #[cfg(feature = "cuda")]
+        done(kernels::bind_to_thread(&self.device));
         let inputs = StepInputs { allocations: self.allocations.clone(), ..std::mem::take(&mut self.inputs) };
         done(StepShared::new(&self.device, batch, angles, inputs))
     }
@@ -268,20 +269,6 @@ impl Backend for DeviceBackend {
         done(cache.write(states.tensor(), first, shared));
     }
 
-    #[cfg(feature = "cuda")]
-    fn prepare_heads(
-        &mut self,
-        states: &mut Buffer,
-        preparation: &HeadPreparation<'_, Tensor>,
-        cache: &mut Cache,
-        shared: &mut StepShared,
-    ) {
-        if kernels::serve_paged(cache) {
-            return done(kernels::prepare_paged(states.tensor(), preparation, cache, shared));
-        }
-        prepare_one_by_one(self, states, preparation, cache, shared);
-    }
-
     fn attend(
         &mut self,
         states: &Buffer,
@@ -291,10 +278,28 @@ impl Backend for DeviceBackend {
         shared: &StepShared,
         out: &mut Buffer,
     ) {
-        let setting = Setting { shape, sinks, tiles: self.tiles(shape.heads), both_ways: false };
-        let (states, width) = (states.tensor(), shape.heads * cache.shape().head_dim);
-        let out = done(states.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, width)));
-        done(self.attend_all(states, cache, setting, shared, out));
+        let out = self.attended(states.tensor(), cache, shape, out);
+        done(self.attend_all(states.tensor(), cache, self.setting(shape, sinks), shared, out));
+    }
+
+    #[cfg(feature = "cuda")]
+    fn prepare_and_attend(
+        &mut self,
+        states: &mut Buffer,
+        preparation: &HeadPreparation<'_, Tensor>,
+        cache: &mut Cache,
+        shape: AttentionShape,
+        sinks: Option<&Tensor>,
+        shared: &mut StepShared,
+        out: &mut Buffer,
+    ) {
+        if !kernels::serve_paged(cache) {
+            prepare_one_by_one(self, states, preparation, cache, shared);
+            return self.attend(states, cache, shape, sinks, shared, out);
+        }
+        let out = self.attended(states.tensor(), cache, shape, out);
+        let setting = self.setting(shape, sinks);
+        done(self.prepare_and_attend_paged(states.tensor(), preparation, cache, setting, shared, out));
     }
 
     fn convolve(

@@ -1,8 +1,9 @@
 //! Which block of threads attends for which rows, and to which keys: what `paged_attention.cu` is given.
 //!
-//! Rows of a sequence are computed in tiles, narrow ones by one kernel and wide ones by another, and contexts are read in splits. Where tiles are few or some contexts are
-//! much longer than others, the splits of a tile are computed by several blocks at once, and merged afterwards. That
-//! changes no bit: splits begin at multiples of [`SPLIT_TOKENS`] and are merged in their order by either.
+//! Rows of a sequence are computed in tiles, narrow ones by one kernel and wide ones by another, and contexts are read in
+//! splits. Where tiles are few or some contexts are much longer than others, the splits of a tile are computed by several
+//! blocks at once, and merged afterwards. That changes no bit: splits begin at multiples of [`SPLIT_TOKENS`] and are merged
+//! in their order by either.
 
 #[cfg(feature = "cuda")]
 use candle_core::{DType, Result, Tensor};
@@ -31,8 +32,10 @@ const MOST_PARTIAL_SUMS: usize = 1 << 26;
 const WHOLE: u32 = u32::MAX;
 
 /// A tile of rows with some of its splits; `Item` in `attention.cuh`.
-pub(super) type Item = [u32; 8];
-/// A row whose splits are merged: its number, its first part, and how many there are; `Merge` in `paged_attention.cu`.
+pub(super) type Item = [u32; ITEM_LEN];
+const ITEM_LEN: usize = 8;
+/// A row of a wide tile whose splits are merged: its number, its first part, and how many there are; `Merge` in
+/// `paged_attention.cu`. The kernel for narrow tiles merges splits itself.
 pub(super) type Merge = [u32; 3];
 
 /// What a schedule depends on besides the spans: layers that agree in it share one.
@@ -55,6 +58,8 @@ pub(super) struct Schedule {
     pub(super) merges: Vec<Merge>,
     /// How many partial sums there are for each head.
     pub(super) parts: usize,
+    /// Whether every block of threads has all rows of a sequence, and of a head of keys.
+    pub(super) whole_spans: bool,
 }
 
 /// A schedule on the device. Lists without items are not there. Others may end with items of no rows.
@@ -66,6 +71,10 @@ pub(super) struct DeviceSchedule {
     pub(super) merges: Option<Tensor>,
     /// Room for the partial sums of a layer: for each part and head a largest score, a sum of weights, and a head's numbers.
     pub(super) parts: Tensor,
+    /// How many parts of each tile and head of keys are computed, at the tile's first part: zero between two layers.
+    pub(super) done: Tensor,
+    /// As in the schedule.
+    pub(super) whole_spans: bool,
 }
 
 /// Memory of a schedule's lists, and for partial sums, which is kept from step to step.
@@ -76,6 +85,7 @@ pub(super) struct ScheduleMemory {
     wide: Buffer,
     merges: Buffer,
     parts: Buffer,
+    done: Buffer,
 }
 
 /// Consecutive rows of a span, and the splits that they attend to.
@@ -93,6 +103,12 @@ impl ScheduleKey {
     #[cfg(feature = "cuda")]
     pub(super) fn of(shape: AttentionShape, cache: CacheShape) -> Self {
         Self { reach: shape.reach, heads: shape.heads, kv_heads: cache.heads, head_dim: cache.head_dim }
+    }
+
+    /// By how many blocks of threads a narrow tile is computed, for each head of keys.
+    #[cfg(feature = "cuda")]
+    fn pieces(self) -> usize {
+        (self.heads / self.kv_heads).div_ceil(TILE_ROWS)
     }
 
     /// How many numbers a part has: for each head a largest score, a sum of weights, and a head's numbers.
@@ -115,8 +131,12 @@ impl Schedule {
         // A tile of no more splits than a block has to compute anyway is not divided.
         let longest = (splits * key.kv_heads).div_ceil(BLOCKS_AT_WORK).max(1);
         let most_parts = MOST_PARTIAL_SUMS / key.part_len();
-        let mut schedule = Self::default();
-        let [narrow, wide] = tiles.map(|tiles| schedule.divide(tiles, longest, most_parts));
+        let are_whole = tiles[1].is_empty() && tiles[0].len() == spans.len() && group <= TILE_ROWS;
+        let mut schedule = Self { whole_spans: are_whole, ..Self::default() };
+        let [narrow, wide] = tiles;
+        let narrow = schedule.divide(narrow, longest, most_parts);
+        schedule.merges.clear();
+        let wide = schedule.divide(wide, longest, most_parts);
         Self { narrow, wide, ..schedule }
     }
 
@@ -132,14 +152,16 @@ impl Schedule {
             let mut write = |items: &[u32]| memory.write(kind, items, (items.len() / N, N));
             (!items.is_empty()).then(|| write(items)).transpose()
         }
-        let ScheduleMemory { narrow, wide, merges, parts } = memory;
+        let ScheduleMemory { narrow, wide, merges, parts, done } = memory;
         let numbers = TensorKind { dtype: DType::U32, ..kind };
         let sums = (self.parts * key.part_len()).max(1);
         Ok(DeviceSchedule {
-            narrow: sent::<8>(&filled_up(&self.narrow), numbers, narrow)?,
-            wide: sent::<8>(self.wide.as_flattened(), numbers, wide)?,
-            merges: sent::<3>(&filled_up(&self.merges), numbers, merges)?,
+            narrow: sent::<ITEM_LEN>(&filled_up(&self.narrow), numbers, narrow)?,
+            wide: sent::<ITEM_LEN>(self.wide.as_flattened(), numbers, wide)?,
+            merges: sent::<3>(self.merges.as_flattened(), numbers, merges)?,
             parts: parts.room(TensorKind { dtype: DType::F32, ..kind }, sums)?,
+            done: done.room(numbers, (self.parts * key.kv_heads * key.pieces()).max(1))?,
+            whole_spans: self.whole_spans,
         })
     }
 
@@ -186,14 +208,14 @@ fn tiles_of(span: &Span, table: usize, most_tokens: usize, reach: Reach) -> impl
 /// Items one after the other, and then some of no rows, which no block computes: so steps that differ a little launch as many
 /// blocks.
 #[cfg(feature = "cuda")]
-fn filled_up<const N: usize>(items: &[[u32; N]]) -> Vec<u32> {
+fn filled_up(items: &[Item]) -> Vec<u32> {
     let step = match items.len() {
         0..=8 => 1,
         9..=64 => 8,
         _ => 32,
     };
     let mut filled = items.as_flattened().to_vec();
-    filled.resize(items.len().next_multiple_of(step) * N, 0);
+    filled.resize(items.len().next_multiple_of(step) * ITEM_LEN, 0);
     filled
 }
 
@@ -204,7 +226,7 @@ fn narrow(number: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
 
@@ -230,7 +252,7 @@ mod tests {
     }
 
     /// For each row its position, and the splits that some block computes, in order of parts.
-    fn computed(schedule: &Schedule) -> BTreeMap<u32, (u32, Vec<u32>)> {
+    fn computed(schedule: &Schedule, reach: Reach) -> BTreeMap<u32, (u32, Vec<u32>)> {
         let mut rows: BTreeMap<u32, (u32, Vec<u32>)> = BTreeMap::new();
         let mut places = BTreeMap::new();
         for [row, tokens, position, _, first, splits, part, parts] in schedule.narrow.iter().chain(&schedule.wide) {
@@ -247,8 +269,18 @@ mod tests {
                 }
             }
         }
+        // The kernel for narrow tiles finds the first part of a tile by the first split that counts.
+        let first_part = |[_, _, position, _, first, _, part, _]: &Item| {
+            part - (first - narrow(reach.first_key(*position as usize) / SPLIT_TOKENS))
+        };
+        let narrow_merges = schedule.narrow.iter().filter(|item| item[6] != WHOLE).flat_map(|item| {
+            let [row, tokens, _, _, _, _, _, parts] = *item;
+            let first = first_part(item);
+            (0..tokens).map(move |token| [row + token, first + token * parts, parts])
+        });
+        let merges: BTreeSet<Merge> = narrow_merges.chain(schedule.merges.iter().copied()).collect();
         let mut merged = 0;
-        for [row, first, parts] in &schedule.merges {
+        for [row, first, parts] in &merges {
             merged += parts;
             let splits: Vec<u32> = (*first..first + parts).map(|part| places[&part].1).collect();
             assert!((*first..first + parts).all(|part| places[&part].0 == *row));
@@ -267,7 +299,7 @@ mod tests {
             for sizes in [&sizes[..], &sizes[..1], &sizes[3..4], &[(8191, 1); 100]] {
                 let spans = spans(sizes);
                 let tables = vec![0; spans.len()];
-                let rows = computed(&Schedule::new(&spans, &tables, key(heads, reach)));
+                let rows = computed(&Schedule::new(&spans, &tables, key(heads, reach)), reach);
                 let positions: Vec<u32> =
                     sizes.iter().flat_map(|(first, tokens)| *first..first + tokens).map(narrow).collect();
                 assert_eq!(rows.values().map(|(position, _)| *position).collect::<Vec<_>>(), positions);
@@ -289,7 +321,7 @@ mod tests {
             Schedule::new(&spans, &vec![0; spans.len()], key(8, Reach::All))
         };
         let alone = of(&[(8191, 1)]);
-        assert_eq!((alone.narrow.len(), alone.wide.len(), alone.merges.len(), alone.parts), (8, 0, 1, 8));
+        assert_eq!((alone.narrow.len(), alone.wide.len(), alone.merges.len(), alone.parts), (8, 0, 0, 8));
         let many = of(&[(2047, 1); 512]);
         assert_eq!((many.narrow.len(), many.merges.len(), many.parts), (512, 0, 0));
         let uneven: Vec<_> = std::iter::once((32_767, 1)).chain([(1023, 1); 511]).collect();

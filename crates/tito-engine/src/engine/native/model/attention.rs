@@ -83,11 +83,16 @@ impl<B: Backend> Attention<B> {
                 backend.scale(wide, columns, factor);
             }
         }
+        let (sinks, attended) = (self.sinks.as_ref(), &mut workspace.attended);
         match self.preparation() {
-            Some(preparation) => backend.prepare_heads(wide, &preparation, cache, shared),
-            None => self.prepare_one_by_one(backend, wide, cache, shared),
+            Some(preparation) => {
+                backend.prepare_and_attend(wide, &preparation, cache, shape.shape, sinks, shared, attended);
+            }
+            None => {
+                self.prepare_one_by_one(backend, wide, cache, shared);
+                backend.attend(wide, cache, shape.shape, sinks, shared, attended);
+            }
         }
-        backend.attend(wide, cache, shape.shape, self.sinks.as_ref(), shared, &mut workspace.attended);
         if let Projection::Latent(latent) = &self.projection {
             latent.widen(backend, workspace);
         }

@@ -53,7 +53,7 @@ pub(crate) fn share_read(shape: &ModelShape) -> f64 {
 
 impl Tensors {
     /// The names and shapes of all.
-    #[cfg(all(test, feature = "cuda"))]
+    #[cfg(test)]
     pub(super) fn shapes(&self) -> Vec<(String, Vec<usize>)> {
         self.all.iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect()
     }

@@ -10,7 +10,7 @@ mod images;
 mod recurrent;
 mod routes;
 mod soak;
-mod speculation;
+pub(super) mod speculation;
 mod suffix;
 mod tied;
 mod unread;

@@ -13,7 +13,7 @@ use crate::engine::native::{model::tests::families::Golden, plan};
 
 const LOOKUP: NgramLookup =
     NgramLookup { num_speculative_tokens: 5, prompt_lookup_max: 3, prompt_lookup_min: 1, timed: false };
-pub(super) const NGRAM: Speculation = Speculation::Ngram(LOOKUP);
+pub(in crate::engine::native) const NGRAM: Speculation = Speculation::Ngram(LOOKUP);
 
 /// Requests whose prompts and outputs repeat themselves often enough for drafts, with what makes a draw depend on the
 /// tokens before it.
@@ -47,7 +47,7 @@ pub(super) fn counted(settings: &NativeSettings) -> (NativeEngine, Counts) {
 }
 
 /// An engine that is loaded like this, and what it counts.
-pub(super) fn counted_by(load: impl FnOnce() -> NativeEngine) -> (NativeEngine, Counts) {
+pub(in crate::engine::native) fn counted_by(load: impl FnOnce() -> NativeEngine) -> (NativeEngine, Counts) {
     let counts = Counts::default();
     let engine = metrics::with_local_recorder(&counts, load);
     (engine, counts)
@@ -55,7 +55,7 @@ pub(super) fn counted_by(load: impl FnOnce() -> NativeEngine) -> (NativeEngine, 
 
 /// Counters, by their names.
 #[derive(Default)]
-pub(super) struct Counts(Mutex<HashMap<String, Arc<AtomicU64>>>);
+pub(in crate::engine::native) struct Counts(Mutex<HashMap<String, Arc<AtomicU64>>>);
 
 impl Recorder for Counts {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -138,7 +138,7 @@ pub(super) async fn no_bit_changes(
 }
 
 /// How many drafts there were, of how many tokens, and how many of these were right.
-pub(super) fn counts_of(metrics: &Counts) -> [u64; 3] {
+pub(in crate::engine::native) fn counts_of(metrics: &Counts) -> [u64; 3] {
     ["num_drafts", "num_draft_tokens", "num_accepted_tokens"].map(|name| count(metrics, name))
 }
 
@@ -169,11 +169,19 @@ async fn text_that_repeats_itself_takes_fewer_steps() {
 }
 
 #[test]
-fn models_with_recurrent_states_and_gpus_are_refused() {
-    let on_gpu = Device::Cuda { number: 0, deterministic: true, records_steps: false, memory_share: None };
+fn models_with_recurrent_states_and_gpus_whose_bits_depend_on_company_are_refused() {
+    let on_gpu = |deterministic| Device::Cuda { number: 0, deterministic, records_steps: false, memory_share: None };
     let shape = ModelShape::read(&settings("llama").config).unwrap();
-    let refused = NativeSettings { drafting: Drafting::Required(NGRAM), device: on_gpu, ..settings("llama") };
-    assert!(plan::speculation(&refused, &shape).unwrap_err().to_string().contains("for the CPU"));
+    let planned = |drafting, device| {
+        let settings = NativeSettings { drafting, device, ..settings("llama") };
+        plan::speculation(&settings, &shape).map_err(|error| error.to_string())
+    };
+    assert_eq!(planned(Drafting::Required(NGRAM), on_gpu(true)), Ok(Some(NGRAM)));
+    assert_eq!(planned(Drafting::WherePossible(NGRAM), on_gpu(true)), Ok(Some(NGRAM)));
+    assert_eq!(planned(Drafting::WherePossible(NGRAM), on_gpu(false)), Ok(None));
+    assert!(planned(Drafting::Required(NGRAM), on_gpu(false)).unwrap_err().contains("needs --deterministic"));
+    let model = Speculation::Model(ModelDrafts { num_speculative_tokens: 5, cost: None });
+    assert!(planned(Drafting::Required(model), on_gpu(true)).unwrap_err().contains("computes on the CPU"));
     let golden = Golden::named("families/qwen3_next_plain");
     let hybrid = NativeSettings { drafting: Drafting::Required(NGRAM), ..recurrent::settings_of(&golden) };
     let shape = ModelShape::read(&hybrid.config).unwrap();

@@ -6,13 +6,17 @@ use candle_core::{Result, Tensor};
 use super::super::kernels;
 use super::{
     super::{
+        buffer::Buffer,
         cache::Cache,
         device::DeviceBackend,
+        failure::done,
         shared::{Division, Policy, StepShared, WholeImage},
     },
     Setting, Tiles, attend_single_rows, attend_span,
 };
-use crate::engine::native::backend::Span;
+#[cfg(feature = "cuda")]
+use crate::engine::native::backend::HeadPreparation;
+use crate::engine::native::backend::{AttentionShape, Span};
 
 impl DeviceBackend {
     /// The kernel over blocks knows neither caps nor sinks as they are defined here.
@@ -26,6 +30,44 @@ impl DeviceBackend {
 
     pub(in super::super) fn tiles(&self, heads: usize) -> Tiles {
         if self.tile.is_some() { Tiles::equal() } else { Tiles::large(heads) }
+    }
+
+    /// How the rows of a layer attend to what is before them.
+    pub(in super::super) fn setting<'a>(&self, shape: AttentionShape, sinks: Option<&'a Tensor>) -> Setting<'a> {
+        Setting { shape, sinks, tiles: self.tiles(shape.heads), both_ways: false }
+    }
+
+    /// Room for what all rows of a layer attend to.
+    pub(in super::super) fn attended<'a>(
+        &self,
+        states: &Tensor,
+        cache: &Cache,
+        shape: AttentionShape,
+        out: &'a mut Buffer,
+    ) -> &'a Tensor {
+        let width = shape.heads * cache.shape().head_dim;
+        done(states.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, width)))
+    }
+
+    /// Prepares the heads of every row, and has it attend, by the engine's own kernels: by one of them where blocks of threads
+    /// can prepare the rows that they attend for.
+    #[cfg(feature = "cuda")]
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    pub(in super::super) fn prepare_and_attend_paged(
+        &self,
+        states: &Tensor,
+        preparation: &HeadPreparation<'_, Tensor>,
+        cache: &Cache,
+        setting: Setting<'_>,
+        shared: &StepShared,
+        out: &Tensor,
+    ) -> Result<()> {
+        // Rows of images that are seen both ways attend once more, by other operations.
+        if shared.whole_images.is_empty() && kernels::tiles_prepare(cache, setting.shape, shared)? {
+            return kernels::attend_paged(states, Some(preparation), cache, setting, shared, out);
+        }
+        kernels::prepare_paged(states, preparation, cache, shared)?;
+        self.attend_all(states, cache, setting, shared, out)
     }
 
     /// Attention of every row, written to `out`.
@@ -88,7 +130,7 @@ impl DeviceBackend {
     ) -> Result<()> {
         #[cfg(feature = "cuda")]
         if kernels::serve_paged(cache) {
-            return kernels::attend_paged(states, cache, setting.shape, setting.sinks, shared, out);
+            return kernels::attend_paged(states, None, cache, setting, shared, out);
         }
         #[cfg(feature = "cuda")]
         shared.by_kernels.set(false);

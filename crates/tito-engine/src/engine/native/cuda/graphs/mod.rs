@@ -12,7 +12,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use candle_core::{Result, Tensor};
+use candle_core::Result;
 
 use super::{buffer::Allocations, kernels::Graph, schedule::ScheduleKey, shared::StepShared};
 
@@ -25,8 +25,16 @@ const MOST_STEPS: usize = 96;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct StepKey {
     rows: usize,
-    /// For each schedule of attention how many items and merges it has.
-    lists: Vec<[usize; 2]>,
+    /// For each schedule of attention how it is launched.
+    schedules: Vec<Launched>,
+}
+
+/// What decides how a schedule of attention is launched: how many items it has, and whether heads are made ready by the same
+/// kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Launched {
+    items: usize,
+    prepares: bool,
 }
 
 /// A step that was computed before.
@@ -127,19 +135,19 @@ impl StepGraphs {
         if self.schedules.is_empty() || rows > MOST_ROWS || !shared.whole_images.is_empty() {
             return Ok(None);
         }
-        let mut lists = Vec::with_capacity(self.schedules.len());
+        let mut schedules = Vec::with_capacity(self.schedules.len());
         for key in &self.schedules {
             let schedule = shared.schedule(*key)?;
             if schedule.wide.is_some() {
                 return Ok(None);
             }
-            let len = |list: &Option<Tensor>| list.as_ref().map_or(Ok(0), |list| list.dim(0));
-            lists.push([len(&schedule.narrow)?, len(&schedule.merges)?]);
+            let items = schedule.narrow.as_ref().map_or(Ok(0), |list| list.dim(0))?;
+            schedules.push(Launched { items, prepares: schedule.whole_spans });
         }
         // What else layers read, so that nothing is sent while they are recorded.
         shared.slots()?;
         shared.blocks()?;
-        Ok(Some(StepKey { rows, lists }))
+        Ok(Some(StepKey { rows, schedules }))
     }
 
     /// Remembers a step, in the place of the one that was computed longest ago.

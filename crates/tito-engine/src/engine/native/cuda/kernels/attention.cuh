@@ -15,17 +15,17 @@
 
 #include <cuda_bf16.h>
 
-#include "warp.cuh"
+#include "heads.cuh"
 
 namespace {
 
-constexpr unsigned BLOCK = 32;           // tokens of a block, `BLOCK_TOKENS` in backend.rs
 constexpr unsigned SPLIT = 1024;         // tokens of a split, `SPLIT_TOKENS` in schedule.rs
 constexpr unsigned TILE = 16;            // rows of a product
 constexpr unsigned WHOLE = 0xffffffffu;  // no part: the tile is computed to its end
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr float LOG2E = 1.44269504f;
 constexpr float SLACK = 8.0f;
+constexpr unsigned AT_ONCE = 8;          // parts of a row that are read at once
 
 // A tile, or one split of it; `Item` in schedule.rs.
 struct Item {
@@ -48,11 +48,12 @@ struct Layer {
 // What a launch is given.
 struct Given {
     const float *states;
-    const __nv_bfloat16 *keys, *values;
+    __nv_bfloat16 *keys, *values;
     const Item *items;
     const unsigned *tables;
     const float *sinks;
     float *parts;
+    unsigned *done;
     __nv_bfloat16 *out;
     unsigned columns;
     Layer layer;
@@ -231,19 +232,27 @@ struct Query {
 template <unsigned HEAD> struct Queries {
     static constexpr unsigned STEPS = Numbers<HEAD>::STEPS, OF_TILE = STEPS * 2 * 32;
 
-    // Reads those of `tiles` tiles, in bf16; rows and numbers that are not there become zero.
-    __device__ static void read(uint4 *queries, unsigned tiles, const Given &given, const Item &item, const Rows &rows) {
-        unsigned *pairs = reinterpret_cast<unsigned *>(queries);
+    // Puts two numbers of a row, from `number` on, in bf16.
+    __device__ static void put(uint4 *queries, unsigned row, unsigned number, float low, float high) {
+        const unsigned lane = row % 8 * 4 + number / 8 % 4, place = number / 2 % 2 * 2 + row / 8 % 2;
+        const unsigned part = row / TILE * OF_TILE + (number / 32 * 2 + number / 4 % 2) * 32 + lane;
+        reinterpret_cast<unsigned *>(queries)[part * 4 + place] = pair(low, high);
+    }
+
+    // Reads those of `tiles` tiles, unless `known` says that they were put; rows and numbers that are not there become zero.
+    __device__ static void read(
+        uint4 *queries, unsigned tiles, const Given &given, const Item &item, const Rows &rows, bool known) {
         for (unsigned i = threadIdx.x; i < tiles * TILE * STEPS * 16; i += blockDim.x) {
             const unsigned row = i / (STEPS * 16), number = i % (STEPS * 16) * 2;
             const unsigned token = row / rows.heads, own = rows.head + row % rows.heads;
+            const bool is_there = token < item.tokens && number < HEAD;
+            if (is_there && known)
+                continue;
             float2 both{0.0f, 0.0f};
-            if (token < item.tokens && number < HEAD)
+            if (is_there)
                 both = *reinterpret_cast<const float2 *>(
                     given.states + size_t(item.row + token) * given.columns + own * HEAD + number);
-            const unsigned lane = row % 8 * 4 + number / 8 % 4, place = number / 2 % 2 * 2 + row / 8 % 2;
-            const unsigned part = row / TILE * OF_TILE + (number / 32 * 2 + number / 4 % 2) * 32 + lane;
-            pairs[part * 4 + place] = pair(both.x, both.y);
+            put(queries, row, number, both.x, both.y);
         }
     }
 
@@ -253,7 +262,38 @@ template <unsigned HEAD> struct Queries {
     }
 };
 
-// Where the numbers of a row go: its result, or its sums for `merge_attention`.
+// Two numbers of the result of a row's head, of which several blocks of threads computed `parts` splits, from part `part` on.
+// They are merged in their order.
+template <unsigned HEAD>
+__device__ void merge_parts(const Given &given, unsigned row, unsigned head, unsigned part, unsigned parts, unsigned number) {
+    const unsigned heads = given.layer.heads;
+    Softmax softmax{-INFINITY, 0.0f};
+    float low = 0.0f, high = 0.0f;
+    for (unsigned first = 0; first < parts; first += AT_ONCE) {
+        float2 softmaxes[AT_ONCE], numbers[AT_ONCE];
+        #pragma unroll
+        for (unsigned i = 0; i < AT_ONCE; ++i) {
+            const unsigned own = part + min(first + i, parts - 1);
+            const float *at = given.parts + (size_t(own) * heads + head) * (HEAD + 2);
+            // As other multiprocessors have written them.
+            softmaxes[i] = __ldcg(reinterpret_cast<const float2 *>(at));
+            numbers[i] = __ldcg(reinterpret_cast<const float2 *>(at + 2 + number));
+        }
+        #pragma unroll
+        for (unsigned i = 0; i < AT_ONCE; ++i) {
+            if (first + i >= parts)
+                continue;
+            const Factors factors = merge(softmax, {softmaxes[i].x, softmaxes[i].y});
+            low = merged(low, numbers[i].x, factors);
+            high = merged(high, numbers[i].y, factors);
+        }
+    }
+    const float factor = share(softmax, given.sinks != nullptr ? __fmul_rn(given.sinks[head], LOG2E) : -INFINITY);
+    const unsigned result = pair(__fmul_rn(low, factor), __fmul_rn(high, factor));
+    *reinterpret_cast<unsigned *>(given.out + (size_t(row) * heads + head) * HEAD + number) = result;
+}
+
+// Where the numbers of a row go: its result, or its sums for `merge_parts`.
 template <unsigned HEAD> struct Result {
     __nv_bfloat16 *out; // null where the row is not there, or its sums go to `part`
     float *part;

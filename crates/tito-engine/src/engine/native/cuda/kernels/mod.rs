@@ -46,7 +46,7 @@ pub(super) use self::{
     landing::{Coming, Landing, landed},
     logits::{blocks_of, count_at_least, summarize},
     mistralrs_paged_attention::{attend, serve, write_cache},
-    paged_attention::{attend_paged, prepare_paged, serve_paged, write_paged},
+    paged_attention::{attend_paged, prepare_paged, serve_paged, tiles_prepare, write_paged},
     rows::{add_rows, centred_norm, embed, gate, head_norm, multiply_vector, norm, put_vector, rotate},
     segments::{join_heads, split_heads, weights},
     sending::send,
@@ -64,6 +64,15 @@ pub(super) fn open(number: usize) -> Result<Device> {
     unsafe { device.as_cuda_device()?.disable_event_tracking() };
     keep_freed_memory(device.as_cuda_device()?)?;
     Ok(device)
+}
+
+/// Makes the device known to this thread. All else does so by itself, but not what frees memory: where a thread does that first, it
+/// fails, and so does whatever is asked for next.
+pub(super) fn bind_to_thread(device: &Device) -> Result<()> {
+    if let Device::Cuda(device) = device {
+        device.cuda_stream().context().bind_to_thread().w()?;
+    }
+    Ok(())
 }
 
 /// Sets how much freed memory is kept.

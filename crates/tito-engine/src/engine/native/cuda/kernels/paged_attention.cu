@@ -12,35 +12,12 @@ struct Merge {
     unsigned row, part, parts;
 };
 
+// What kernels are told of how heads are made ready.
+#define PREPARATION                                                                                                      \
+    const float *query_norm, const float *key_norm, const float *cosines, const float *sines, float *broken,             \
+        unsigned pairs, unsigned neighbours, float epsilon, float offset
+
 constexpr unsigned PREPARED = 4; // heads that a block prepares, each by a warp; `PREPARED_HEADS` in paged_attention.rs
-
-// Where heads of keys and values go.
-struct Place {
-    __nv_bfloat16 *keys, *values;
-    unsigned token;
-
-    // Writes a number to the keys or to the values, whose heads follow each other; whether it is not finite.
-    __device__ bool write(bool is_key, unsigned at, float number) const {
-        const __nv_bfloat16 kept = __float2bfloat16_rn(number);
-        if (is_key)
-            keys[(at / 8 * BLOCK + token) * 8 + at % 8] = kept;
-        else
-            values[at * BLOCK + token] = kept;
-        return !isfinite(__bfloat162float(kept));
-    }
-};
-
-// The norm of a head of f32, or the head as it is where there are no weights.
-__device__ void normed(const float *from, float *to, const float *weights, unsigned lane, float epsilon, float offset) {
-    if (weights == nullptr) {
-        for (unsigned i = lane; i < HEAD_DIM; i += 32)
-            to[i] = from[i];
-        return;
-    }
-    const float scale = norm_scale(from, HEAD_DIM, lane, epsilon);
-    for (unsigned i = lane; i < HEAD_DIM; i += 32)
-        to[i] = from[i] * scale * (offset + weights[i]);
-}
 
 } // namespace
 
@@ -50,84 +27,70 @@ extern "C" __global__ void write_cache(
     const float *states, const long long *slots, __nv_bfloat16 *keys, __nv_bfloat16 *values, float *broken,
     unsigned columns, unsigned first, unsigned kv_heads, unsigned width) {
     const float *row = states + size_t(blockIdx.x) * columns + first;
-    const size_t slot = slots[blockIdx.x], begin = slot / BLOCK * kv_heads * width * BLOCK;
-    const Place place{keys + begin, values + begin, unsigned(slot % BLOCK)};
+    const size_t number = slots[blockIdx.x];
+    const Slot slot = Slot::of(keys, values, number / BLOCK, number % BLOCK, size_t(kv_heads) * width);
     const unsigned count = kv_heads * width;
     bool bad = false;
     for (unsigned i = threadIdx.x; i < count; i += blockDim.x) {
-        bad |= place.write(true, i, row[i]);
-        bad |= place.write(false, i, row[count + i]);
+        bad |= slot.write(true, i, row[i]);
+        bad |= slot.write(false, i, row[count + i]);
     }
     if (__syncthreads_or(bad) && threadIdx.x == 0)
         broken[blockIdx.x] = 1.0f;
 }
 
-// A warp for each row and head of queries, keys and values: norms and a rotation of the first two, and the place of the others in
-// the cache. A row with a key or value that is not finite is marked.
+// A warp for each row and head of queries, keys and values: norms and a rotation of the first two, and the way of the others
+// into the cache. A row with a key or value that is not finite is marked.
 extern "C" __global__ void prepare_heads(
-    float *states, const long long *slots, __nv_bfloat16 *keys, __nv_bfloat16 *values, float *broken,
-    const float *query_norm, const float *key_norm, const float *cosines, const float *sines, unsigned columns,
-    unsigned heads, unsigned kv_heads, unsigned pairs, unsigned neighbours, float epsilon, float offset) {
+    float *states, const long long *slots, __nv_bfloat16 *keys, __nv_bfloat16 *values, unsigned columns, unsigned heads,
+    unsigned kv_heads, PREPARATION) {
     __shared__ float numbers[PREPARED][HEAD_DIM];
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y * PREPARED + warp;
     if (head >= heads + 2 * kv_heads)
         return;
-    float *from = states + size_t(blockIdx.x) * columns + head * HEAD_DIM, *own = numbers[warp];
-    const size_t slot = slots[blockIdx.x], begin = slot / BLOCK * kv_heads * HEAD_DIM * BLOCK;
-    const Place place{keys + begin, values + begin, unsigned(slot % BLOCK)};
-    bool bad = false;
-    if (head < heads + kv_heads) {
-        normed(from, own, head < heads ? query_norm : key_norm, lane, epsilon, offset);
-        __syncwarp();
-        const size_t angles = size_t(blockIdx.x) * pairs;
-        for (unsigned pair = lane; pair < pairs; pair += 32)
-            turn(own, pair, pairs, neighbours, cosines[angles + pair], sines[angles + pair]);
-        __syncwarp();
-        for (unsigned i = lane; i < HEAD_DIM; i += 32)
-            if (head < heads)
-                from[i] = own[i];
-            else
-                bad |= place.write(true, (head - heads) * HEAD_DIM + i, own[i]);
-    } else {
-        for (unsigned i = lane; i < HEAD_DIM; i += 32)
-            bad |= place.write(false, (head - heads - kv_heads) * HEAD_DIM + i, from[i]);
-    }
-    if (__any_sync(ALL_LANES, bad) && lane == 0)
-        broken[blockIdx.x] = 1.0f;
+    const Preparation how{query_norm, key_norm, cosines, sines, broken, pairs, neighbours, epsilon, offset};
+    const size_t row = blockIdx.x, number = slots[row];
+    const Slot slot = Slot::of(keys, values, number / BLOCK, number % BLOCK, size_t(kv_heads) * HEAD_DIM);
+    float *from = states + row * columns + head * HEAD_DIM, *own = numbers[warp];
+    if (head >= heads + kv_heads)
+        return keep<HEAD_DIM>(from, false, head - heads - kv_heads, slot, row, how, lane);
+    prepared<HEAD_DIM>(from, own, head >= heads, row, how, lane);
+    if (head >= heads)
+        return keep<HEAD_DIM>(own, true, head - heads, slot, row, how, lane);
+    for (unsigned i = lane; i < HEAD_DIM; i += 32)
+        from[i] = own[i];
 }
 
-// A block for each row and head of queries.
-extern "C" __global__ void merge_attention(
-    const float *parts, const Merge *merges, const float *sinks, __nv_bfloat16 *out, unsigned heads, unsigned width) {
-    const Merge item = merges[blockIdx.x];
-    if (item.parts == 0)
-        return; // only there so that there are as many merges as in other steps
-    const unsigned head = blockIdx.y;
-    for (unsigned number = threadIdx.x; number < width; number += blockDim.x) {
-        Softmax softmax{-INFINITY, 0.0f};
-        float sum = 0.0f;
-        for (unsigned i = 0; i < item.parts; ++i) {
-            const float *part = parts + (size_t(item.part + i) * heads + head) * (width + 2);
-            const Factors factors = merge(softmax, {part[0], part[1]});
-            sum = merged(sum, part[2 + number], factors);
-        }
-        const float sink = sinks != nullptr ? sinks[head] * LOG2E : -INFINITY;
-        out[(size_t(item.row) * heads + head) * width + number] = __float2bfloat16_rn(__fmul_rn(sum, share(softmax, sink)));
-    }
+#define ATTENTION(WAY, HEAD) attend_##WAY##_##HEAD
+// The number that HEAD_DIM stands for, not its name, becomes part of a kernel's.
+#define ATTENTION_OF(WAY, HEAD) ATTENTION(WAY, HEAD)
+// What both ways to attend are given.
+#define ATTENDED                                                                                                         \
+    const float *states, __nv_bfloat16 *keys, __nv_bfloat16 *values, const Item *items, const unsigned *tables,          \
+        const float *sinks, float *parts, unsigned *done, __nv_bfloat16 *out, unsigned columns, unsigned heads,          \
+        unsigned kv_heads, unsigned window, unsigned chunk, float scale, float cap
+
+// A block for each tile, or one split of it, and head of keys. The last one that is through with a split merges all of them.
+// Where there are cosines, a block makes the heads of its rows ready itself, which are all rows of their sequence.
+extern "C" __global__ void __launch_bounds__(128, TILE_BLOCKS) ATTENTION_OF(tile, HEAD_DIM)(ATTENDED, PREPARATION) {
+    const Layer layer{heads, kv_heads, window, chunk, scale, cap};
+    const Preparation how{query_norm, key_norm, cosines, sines, broken, pairs, neighbours, epsilon, offset};
+    Tile<HEAD_DIM>::run({states, keys, values, items, tables, sinks, parts, done, out, columns, layer}, how);
 }
 
-#define KERNEL(WAY, HEAD, THREADS, BLOCKS, STRUCT)                                                                       \
-    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attend_##WAY##_##HEAD(                                 \
-        const float *states, const __nv_bfloat16 *keys, const __nv_bfloat16 *values, const Item *items,                  \
-        const unsigned *tables, const float *sinks, float *parts, __nv_bfloat16 *out, unsigned columns, unsigned heads,  \
-        unsigned kv_heads, unsigned window, unsigned chunk, float scale, float cap) {                                    \
-        const Layer layer{heads, kv_heads, window, chunk, scale, cap};                                                   \
-        STRUCT<HEAD>::run({states, keys, values, items, tables, sinks, parts, out, columns, layer});                     \
-    }
-// The number that HEAD_DIM stands for, not its name, becomes part of the kernel's.
-#define KERNEL_OF(WAY, HEAD, THREADS, BLOCKS, STRUCT) KERNEL(WAY, HEAD, THREADS, BLOCKS, STRUCT)
-
-KERNEL_OF(tile, HEAD_DIM, 128, TILE_BLOCKS, Tile)
 #if HEAD_DIM <= 128
-KERNEL_OF(prompt, HEAD_DIM, PROMPT_WARPS * 32, PROMPT_BLOCKS, Prompt)
+// A block for each tile of a prompt, or one split of it, and head of keys.
+extern "C" __global__ void __launch_bounds__(PROMPT_WARPS * 32, PROMPT_BLOCKS) ATTENTION_OF(prompt, HEAD_DIM)(ATTENDED) {
+    const Layer layer{heads, kv_heads, window, chunk, scale, cap};
+    Prompt<HEAD_DIM>::run({states, keys, values, items, tables, sinks, parts, done, out, columns, layer});
+}
+
+// A thread for two numbers of each row and head of a prompt whose splits were computed by several blocks.
+extern "C" __global__ void merge_attention(const Merge *merges, ATTENDED) {
+    const Layer layer{heads, kv_heads, window, chunk, scale, cap};
+    const Merge item = merges[blockIdx.x];
+    const Given given{states, keys, values, items, tables, sinks, parts, done, out, columns, layer};
+    for (unsigned number = 2 * threadIdx.x; number < HEAD_DIM; number += 2 * blockDim.x)
+        merge_parts<HEAD_DIM>(given, item.row, blockIdx.y, item.part, item.parts, number);
+}
 #endif

@@ -4,6 +4,7 @@ use candle_core::{DType, Result, Tensor, bail};
 
 use super::{
     super::{
+        attention::Setting,
         cache::Cache,
         schedule::{DeviceSchedule, PROMPT_ROWS, ScheduleKey, TILE_ROWS},
         shared::StepShared,
@@ -45,6 +46,13 @@ const STAGES: usize = 3;
 const PREPARED_HEADS: usize = 4;
 /// Threads that write the keys and values of a row.
 const WRITERS: u32 = 256;
+/// Threads that merge the parts of a head, two numbers each at a time.
+const MERGERS: u32 = 64;
+/// What kernels are told of how heads are made ready where they are.
+const READY: [Argument; 9] = {
+    let (none, zero, number) = (Argument::Address(0), Argument::Count(0), Argument::Number(0.0));
+    [none, none, none, none, none, zero, zero, number, number]
+};
 
 /// The kernels for heads of this size.
 fn kernels(head_dim: usize) -> Option<&'static Kernels> {
@@ -99,18 +107,47 @@ pub(in super::super) fn prepare_paged(
     cache: &Cache,
     shared: &StepShared,
 ) -> Result<()> {
-    let HeadPreparation { heads, kept, norms, norm, rotation } = *preparation;
-    let CacheShape { heads: kv_heads, head_dim } = cache.shape();
     let (from, rows, columns) = sums_of(states)?;
     let slots = shared.slots()?;
+    let file = kernels_for(cache)?;
+    let told = told_of_heads(states, preparation, cache, shared)?;
+    if slots.dims1()? != rows {
+        bail!("{rows} rows go to {:?} slots", slots.shape());
+    }
+    let (heads, kv_heads) = (preparation.heads, cache.shape().heads);
+    let arguments = [
+        Argument::Address(from),
+        Argument::Address(address(&slots)?),
+        Argument::Address(address(&cache.keys)?),
+        Argument::Address(address(&cache.values)?),
+        Argument::count(columns)?,
+        Argument::count(heads)?,
+        Argument::count(kv_heads)?,
+    ];
+    let (parts, threads) = ((heads + 2 * kv_heads).div_ceil(PREPARED_HEADS), narrow(32 * PREPARED_HEADS)?);
+    let launch = Launch { file, kernel: "prepare_heads", rows, parts, threads };
+    // SAFETY: each row has all heads, as `told_of_heads` compared, and a slot; slots are places of blocks of the cache.
+    unsafe { launch.run(super::device(states)?, &[&arguments[..], &told].concat()) }
+}
+
+/// What kernels are told of how heads are made ready: `PREPARATION` in `paged_attention.cu`. Each row has all heads, a mark, and a
+/// cosine and a sine for each pair of a head; weights are those of a head.
+fn told_of_heads(
+    states: &Tensor,
+    preparation: &HeadPreparation<'_, Tensor>,
+    cache: &Cache,
+    shared: &StepShared,
+) -> Result<[Argument; 9]> {
+    let HeadPreparation { heads, kept, norms, norm, rotation } = *preparation;
+    let CacheShape { heads: kv_heads, head_dim } = cache.shape();
+    let (_, rows, columns) = sums_of(states)?;
     let (cosines, sines) = &shared.angles[rotation.angles];
     let (cosines, angle_rows, pairs) = sums_of(cosines)?;
     let (sines, sine_rows, sine_pairs) = sums_of(sines)?;
-    let file = kernels_for(cache)?;
     let all = heads + 2 * kv_heads;
     let fits = kept == cache.shape() && all * head_dim <= columns && 2 * pairs <= head_dim && !norm.centred;
     let turns_all = (rotation.first, rotation.heads, rotation.head_dim) == (0, heads + kv_heads, head_dim);
-    let same_rows = [slots.dims1()?, angle_rows, sine_rows, shared.broken.dims1()?] == [rows; 4];
+    let same_rows = [angle_rows, sine_rows, shared.broken.dims1()?] == [rows; 3];
     if !fits || !turns_all || !same_rows || pairs != sine_pairs {
         bail!("{heads} heads and {kv_heads} of {head_dim} in {rows} rows of {columns}, {pairs} pairs, {rotation:?}");
     }
@@ -120,47 +157,88 @@ pub(in super::super) fn prepare_paged(
         Some(weight) => bail!("weights of {:?} for heads of {head_dim}", weight.shape()),
     };
     let [queries, keys] = norms;
-    let arguments = [
-        Argument::Address(from),
-        Argument::Address(address(&slots)?),
-        Argument::Address(address(&cache.keys)?),
-        Argument::Address(address(&cache.values)?),
-        Argument::Address(address(&shared.broken)?),
+    Ok([
         Argument::Address(weights(queries)?),
         Argument::Address(weights(keys)?),
         Argument::Address(cosines),
         Argument::Address(sines),
-        Argument::count(columns)?,
-        Argument::count(heads)?,
-        Argument::count(kv_heads)?,
+        Argument::Address(address(&shared.broken)?),
         Argument::count(pairs)?,
         Argument::count(usize::from(rotation.neighbours))?,
         Argument::Number(norm.epsilon),
         Argument::Number(norm.offset),
-    ];
-    let (parts, threads) = (all.div_ceil(PREPARED_HEADS), narrow(32 * PREPARED_HEADS)?);
-    let launch = Launch { file, kernel: "prepare_heads", rows, parts, threads };
-    // SAFETY: each row has all heads, a slot, a mark, and a cosine and a sine for each pair of a head, as was just compared; slots
-    // are places of blocks of the cache, and weights are those of a head.
-    unsafe { launch.run(super::device(states)?, &arguments) }
+    ])
+}
+
+/// Whether the blocks of threads that attend can prepare their rows themselves: each has all rows of a sequence, so that nobody
+/// else reads what it writes.
+pub(in super::super) fn tiles_prepare(cache: &Cache, shape: AttentionShape, shared: &StepShared) -> Result<bool> {
+    Ok(shared.schedule(ScheduleKey::of(shape, cache.shape()))?.whole_spans)
 }
 
 /// Attention of all rows of a step, whose queries are the first numbers of `states`; the result is
-/// `[rows, heads * head_dim]` in bf16.
+/// `[rows, heads * head_dim]` in bf16. Where a preparation is given, which asks for [`tiles_prepare`], heads are made ready first.
 #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
 pub(in super::super) fn attend_paged(
     states: &Tensor,
+    preparation: Option<&HeadPreparation<'_, Tensor>>,
     cache: &Cache,
-    shape: AttentionShape,
-    sinks: Option<&Tensor>,
+    setting: Setting<'_>,
     shared: &StepShared,
     out: &Tensor,
 ) -> Result<()> {
-    let kept = cache.shape();
-    let CacheShape { heads: kv_heads, head_dim } = kept;
+    let CacheShape { heads: kv_heads, head_dim } = cache.shape();
+    let (file, device, heads) = (kernels_for(cache)?, super::device(states)?, setting.shape.heads);
+    let schedule = shared.schedule(ScheduleKey::of(setting.shape, cache.shape()))?;
+    let preparation = match preparation {
+        None => READY,
+        Some(_) if !schedule.whole_spans => {
+            bail!("rows of a sequence are apart, and cannot be prepared where they attend")
+        }
+        Some(preparation) => told_of_heads(states, preparation, cache, shared)?,
+    };
+    let told = |items: &Tensor| told_of_attention(states, cache, setting, &schedule, items, shared, out);
+    let blocks = |most_rows: usize| kv_heads * (heads / kv_heads).div_ceil(most_rows);
+    if let Some(items) = &schedule.narrow {
+        let kernel = format!("attend_tile_{head_dim}");
+        let (rows, parts) = (items.dim(0)?, blocks(TILE_ROWS));
+        let launch = Launch { file, kernel: &kernel, rows, parts, threads: THREADS };
+        // SAFETY: as both that tell compared.
+        unsafe { launch.run(device, &[&told(items)?[..], &preparation].concat())? };
+    }
+    if let Some(items) = &schedule.wide {
+        let kernel = format!("attend_prompt_{head_dim}");
+        let (rows, parts) = (items.dim(0)?, blocks(PROMPT_ROWS));
+        let launch = Launch { file, kernel: &kernel, rows, parts, threads: THREADS };
+        // SAFETY: as `told_of_attention` compared; the kernel stays inside of the memory that it is given.
+        unsafe { launch.run_with_memory(device, &told(items)?, memory_of_prompts(head_dim))? };
+    }
+    if let Some(merges) = &schedule.merges {
+        let launch = Launch { file, kernel: "merge_attention", rows: merges.dim(0)?, parts: heads, threads: MERGERS };
+        let merged = [Argument::Address(address(merges)?)];
+        // SAFETY: the parts that merges name were written by the launches before this one, and their rows are rows of `out`. No
+        // item is read.
+        unsafe { launch.run(device, &[&merged[..], &told(merges)?].concat())? };
+    }
+    Ok(())
+}
+
+/// What kernels are told of attention: `ATTENDED` in `paged_attention.cu`. Items and tables are those of this step, whose rows
+/// `states` and `out` have; each sequence's blocks are blocks of the cache and reach to its last position; there is a sink for each
+/// head, and the schedule has room for all parts that items name.
+#[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+fn told_of_attention(
+    states: &Tensor,
+    cache: &Cache,
+    Setting { shape, sinks, .. }: Setting<'_>,
+    schedule: &DeviceSchedule,
+    items: &Tensor,
+    shared: &StepShared,
+    out: &Tensor,
+) -> Result<[Argument; 16]> {
+    let CacheShape { heads: kv_heads, head_dim } = cache.shape();
     let (from, rows, columns) = sums_of(states)?;
     let (to, out_rows, width) = rows_of(out)?;
-    let file = kernels_for(cache)?;
     let fits = shape.heads * head_dim == width && width <= columns && shape.heads.is_multiple_of(kv_heads);
     if !fits || rows != out_rows || out.dtype() != DType::BF16 || rows != shared.rows() {
         bail!("attention of {rows} rows of {columns} to {out_rows} of {width}, heads of {head_dim}");
@@ -170,7 +248,6 @@ pub(in super::super) fn attend_paged(
         Some(sinks) if sinks.dtype() == DType::F32 && sinks.dims1()? == shape.heads => address(sinks)?,
         Some(sinks) => bail!("sinks of {:?}", sinks.shape()),
     };
-    let (schedule, blocks) = (shared.schedule(ScheduleKey::of(shape, kept))?, shared.blocks()?);
     let (window, chunk) = match shape.reach {
         Reach::All => (0, 0),
         Reach::Window(window) => (window, 0),
@@ -179,39 +256,24 @@ pub(in super::super) fn attend_paged(
     if shape.scale.is_nan() || shape.scale <= 0.0 {
         bail!("scores are scaled by {}", shape.scale);
     }
-    let ways = [
-        (&schedule.narrow, "tile", TILE_ROWS, 0),
-        (&schedule.wide, "prompt", PROMPT_ROWS, memory_of_prompts(head_dim)),
-    ];
-    for (items, way, most_rows, memory) in ways {
-        let Some(items) = items else { continue };
-        let pieces = (shape.heads / kv_heads).div_ceil(most_rows);
-        let arguments = [
-            Argument::Address(from),
-            Argument::Address(address(&cache.keys)?),
-            Argument::Address(address(&cache.values)?),
-            Argument::Address(address(items)?),
-            Argument::Address(address(&blocks)?),
-            Argument::Address(sinks),
-            Argument::Address(address(&schedule.parts)?),
-            Argument::Address(to),
-            Argument::count(columns)?,
-            Argument::count(shape.heads)?,
-            Argument::count(kv_heads)?,
-            Argument::count(window)?,
-            Argument::count(chunk)?,
-            Argument::Number(shape.scale),
-            Argument::Number(shape.cap.unwrap_or(0.0)),
-        ];
-        let kernel = format!("attend_{way}_{head_dim}");
-        let (rows, parts) = (items.dim(0)?, kv_heads * pieces);
-        let launch = Launch { file, kernel: &kernel, rows, parts, threads: THREADS };
-        // SAFETY: items and tables are those of this step, whose rows `states` and `out` have, as was just compared; each
-        // sequence's blocks are blocks of the cache and reach to its last position; there is a sink for each head, and `parts` has
-        // room for all parts that items name. The kernel for prompts stays inside of the memory that it is given.
-        unsafe { launch.run_with_memory(super::device(states)?, &arguments, memory)? };
-    }
-    merge(file, &schedule, sinks, out, (shape.heads, head_dim))
+    Ok([
+        Argument::Address(from),
+        Argument::Address(address(&cache.keys)?),
+        Argument::Address(address(&cache.values)?),
+        Argument::Address(address(items)?),
+        Argument::Address(address(&shared.blocks()?)?),
+        Argument::Address(sinks),
+        Argument::Address(address(&schedule.parts)?),
+        Argument::Address(address(&schedule.done)?),
+        Argument::Address(to),
+        Argument::count(columns)?,
+        Argument::count(shape.heads)?,
+        Argument::count(kv_heads)?,
+        Argument::count(window)?,
+        Argument::count(chunk)?,
+        Argument::Number(shape.scale),
+        Argument::Number(shape.cap.unwrap_or(0.0)),
+    ])
 }
 
 /// The bytes of `Shared` in `prompt_attention.cuh`: some blocks of keys and values, and queries.
@@ -219,27 +281,4 @@ fn memory_of_prompts(head_dim: usize) -> u32 {
     let queries = PROMPT_ROWS * head_dim.next_multiple_of(32);
     let bytes = 2 * (STAGES * 2 * head_dim * TOKENS + queries);
     u32::try_from(bytes).expect("as much as a multiprocessor has")
-}
-
-/// Merges the parts of rows whose splits were computed apart.
-fn merge(
-    file: &Kernels,
-    schedule: &DeviceSchedule,
-    sinks: u64,
-    out: &Tensor,
-    (heads, head_dim): (usize, usize),
-) -> Result<()> {
-    let Some(merges) = &schedule.merges else { return Ok(()) };
-    let arguments = [
-        Argument::Address(address(&schedule.parts)?),
-        Argument::Address(address(merges)?),
-        Argument::Address(sinks),
-        Argument::Address(address(out)?),
-        Argument::count(heads)?,
-        Argument::count(head_dim)?,
-    ];
-    let rows = merges.dim(0)?;
-    let launch = Launch { file, kernel: "merge_attention", rows, parts: heads, threads: THREADS };
-    // SAFETY: the parts that merges name were written by the launches before this one, and their rows are rows of `out`.
-    unsafe { launch.run(super::device(out)?, &arguments) }
 }

@@ -234,7 +234,7 @@ template <unsigned HEAD> struct Prompt {
             }
             end_copies();
         }
-        Queries<HEAD>::read(shared.queries, WARPS * TILES, given, item, rows);
+        Queries<HEAD>::read(shared.queries, WARPS * TILES, given, item, rows, false);
         __syncthreads();
         Kept kept;
         #pragma unroll

@@ -25,6 +25,8 @@ template <unsigned HEAD> struct Tile {
         uint4 weights[WARPS][2][32]; // as products want them
         float largest[TILE][WARPS];
         float sums[WARPS][2][32];    // of the weights of a lane's keys
+        float heads[WARPS][HEAD];    // that warps make ready
+        bool is_last;                // whether all other splits of the tile are computed
     };
 
     // The sums of a lane: of row `lane / 4` and of the eighth after it.
@@ -100,7 +102,36 @@ template <unsigned HEAD> struct Tile {
                 read[i] = *(reinterpret_cast<const uint4 *>(values) + (warp + i * WARPS) * BLOCK + lane);
     }
 
-    __device__ static void run(const Given &given) {
+    // Makes the heads of a tile ready. Queries stay here. Keys and values go to the cache, those of tokens in these splits: a token
+    // has its keys there before this block reads them, and no other block does.
+    __device__ static void prepare(
+        Shared &shared, const Given &given, const Preparation &how, const Item &item, const Rows &rows, unsigned warp,
+        unsigned lane) {
+        const unsigned heads = given.layer.heads, kv_heads = given.layer.kv_heads, all = rows.heads + 2;
+        float *own = shared.heads[warp];
+        for (unsigned i = warp; i < item.tokens * all; i += WARPS) {
+            const unsigned token = i / all, head = i % all, position = item.position + token;
+            const size_t row = item.row + token;
+            const float *from = given.states + row * given.columns;
+            if (head < rows.heads) {
+                prepared<HEAD>(from + (rows.head + head) * HEAD, own, false, row, how, lane);
+                for (unsigned number = 2 * lane; number < HEAD; number += 64)
+                    Queries<HEAD>::put(shared.queries, token * rows.heads + head, number, own[number], own[number + 1]);
+            } else if (position / SPLIT - item.split < item.splits) {
+                const unsigned block = given.tables[item.table + position / BLOCK];
+                const size_t width = size_t(kv_heads) * HEAD;
+                const Slot slot = Slot::of(given.keys, given.values, block, position % BLOCK, width);
+                const bool is_key = head == rows.heads;
+                const float *kept = from + (heads + (is_key ? 0 : kv_heads) + rows.kv_head) * HEAD;
+                if (is_key)
+                    prepared<HEAD>(kept, own, true, row, how, lane);
+                keep<HEAD>(is_key ? own : kept, is_key, rows.kv_head, slot, row, how, lane);
+            }
+            __syncwarp();
+        }
+    }
+
+    __device__ static void run(const Given &given, const Preparation &how) {
         __shared__ Shared shared;
         const Item item = given.items[blockIdx.x];
         if (item.tokens == 0)
@@ -117,7 +148,10 @@ template <unsigned HEAD> struct Tile {
         for (unsigned half = 0; half < 2; ++half)
             position[half] = min(item.position + token_of[half], highest);
 
-        Queries<HEAD>::read(shared.queries, 1, given, item, rows);
+        const bool prepares = how.cosines != nullptr;
+        if (prepares)
+            prepare(shared, given, how, item, rows, warp, lane);
+        Queries<HEAD>::read(shared.queries, 1, given, item, rows, prepares);
         __syncthreads();
         const unsigned *blocks = given.tables + item.table;
         const size_t block_size = size_t(layer.kv_heads) * HEAD * BLOCK, skipped = size_t(rows.kv_head) * HEAD * BLOCK;
@@ -208,6 +242,27 @@ template <unsigned HEAD> struct Tile {
             for (unsigned i = 0; i < OWN; ++i)
                 if (warp + i * WARPS < GROUPS)
                     result.write((warp + i * WARPS) * 8 + lane % 4 * 2, all.numbers[i][2 * half], all.numbers[i][2 * half + 1]);
+        }
+        if (item.part != WHOLE)
+            merge_splits(shared, given, item, rows, lowest / SPLIT);
+    }
+
+    // Merges the splits of a tile, the first of which is split `first`, unless another block has to compute one of them yet.
+    __device__ static void merge_splits(
+        Shared &shared, const Given &given, const Item &item, const Rows &rows, unsigned first) {
+        const unsigned part = item.part - (item.split - first);
+        // What this block has written is there for others before it says so; and what others have written, before it is read.
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) // It is zero again after the last one.
+            shared.is_last = atomicInc(&given.done[part * gridDim.y + blockIdx.y], item.parts - 1) == item.parts - 1;
+        __syncthreads();
+        if (!shared.is_last)
+            return;
+        __threadfence();
+        for (unsigned i = threadIdx.x; i < item.tokens * rows.heads * (HEAD / 2); i += blockDim.x) {
+            const unsigned token = i / (HEAD / 2) / rows.heads, head = rows.head + i / (HEAD / 2) % rows.heads;
+            merge_parts<HEAD>(given, item.row + token, head, part + token * item.parts, item.parts, i % (HEAD / 2) * 2);
         }
     }
 

@@ -7,12 +7,12 @@ use crate::engine::native::weights::{Rows, as_rows};
 
 /// A model with a config, whose weights are small numbers by their places. What layers add to a state is zero, so that each of
 /// them reads the same, and chooses the same experts.
+#[cfg(feature = "cuda")]
 pub(in crate::engine::native) fn made_up<B: Backend>(config: &Value, backend: B, room: Room) -> Model<B> {
     loaded(config, backend, room, true)
 }
 
 /// The same, whose layers do add to a state.
-#[cfg(feature = "cuda")]
 pub(in crate::engine::native) fn made_up_to_add<B: Backend>(config: &Value, backend: B, room: Room) -> Model<B> {
     loaded(config, backend, room, false)
 }

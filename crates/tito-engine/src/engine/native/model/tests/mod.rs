@@ -8,7 +8,6 @@ pub(in crate::engine::native) mod families;
 mod gguf;
 mod image_adapters;
 pub(in crate::engine::native) mod images;
-#[cfg(feature = "cuda")]
 pub(in crate::engine::native) mod made_up;
 mod page;
 mod routes;

@@ -2,6 +2,8 @@
 
 #![expect(clippy::cast_precision_loss, reason = "small numbers")]
 
+mod speculation;
+
 use std::{env, sync::OnceLock};
 
 use candle_core::Device;
