@@ -17,10 +17,7 @@ use crate::{
     turn::{EncodedPrompt, PromptText, Sampling, Truncation},
     wire::{
         answer::{output::ShownAlternatives, token_continuity::TokenContinuity},
-        completions::{
-            rules::no_prompt,
-            types::{CompletionRequest, PromptInput},
-        },
+        completions::{prompt_input::PromptInput, rules::no_prompt, types::CompletionRequest},
         error::ApiError,
         fields::{sampling::rules::NO_PROMPT_LOGPROBS, untyped::not_positive},
         routed_experts,

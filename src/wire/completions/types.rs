@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::rules;
+use super::{prompt_input::PromptInput, rules};
 use crate::{
     TokenId,
     json::Value,
@@ -19,23 +19,6 @@ use crate::{
         fields::{of_sglang::SglangFields, sampling::SamplingFields, stream_options::StreamOptions},
     },
 };
-
-/// What to continue.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(
-    untagged,
-    expecting = "expected a string, a list of strings, a list of token ids or a list of lists of token ids"
-)]
-pub(crate) enum PromptInput {
-    /// A text.
-    Text(String),
-    /// Token ids, taken verbatim; an empty list is no prompt.
-    Ids(Vec<TokenId>),
-    /// Several texts.
-    Texts(Vec<String>),
-    /// Several lists of token ids.
-    IdLists(Vec<Vec<TokenId>>),
-}
 
 /// Texts or token ids to be continued. Unknown fields are ignored.
 #[derive(Debug, Deserialize, ToSchema)]

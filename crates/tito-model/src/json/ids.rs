@@ -68,17 +68,17 @@ pub fn read_ids(json: &str) -> Option<Vec<u32>> {
 
 /// An integer of few digits and what separates it from the next one: all of it is looked at together, since a loop over digits
 /// is as slow as the guesses of the processor where it ends.
-struct Short {
+pub(super) struct Short {
     /// Eight bytes of the text, the first of which is the least one.
     word: u64,
-    digits: usize,
+    pub(super) digits: usize,
     /// With a comma and a space, if there is one.
-    length: usize,
+    pub(super) length: usize,
 }
 
 impl Short {
     /// The one at a place, where there is one with a comma after it.
-    fn at(text: &[u8], at: usize) -> Option<Self> {
+    pub(super) fn at(text: &[u8], at: usize) -> Option<Self> {
         let word = u64::from_le_bytes(*text.get(at..)?.first_chunk()?);
         let digits = digits_of(word);
         if digits == 0 || digits > SHORT {
@@ -88,7 +88,7 @@ impl Short {
         (comma == b',').then_some(Self { word, digits, length: digits + 1 + usize::from(space == b' ') })
     }
 
-    fn value(&self) -> u32 {
+    pub(super) fn value(&self) -> u32 {
         // The digits move to the end of the word, where zeros precede them; then pairs are joined, fours, and all.
         let ones = (self.word ^ all(b'0')) << (64 - 8 * self.digits);
         let twos = (ones * 10 + (ones >> 8)) & 0x00FF_00FF_00FF_00FF;

@@ -18,7 +18,10 @@ use crate::{
     state::Api,
     wire::{
         answer::output::{DetailedUsage, ShownAlternatives, Usage, created, finish_fields},
-        completions::types::{CompletionAnswer, CompletionChunkChoice, CompletionRequest, PromptInput},
+        completions::{
+            prompt_input::PromptInput,
+            types::{CompletionAnswer, CompletionChunkChoice, CompletionRequest},
+        },
         error::{
             ApiError,
             validation::{missing_of, not_a_list},

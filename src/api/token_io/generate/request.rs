@@ -130,10 +130,9 @@ fn prompt(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
         return Err(broken_rule(FIELD, "token_ids must not contain negative values", ids.len()));
     }
     let vocab_size = api.turns.vocab_size();
-    ids.iter()
-        .map(|&id| {
-            known_id(id, vocab_size)
-                .ok_or_else(|| ApiError::invalid_request(format!("Token id {id} is out of vocabulary")))
-        })
-        .collect()
+    match ids.iter().find(|&&id| known_id(id, vocab_size).is_none()) {
+        Some(id) => Err(ApiError::invalid_request(format!("Token id {id} is out of vocabulary"))),
+        // All of them were just found to be ids.
+        None => Ok(ids.iter().map(|&id| TokenId::try_from(id).unwrap_or_default()).collect()),
+    }
 }

@@ -16,7 +16,7 @@ use crate::{
     state::Api,
     turn::WholePrompt,
     wire::{
-        completions::types::{CompletionRequest, PromptInput},
+        completions::{prompt_input::PromptInput, types::CompletionRequest},
         error::ApiError,
         token_io::generate::RenderedRequest,
     },

@@ -11,7 +11,7 @@ use serde::{
 };
 use serde_json::{Error, Number};
 
-use crate::json::{Integer, Value, wire::VALUE};
+use crate::json::{Integer, Value, ids::Short, wire::VALUE};
 
 /// What `serde_json` asks for where a type wants the text of a value.
 pub(super) const RAW: &str = "$serde_json::private::RawValue";
@@ -90,33 +90,55 @@ impl<'de> Deserializer<'de> for Scalar<'de> {
     }
 }
 
-/// The ids that are left of a list.
+/// The ids that are left of a list, whose text has nothing but them and what separates them.
 pub(super) struct Ids<'de> {
-    pub(super) text: &'de str,
+    text: &'de str,
+    at: usize,
     pub(super) left: usize,
 }
 
 impl<'de> Ids<'de> {
+    pub(super) fn new(text: &'de str, count: usize) -> Self {
+        Self { text, at: 0, left: count }
+    }
+
     pub(super) fn next(&mut self) -> Option<Id<'de>> {
         self.left = self.left.checked_sub(1)?;
-        let bytes = self.text.as_bytes();
-        let start = bytes.iter().position(u8::is_ascii_digit)?;
-        let (mut end, mut value) = (start, 0);
-        while let Some(digit) = bytes.get(end).filter(|byte| byte.is_ascii_digit()) {
-            value = value * 10 + u64::from(digit - b'0');
-            end += 1;
+        let (list, start) = (self.text, self.at);
+        if let Some(short) = Short::at(list.as_bytes(), start) {
+            self.at += short.length;
+            return Some(Id { list, start, end: start + short.digits, value: u64::from(short.value()) });
         }
-        let text = &self.text[start..end];
-        self.text = &self.text[end..];
-        Some(Id { text, value })
+        self.next_of_any_length()
+    }
+
+    fn next_of_any_length(&mut self) -> Option<Id<'de>> {
+        let count = |from: usize, are_digits: bool| {
+            self.text.as_bytes()[from..].iter().take_while(|byte| byte.is_ascii_digit() == are_digits).count()
+        };
+        let start = self.at + count(self.at, false);
+        let end = start + count(start, true);
+        let number = self.text.get(start..end).filter(|number| !number.is_empty())?;
+        let value = number.bytes().fold(0, |value, digit| value * 10 + u64::from(digit - b'0'));
+        self.at = end + count(end, false);
+        Some(Id { list: self.text, start, end, value })
     }
 }
 
 /// An item of a list of ids.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Id<'de> {
-    pub(super) text: &'de str,
+    list: &'de str,
+    /// Where it stands in the list.
+    start: usize,
+    end: usize,
     value: u64,
+}
+
+impl<'de> Id<'de> {
+    pub(super) fn text(self) -> &'de str {
+        &self.list[self.start..self.end]
+    }
 }
 
 impl<'de> Deserializer<'de> for Id<'de> {
@@ -132,7 +154,7 @@ impl<'de> Deserializer<'de> for Id<'de> {
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Error> {
         match name {
-            RAW => visitor.visit_map(Raw { text: Some(Cow::Borrowed(self.text)) }),
+            RAW => visitor.visit_map(Raw { text: Some(Cow::Borrowed(self.text())) }),
             VALUE => visitor.visit_u64(self.value),
             _ => visitor.visit_newtype_struct(self),
         }

@@ -15,7 +15,7 @@ use serde::{
 use serde_json::Error;
 
 use super::{Items, Members, Node, NodeKind, Rewrites, wire::VALUE};
-use leaf::{Ids, RAW, Raw, Scalar, number, visit_integer};
+use leaf::{Id, Ids, RAW, Raw, Scalar, number, visit_integer};
 
 /// How deeply `serde_json` reads lists and objects.
 const MAX_DEPTH: u8 = 128;
@@ -35,6 +35,15 @@ impl<'de, 'a> Reader<'de, 'a> {
         Self { node, rewrites, depth: MAX_DEPTH }
     }
 
+    /// What is read in the place of an item of a list of ids.
+    fn rewritten(self, id: Id<'de>) -> Option<&'de str> {
+        // Nearly always there are none, and a list is long.
+        if self.rewrites.is_empty() {
+            return None;
+        }
+        self.rewrites.replacement(&Node { text: id.text(), kind: NodeKind::Null })
+    }
+
     fn scalar(self) -> Option<Scalar<'de>> {
         self.rewrites.replacement(self.node).map(|text| Scalar { text })
     }
@@ -48,8 +57,8 @@ impl<'de, 'a> Reader<'de, 'a> {
 
     fn list<V: Visitor<'de>>(self, items: &'de Items<'a>, visitor: V) -> Result<V::Value, Error> {
         let mut list = match items {
-            Items::Ids(text, count) => List { ids: Ids { text, left: *count }, nodes: [].iter(), reader: self },
-            Items::Nodes(nodes) => List { ids: Ids { text: "", left: 0 }, nodes: nodes.iter(), reader: self },
+            Items::Ids(text, count) => List { ids: Ids::new(text, *count), nodes: [].iter(), reader: self },
+            Items::Nodes(nodes) => List { ids: Ids::new("", 0), nodes: nodes.iter(), reader: self },
         };
         let value = visitor.visit_seq(&mut list)?;
         match list.size_hint() {
@@ -171,7 +180,7 @@ impl<'de> SeqAccess<'de> for List<'de, '_> {
             return seed.deserialize(Reader { node, ..self.reader }).map(Some);
         }
         let Some(id) = self.ids.next() else { return Ok(None) };
-        match self.reader.rewrites.replacement(&Node { text: id.text, kind: NodeKind::Null }) {
+        match self.reader.rewritten(id) {
             Some(text) => seed.deserialize(Scalar { text }).map(Some),
             None => seed.deserialize(id).map(Some),
         }

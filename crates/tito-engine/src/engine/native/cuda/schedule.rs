@@ -278,9 +278,9 @@ mod tests {
             let first = first_part(item);
             (0..tokens).map(move |token| [row + token, first + token * parts, parts])
         });
-        let merges: BTreeSet<Merge> = narrow_merges.chain(schedule.merges.iter().copied()).collect();
+        let all_merges: BTreeSet<Merge> = narrow_merges.chain(schedule.merges.iter().copied()).collect();
         let mut merged = 0;
-        for [row, first, parts] in &merges {
+        for [row, first, parts] in &all_merges {
             merged += parts;
             let splits: Vec<u32> = (*first..first + parts).map(|part| places[&part].1).collect();
             assert!((*first..first + parts).all(|part| places[&part].0 == *row));

@@ -84,14 +84,11 @@ impl<B: Backend> Attention<B> {
             }
         }
         let (sinks, attended) = (self.sinks.as_ref(), &mut workspace.attended);
-        match self.preparation() {
-            Some(preparation) => {
-                backend.prepare_and_attend(wide, &preparation, cache, shape.shape, sinks, shared, attended);
-            }
-            None => {
-                self.prepare_one_by_one(backend, wide, cache, shared);
-                backend.attend(wide, cache, shape.shape, sinks, shared, attended);
-            }
+        if let Some(preparation) = self.preparation() {
+            backend.prepare_and_attend(wide, &preparation, cache, shape.shape, sinks, shared, attended);
+        } else {
+            self.prepare_one_by_one(backend, wide, cache, shared);
+            backend.attend(wide, cache, shape.shape, sinks, shared, attended);
         }
         if let Projection::Latent(latent) = &self.projection {
             latent.widen(backend, workspace);
