@@ -65,7 +65,7 @@ pub(in super::super) fn draw_tokens(
     let [all_sums, all_maxima] = [kinds * rows * blocks, rows * blocks];
     // Maxima have half as many bits.
     let partial = sums.room(kind(DType::F64), all_sums + all_maxima.div_ceil(2))?;
-    let drawn = drawn.room(kind(DType::U32), rows * DRAWN_WORDS)?;
+    let results = drawn.room(kind(DType::U32), rows * DRAWN_WORDS)?;
     let wanted = RowSums {
         numbers: address(&told.narrow(0, 2 * (kinds + 1) * rows, rows)?)?,
         bits: address(&told)?,
@@ -74,7 +74,7 @@ pub(in super::super) fn draw_tokens(
         rows,
         kinds,
     };
-    let addresses = [at, wanted.maxima, wanted.sums, wanted.bits, wanted.numbers, address(&drawn)?];
+    let addresses = [at, wanted.maxima, wanted.sums, wanted.bits, wanted.numbers, address(&results)?];
     let mut arguments: Vec<Argument> = addresses.map(Argument::Address).into();
     for count in [width, blocks, kinds] {
         arguments.push(Argument::count(count)?);
@@ -86,9 +86,9 @@ pub(in super::super) fn draw_tokens(
     // SAFETY: as above; ways and ids follow the numbers of the rows, ids are less than `width`, and there is room for what is drawn
     // of each row.
     unsafe { launch.run(device(logits)?, &arguments)? };
-    let words: Vec<u32> = landed(&drawn)?;
-    let (drawn, _) = words.as_chunks::<DRAWN_WORDS>();
-    Ok(drawn.iter().map(of_words).collect())
+    let words: Vec<u32> = landed(&results)?;
+    let (results, _) = words.as_chunks::<DRAWN_WORDS>();
+    Ok(results.iter().map(of_words).collect())
 }
 
 fn of_words(&[id, logit, max, at_least, low, high]: &[u32; DRAWN_WORDS]) -> Drawn {
