@@ -298,16 +298,16 @@ mod tests {
     #[test]
     fn words_of_a_list_are_judged_as_its_items_are() {
         let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
-        let mut below = |most: usize| random.next_u64() as usize % most;
+        let mut below = |most: u32| (random.next_u32() % most) as usize;
         let mut taken = 0;
         for round in 0..20_000 {
             let separator = [", ", ",", ", ", ",\n"][below(4)];
-            let digits = 1 + below(8);
-            let ids: Vec<String> = (0..below(60)).map(|_| below(10_usize.pow(digits as u32)).to_string()).collect();
+            let most = [10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000][below(8)];
+            let ids: Vec<String> = (0..below(60)).map(|_| below(most).to_string()).collect();
             let mut text = format!("[{}]", ids.join(separator)).into_bytes();
             // Most of them are spoilt at a place.
             if round % 4 != 0 {
-                let place = below(text.len());
+                let place = below(1 << 20) % text.len();
                 match below(3) {
                     0 => text[place] = b"0123, ]-.\n\"["[below(12)],
                     1 => text.insert(place, b"0059, ],"[below(8)]),
