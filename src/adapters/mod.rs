@@ -24,7 +24,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
@@ -41,6 +41,11 @@ use crate::{
         peft::{PeftAdapter, is_same},
     },
 };
+
+/// How often a load looks for an adapter that may leave, and how long it waits in between. A request has its adapter for a
+/// moment longer than its client waits for the answer, so that whoever loads one right after an answer finds it in use.
+const LOOKS_FOR_ROOM: u32 = 200;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 /// The decisions of the server, rather than of a call.
 #[derive(Debug, Clone, Default)]
@@ -220,6 +225,7 @@ impl Adapters {
     /// Loads an adapter while no other call changes something.
     async fn load_alone(&self, load: Load, versions: &mut HashMap<String, u64>) -> Result<Loaded, AdapterError> {
         let engine = self.engine.adapters().ok_or(AdapterError::Off)?;
+        self.wait_for_room(&load.name).await;
         self.check_name(&load)?;
         let Load { name, source, base_model, stays, .. } = load;
         let said = match &source {
@@ -259,7 +265,7 @@ impl Adapters {
             return Ok(Displaced { before: Some(before), left: None });
         }
         let mut left = None;
-        if self.policy.most.is_some_and(|most| named.len() >= most) {
+        if self.is_full(&named) {
             let leaves = leaving(&named).ok_or(AdapterError::TooMany(named.len()))?.to_owned();
             tracing::info!(name = leaves, "an adapter left, to make room for another one");
             left = named.shift_remove(&leaves).map(|named| named.adapter);
@@ -284,6 +290,28 @@ impl Adapters {
         Ok(adapter)
     }
 
+    /// Waits until an adapter may leave for one of this name, if only requests are in the way; a second at most.
+    async fn wait_for_room(&self, name: &str) {
+        for _ in 0..LOOKS_FOR_ROOM {
+            if !self.waits_for_requests(name) {
+                return;
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+    }
+
+    /// Whether there is no room for one more name only because of requests that have adapters.
+    fn waits_for_requests(&self, name: &str) -> bool {
+        let named = self.named.read();
+        let all_stay = named.values().all(|named| named.stays);
+        self.is_full(&named) && !named.contains_key(name) && !all_stay && leaving(&named).is_none()
+    }
+
+    /// Whether one more name needs another one to leave.
+    fn is_full(&self, named: &IndexMap<String, Named>) -> bool {
+        self.policy.most.is_some_and(|most| named.len() >= most)
+    }
+
     fn check_name(&self, Load { name, replaces, .. }: &Load) -> Result<(), AdapterError> {
         place::check_name(name)?;
         if self.policy.base_names.contains(name) {
@@ -293,7 +321,7 @@ impl Adapters {
         match (named.contains_key(name), replaces) {
             (true, false) => Err(AdapterError::Taken(name.clone())),
             // Told before the adapter is read.
-            (false, _) if self.policy.most.is_some_and(|most| named.len() >= most) && leaving(&named).is_none() => {
+            (false, _) if self.is_full(&named) && leaving(&named).is_none() => {
                 Err(AdapterError::TooMany(named.len()))
             }
             _ => Ok(()),

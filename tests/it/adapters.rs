@@ -61,6 +61,18 @@ async fn a_loop_that_loads_one_adapter_after_the_other_goes_on() {
 }
 
 #[tokio::test]
+async fn a_load_waits_for_a_request_that_is_about_to_end() {
+    let (adapters, load) = adapters(1);
+    adapters.load(load("a")).await.unwrap();
+    let request = adapters.get("a").unwrap();
+    let mut loading = std::pin::pin!(adapters.load(load("b")));
+    assert!(futures::poll!(&mut loading).is_pending());
+    drop(request);
+    loading.await.unwrap();
+    assert_eq!(names(&adapters), ["b"]);
+}
+
+#[tokio::test]
 async fn the_adapter_that_was_asked_for_longest_ago_leaves_and_none_in_use() {
     let (adapters, load) = adapters(3);
     for name in ["a", "b", "c"] {
