@@ -2,8 +2,8 @@
 
 usage: scripts/outcomes.py REPORT [REPORT-OF-A-SECOND-TRY]
 
-Prints a line for each: `failed NAME` or `flaky NAME`. nextest tells of all tries in one report. pytest is run again for what
-failed, and writes a second one.
+Prints a line for each: `failed NAME` or `flaky NAME`; `late COUNT` tells how many came too late. nextest tells of all tries in
+one report. pytest is run again for what failed, and writes a second one.
 """
 
 import pathlib
@@ -11,6 +11,8 @@ import sys
 import xml.etree.ElementTree
 
 FAILED = ("failure", "error")
+# What tests/notes/notes.py says of a test that is not begun.
+LATE = "the run is late"
 
 
 def outcomes(report):
@@ -28,6 +30,11 @@ def outcomes(report):
     return names, list(dict.fromkeys(failed)), flaky
 
 
+def late_in(report):
+    """How many tests were not begun."""
+    return sum(LATE in (skipped.get("message") or "") for skipped in xml.etree.ElementTree.parse(report).iter("skipped"))
+
+
 def main(first, second=None):
     _, failed, flaky = outcomes(first)
     if second is not None and pathlib.Path(second).exists():
@@ -35,6 +42,9 @@ def main(first, second=None):
         flaky = [name for name in failed if name in tried and name not in again]
         failed = [name for name in failed if name not in flaky]
         failed += [name for name in again if name not in failed]
+    late = late_in(first)
+    if late:
+        print("late", late)
     for name in failed:
         print("failed", name)
     for name in flaky:

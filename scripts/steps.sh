@@ -22,6 +22,12 @@ reports=$CARGO_TARGET_DIR/test-reports
 # It lies in the checkout, wherever things are built.
 nextest_report=$root/target/nextest/ci/junit.xml
 
+# Whether the run has taken as many minutes as TITO_TEST_MINUTES allows, if it does say so. What is left is skipped then, and
+# named at the end: a run that is ended from outside says nothing of all that passed.
+is_late() {
+    [[ -n ${TITO_TEST_MINUTES:-} ]] && ((SECONDS >= TITO_TEST_MINUTES * 60))
+}
+
 # Has the run end with its summary, however it ends: EXIT is the only way out.
 watch_steps() {
     rm -rf "$reports"
@@ -83,9 +89,11 @@ nextest() {
     fi
 }
 
-# pytest TEXT REPORT COMMAND...: likewise; tests that fail are tried once more.
+# pytest TEXT REPORT COMMAND...: likewise; tests that fail are tried once more, and none is begun when the run is late.
 pytest() {
     local text=$1 status=0 first=$reports/$2.xml second=$reports/$2-again.xml
+    # The second at which it is late, which tests/notes/notes.py reads.
+    local -x TITO_TEST_UNTIL=${TITO_TEST_MINUTES:+$((EPOCHSECONDS - SECONDS + TITO_TEST_MINUTES * 60))}
     local run=("${@:3}" -o "cache_dir=$reports/$2-cache" -o "junit_family=xunit1")
     local outcomes=("$first")
     begin "$text" "${run[@]}"
@@ -94,14 +102,15 @@ pytest() {
     if ((status == 1)); then
         say "$text: what failed is tried once more"
         status=0
-        "${run[@]}" --junit-xml="$second" --last-failed --last-failed-no-failures=none || status=$?
+        # However late it is: that takes seconds, and one that passes now saves the run.
+        TITO_TEST_UNTIL='' "${run[@]}" --junit-xml="$second" --last-failed --last-failed-no-failures=none || status=$?
         if ((status < 2)); then outcomes+=("$second"); fi
     fi
     settle "$text" "$status"
     name_tests "$text" "${outcomes[@]}"
 }
 
-# name_tests TEXT REPORT [REPORT]: notes what failed and what passed only when it was tried again.
+# name_tests TEXT REPORT [REPORT]: notes what failed, what passed only when it was tried again, and how many came too late.
 name_tests() {
     local text=$1 listed kind name
     [[ -f $2 ]] || return 0
@@ -110,6 +119,7 @@ name_tests() {
         case $kind in
             failed) failures+=("    $text: $name") ;;
             flaky) flaky+=("$text: $name") ;;
+            late) skip "$text: $name of its tests, as the run had taken $TITO_TEST_MINUTES minutes" ;;
         esac
     done <<<"$listed"
 }
@@ -119,7 +129,8 @@ makes() {
     made[$1]=$passed
 }
 
-# needs TEXT NAME...: sets `ready` for the caller; where something was not made, TEXT is named at the end as not run.
+# needs TEXT NAME...: sets `ready` for the caller; where something was not made, TEXT is named at the end as not run, and where
+# the run is late, as skipped.
 needs() {
     local text=$1 name missing=()
     shift
@@ -129,6 +140,9 @@ needs() {
         ready=
         not_run+=("$text, without $(join_names "${missing[@]}")")
         say "NOT RUN: ${not_run[-1]}"
+    elif is_late; then
+        ready=
+        skip "$text, as the run had taken $TITO_TEST_MINUTES minutes"
     fi
 }
 

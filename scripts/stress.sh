@@ -46,7 +46,8 @@ stress_it() {
     needs "tests/it with the real model and Python's recording" model recording
     if [[ -z $ready ]]; then return; fi
     local -x TITO_TEST_MODEL=$model TITO_REQUIRE_MODEL=1 TITO_TEST_FIDELITY=$recording TITO_REQUIRE_FIDELITY=1
-    stress_nextest it 'test(/^it::/)' "${tested[@]}" --lib
+    local -x TITO_CHECK_TESTS=yes
+    stress_nextest it 'test(/^it::/)' "${shared[@]}" --lib
 }
 
 stress_clients() {
@@ -70,7 +71,7 @@ prepare_model() {
 stress_nextest() {
     local suite=$1 expression=$2
     shift 2
-    local run=(cargo nextest run --profile ci --retries 0 --locked --release "$@")
+    local run=(cargo nextest run --profile ci --retries 0 "$@")
     [[ -z $filter ]] || expression="$expression & test($filter)"
     step "build tests/$suite" "${run[@]}" --no-run
     makes "the build of tests/$suite"

@@ -26,7 +26,13 @@ from step_gate import StepGate  # noqa: E402
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "tests" / "notes"))
 
-from notes import note, pytest_terminal_summary  # noqa: E402, F401
+from notes import (  # noqa: E402, F401
+    note,
+    pytest_runtest_logreport,
+    pytest_runtest_setup,
+    pytest_sessionstart,
+    pytest_terminal_summary,
+)
 TEMPLATES = REPOSITORY / "tests" / "golden" / "template"
 # Calls whose bodies name the model.
 NAMING_MODEL = ("/v1/", "/tokenize", "/detokenize", "/inference/")

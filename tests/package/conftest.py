@@ -17,7 +17,13 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 sys.path.insert(0, str(REPOSITORY / "tests" / "notes"))
 
-from notes import note, pytest_terminal_summary  # noqa: E402, F401
+from notes import (  # noqa: E402, F401
+    note,
+    pytest_runtest_logreport,
+    pytest_runtest_setup,
+    pytest_sessionstart,
+    pytest_terminal_summary,
+)
 
 
 def run(*command, **options):

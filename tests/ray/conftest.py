@@ -34,7 +34,13 @@ import policy  # noqa: E402
 import ray  # noqa: E402
 
 import tito.ray  # noqa: E402
-from notes import note, pytest_terminal_summary  # noqa: E402, F401
+from notes import (  # noqa: E402, F401
+    note,
+    pytest_runtest_logreport,
+    pytest_runtest_setup,
+    pytest_sessionstart,
+    pytest_terminal_summary,
+)
 
 WAIT_SECONDS = 600
 FLAGS = {"engine": "native", "dtype": "float32", "max_model_len": 512, "served_model_name": "policy", "kv_cache_memory_bytes": "16M"}
