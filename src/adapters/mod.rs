@@ -321,9 +321,7 @@ impl Adapters {
         match (named.contains_key(name), replaces) {
             (true, false) => Err(AdapterError::Taken(name.clone())),
             // Told before the adapter is read.
-            (false, _) if self.is_full(&named) && leaving(&named).is_none() => {
-                Err(AdapterError::TooMany(named.len()))
-            }
+            (false, _) if self.is_full(&named) && leaving(&named).is_none() => Err(AdapterError::TooMany(named.len())),
             _ => Ok(()),
         }
     }
