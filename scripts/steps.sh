@@ -28,6 +28,11 @@ is_late() {
     [[ -n ${TITO_TEST_MINUTES:-} ]] && ((SECONDS >= TITO_TEST_MINUTES * 60))
 }
 
+# skip_late TEXT: says what is left out since the run is late.
+skip_late() {
+    skip "$1, as the run had taken $TITO_TEST_MINUTES minutes"
+}
+
 # Has the run end with its summary, however it ends: EXIT is the only way out.
 watch_steps() {
     rm -rf "$reports"
@@ -119,7 +124,7 @@ name_tests() {
         case $kind in
             failed) failures+=("    $text: $name") ;;
             flaky) flaky+=("$text: $name") ;;
-            late) skip "$text: $name of its tests, as the run had taken $TITO_TEST_MINUTES minutes" ;;
+            late) skip_late "$text: $name of its tests" ;;
         esac
     done <<<"$listed"
 }
@@ -142,7 +147,7 @@ needs() {
         say "NOT RUN: ${not_run[-1]}"
     elif is_late; then
         ready=
-        skip "$text, as the run had taken $TITO_TEST_MINUTES minutes"
+        skip_late "$text"
     fi
 }
 

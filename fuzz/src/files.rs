@@ -36,30 +36,32 @@ impl Specimen {
     /// Replaces the file, and loads what it belongs to; the one line that says why that cannot be done.
     pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), String> {
         fs::write(self.path(), bytes).expect("room for a file");
-        let outcome = if self.kind == Kind::Store { read_store(&self.path()) } else { load(&self.model()) };
+        let outcome = if self.kind == Kind::Store { read_store(&self.path()) } else { self.load() };
         // As it is printed: a message may quote a line break of the file.
         let outcome = outcome.map_err(|reason| one_line(&reason));
         assert_ne!(outcome, Err(String::new()), "a reason is missing");
         outcome
     }
-}
 
-/// Loads a model as `tito serve` does.
-fn load(model: &Path) -> Result<(), String> {
-    let said = |error: &dyn std::fmt::Display| error.to_string();
-    let files = ModelFiles::open(model).map_err(|error| said(&error))?;
-    let tokenizer = files.tokenizer().map_err(|error| said(&error))?;
-    files.eos(&tokenizer).map_err(|error| said(&error))?;
-    let (source, config) = match &files.source {
-        ModelSource::Directory { path } => (WeightsSource::Directory(path.clone()), files.config.raw.clone()),
-        ModelSource::Gguf { path } => {
-            let config = GgufFile::open(path).and_then(|file| file.model_config()).map_err(|error| said(&error))?;
-            (WeightsSource::Gguf { path: path.clone(), keep_blocks: true }, config)
+    /// Loads the model as `tito serve` does. A tokenizer that no damage reaches takes longer to read than all else; it is left out.
+    fn load(&self) -> Result<(), String> {
+        let said = |error: &dyn std::fmt::Display| error.to_string();
+        let files = ModelFiles::open(&self.model()).map_err(|error| said(&error))?;
+        if !matches!(self.kind, Kind::Safetensors | Kind::Quantized | Kind::Index) {
+            let tokenizer = files.tokenizer().map_err(|error| said(&error))?;
+            files.eos(&tokenizer).map_err(|error| said(&error))?;
         }
-    };
-    native::supports(&config, native::ModelParts::All)?;
-    NativeEngine::load(&NativeSettings::least(source, config), &mut |_, _| ()).map_err(|error| said(&error))?;
-    Ok(())
+        let (source, config) = match &files.source {
+            ModelSource::Directory { path } => (WeightsSource::Directory(path.clone()), files.config.raw.clone()),
+            ModelSource::Gguf { path } => {
+                let config = GgufFile::open(path).and_then(|file| file.model_config()).map_err(|error| said(&error))?;
+                (WeightsSource::Gguf { path: path.clone(), keep_blocks: true }, config)
+            }
+        };
+        native::supports(&config, native::ModelParts::All)?;
+        NativeEngine::load(&NativeSettings::least(source, config), &mut |_, _| ()).map_err(|error| said(&error))?;
+        Ok(())
+    }
 }
 
 const STORED: usize = 12;

@@ -304,7 +304,12 @@ impl Adapters {
     fn waits_for_requests(&self, name: &str) -> bool {
         let named = self.named.read();
         let all_stay = named.values().all(|named| named.stays);
-        self.is_full(&named) && !named.contains_key(name) && !all_stay && leaving(&named).is_none()
+        !self.has_room(&named, name) && !all_stay
+    }
+
+    /// Whether this name is there, may be one more, or another one may leave for it.
+    fn has_room(&self, named: &IndexMap<String, Named>, name: &str) -> bool {
+        named.contains_key(name) || !self.is_full(named) || leaving(named).is_some()
     }
 
     /// Whether one more name needs another one to leave.
@@ -318,12 +323,11 @@ impl Adapters {
             return Err(AdapterError::IsBase(name.clone()));
         }
         let named = self.named.read();
-        match (named.contains_key(name), replaces) {
-            (true, false) => Err(AdapterError::Taken(name.clone())),
-            // Told before the adapter is read.
-            (false, _) if self.is_full(&named) && leaving(&named).is_none() => Err(AdapterError::TooMany(named.len())),
-            _ => Ok(()),
+        if named.contains_key(name) && !replaces {
+            return Err(AdapterError::Taken(name.clone()));
         }
+        // Told before the adapter is read.
+        if self.has_room(&named, name) { Ok(()) } else { Err(AdapterError::TooMany(named.len())) }
     }
 
     /// Compares the weights of the base that an adapter has with it with those that are served, and lets them go. `tensors`

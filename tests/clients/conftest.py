@@ -21,6 +21,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import openai  # noqa: E402
 import pytest  # noqa: E402
 
+from longest_first import pytest_collection_modifyitems  # noqa: E402, F401
 from step_gate import StepGate  # noqa: E402
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
