@@ -94,6 +94,19 @@ def prompt(seed, length):
     return [(seed + 7 * index) % 90 + 5 for index in range(length)]
 
 
+def await_batch(publisher, subscriber, size):
+    """Waits until a batch lies ready. Subscribing takes a while: until then, batches are missed."""
+    seeds = itertools.count(2)
+
+    def is_ready():
+        if subscriber.socket.poll(200):
+            return True
+        publisher.complete(prompt(next(seeds), 2 * size + 5))
+        return False
+
+    publisher.server.poll("a batch comes", is_ready)
+
+
 def test_a_subscriber_sees_the_blocks_and_replays_what_it_missed(model):
     context, hashes = zmq.Context(), []
     for _ in range(2):
@@ -105,11 +118,7 @@ def test_a_subscriber_sees_the_blocks_and_replays_what_it_missed(model):
             # Nobody subscribes yet: this one is missed.
             publisher.complete(prompt(1, 3 * size + 5))
             subscriber = Subscriber(context, publisher.port)
-            seed = 2
-            # Subscribing takes a while: until then, batches are missed too.
-            while not subscriber.socket.poll(200):
-                publisher.complete(prompt(seed, 2 * size + 5))
-                seed += 1
+            await_batch(publisher, subscriber, size)
             first, batch = subscriber.batch()
             assert first >= 1 and stored([(first, batch)])
             kept = replay(context, publisher.replay_port, 0)
