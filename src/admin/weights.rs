@@ -160,18 +160,23 @@ async fn update(State(admin): State<Shared>, query: Parameters, request: Request
         let parts = admin.or_end_update(only_in_body.and_then(|()| parts(&fields))).await?;
         return update_part(admin, parts).await;
     }
-    only_in_body?;
+    // It may be a part whose field is misspelt.
+    let (path, label) = admin.or_end_update(only_in_body.and_then(|()| own_update(&fields))).await?;
+    let updated = replace(&admin, path, label).await?;
+    Ok(answer(update_answer(&updated)))
+}
+
+/// The directory and the version of an update of its own.
+fn own_update(fields: &Map<String, Value>) -> Result<(&str, Option<String>), AdminError> {
     match fields.get("weight_dir") {
         Some(Value::String(path)) => {
-            only(&fields, &["weight_dir", "weight_version"])?;
-            let label = label_of(&fields, "weight_version")?;
-            let updated = replace(&admin, path, label).await?;
-            Ok(answer(update_answer(&updated)))
+            only(fields, &["weight_dir", "weight_version"])?;
+            Ok((path, label_of(fields, "weight_version")?))
         }
         // The trainer wants to send them over NCCL. prime-rl repeats whatever is answered with a status over 499.
         Some(Value::Null) => Err(AdminError::field("body.weight_dir", NOT_FROM_MEMORY)),
         Some(_) => Err(AdminError::field("body.weight_dir", "`weight_dir` must be a string")),
-        None => Err(missing(&fields, "update_info")),
+        None => Err(missing(fields, "update_info")),
     }
 }
 

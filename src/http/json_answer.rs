@@ -28,8 +28,8 @@ impl<T: Serialize> IntoResponse for JsonAnswer<T> {
     }
 }
 
-/// Writes what `serde_json::to_vec` writes, and ids of up to six digits in a third of the instructions: a text whose length is
-/// known where it is written is stored, and not copied by a call.
+/// Writes what `serde_json::to_vec` writes. An id of up to six digits is a text whose length is known where it is written, so that it is
+/// stored, and not copied by a call.
 struct IdsInFewInstructions;
 
 impl Formatter for IdsInFewInstructions {

@@ -44,7 +44,9 @@ async fn asample(
     let tinker = sessions_of(&api)?;
     let (sampler, model) = tinker.model(&request.sampling_session_id, &caller.client.owner())?;
     let id = RequestId { sampler, number: request.seq_id };
-    let sequences = request.num_samples.unwrap_or(1);
+    let sequences = usize::try_from(request.num_samples.unwrap_or(1)).unwrap_or(0);
+    // Before it is entered: the same request may come twice at once, and the second one is not checked any further.
+    api.turns.policies.requests.check_sequences(1, sequences)?;
     let digest = blake3::hash(format!("{request:?}").as_bytes());
     if let Entered::New(promise) = tinker.enter(&id, digest)? {
         let turn = TinkerTurn::new(&request, &model, &api)?;

@@ -171,6 +171,11 @@ async fn a_refused_part_ends_the_update_and_the_next_one_can_be_begun() {
         ("/areal_update_weights_xccl?a=1", json!({}), 400),
         ("/update_weights?a=1", json!({ "update_info": { "weight_dir": model() } }), 400),
         ("/update_weights", json!("update_info"), 400),
+        ("/update_weights", json!({ "updateinfo": { "weight_dir": model() } }), 400),
+        ("/update_weights", json!({ "weight_dir": null }), 400),
+        ("/update_weights", json!({ "weight_dir": 5 }), 400),
+        ("/update_weights", json!({ "weight_dir": model(), "x": 1 }), 400),
+        ("/update_weights?weight_version=7", json!({ "weight_dir": model() }), 400),
         ("/post_process_weights", json!({ "post_load_weights": true }), 501),
     ];
     for (path, body, refused) in parts {

@@ -49,7 +49,8 @@ struct BatchChatCompletionRequest {
 
 /// Continues several conversations: one choice each, in order.
 ///
-/// Takes the fields of `/v1/chat/completions`, but `stream`, `tools`, `use_beam_search` and an `n` over 1.
+/// Takes the fields of `/v1/chat/completions`, but `stream`, `tools`, `use_beam_search`, an `n` over 1, and what is answered for one
+/// prompt (`prompt_logprobs`, `return_prompt_text`).
 #[utoipa::path(
     post,
     path = "/v1/chat/completions/batch",
@@ -158,9 +159,13 @@ fn check(fields: &Object) -> Result<(), ApiError> {
             format!("Batch chat completions do not support `n > 1`. Please set `n` to 1. (parameter=n, value={n})");
         return Err(ApiError::invalid("n", message));
     }
-    // These fields name one prompt, one conversation, or tools for all of them; vLLM ignores them.
+    if field("return_prompt_text").is_some_and(|value| value.as_bool() != Some(false)) {
+        return Err(refuse("return_prompt_text", "`return_prompt_text`"));
+    }
+    // These fields name one prompt, one conversation, or tools for all of them, or are answered for one prompt; vLLM ignores them.
     let single = [
         "prompt_token_ids",
+        "prompt_logprobs",
         "input_ids",
         "required_prefix_token_ids",
         "routed_experts",

@@ -172,11 +172,15 @@ impl ChatEnvelope {
         let first = envelopes.first().ok_or_else(|| ApiError::internal("a batch of nothing"))?;
         let prompt_tokens = envelopes.iter().map(|envelope| envelope.prompt_token_ids.len()).sum();
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
+        let thought = completions.iter().map(|completion| completion.reasoning_tokens).sum();
+        let prompts = completions.iter().filter_map(|completion| completion.prompt.as_ref());
+        let cached = prompts.map(|prompt| prompt.cached_tokens).reduce(|all, one| all + one);
         let choices = envelopes.iter().zip(completions).enumerate();
         let choices = choices.map(|(index, (envelope, completion))| envelope.choice(index, completion));
         Ok(ChatCompletion {
             choices: choices.collect::<Result<_, _>>()?,
-            usage: DetailedUsage::new(Usage::new(prompt_tokens, sampled), None),
+            usage: DetailedUsage::new(Usage::new(prompt_tokens, sampled), first.api.prompt_details(cached))
+                .detailed(first.completion_details(thought)),
             // A batch has several prompts, so there is no single one to show.
             prompt_token_ids: None,
             mm_placeholders: None,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use axum::http::header;
 use serde_json::{Value, json};
-use tito::TokenId;
+use tito::{TokenId, parser::ToolParser, turn::ToolPolicy};
 
 use super::ids;
 use crate::it::app::{Answer, IM_END, TestApp, posted};
@@ -245,6 +245,34 @@ async fn the_id_of_a_call_opens_nothing_to_another_key() {
         assert_eq!((&stranger["outcome"], &stranger["reason"]), (&json!("retokenized"), &json!("unknown")));
         assert_eq!(one.ask(&app, asked).await["token_continuity"]["matched_by"], "tool_call");
     }
+}
+
+/// Kimi K2 writes the ids of its calls itself, and the first one of every conversation alike. Two rollouts of a group make the same call
+/// in other ids; neither gets those of the other.
+#[tokio::test]
+async fn a_call_whose_id_the_model_wrote_opens_nothing_to_another_session() {
+    let text = "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 2}<|tool_call_end|>\
+                <|tool_calls_section_end|>";
+    let parser = Some(ToolParser::named("kimi_k2").unwrap());
+    let app = TestApp::new().tools(ToolPolicy { parser, auto: true, reasoning: None, ..ToolPolicy::default() });
+    let spelt: Vec<TokenId> = text.chars().flat_map(|letter| app.ids(&letter.to_string())).collect();
+    let app = app.script([spelt, vec![IM_END]].concat());
+    let anybody = client(None, None);
+    let body = |messages: Value, session: Option<&str>| {
+        let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+        json!({"messages": messages, "tools": tools, "return_token_ids": true, "session_id": session})
+    };
+    let answer = anybody.ask(&app, body(json!([user("hi")]), Some("a"))).await;
+    let call = &answer["choices"][0]["message"]["tool_calls"][0];
+    assert_eq!(call["id"], "functions.f:0");
+    let turn = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+    let messages = json!([user("hi"), turn, {"role": "tool", "tool_call_id": call["id"], "content": "3"}]);
+    for session in [Some("b"), None] {
+        let other = anybody.ask(&app, body(messages.clone(), session)).await["token_continuity"].clone();
+        assert_eq!((&other["outcome"], &other["reason"]), (&json!("retokenized"), &json!("unknown")), "{session:?}");
+    }
+    let own = anybody.ask(&app, body(messages, Some("a"))).await["token_continuity"].clone();
+    assert_eq!((&own["outcome"], &own["matched_by"]), (&json!("exact"), &json!("session")));
 }
 
 /// Who brings ids that another client was answered learns nothing of where they come from.

@@ -81,6 +81,8 @@ async fn what_cannot_be_batched_is_refused() {
             "one pre-tokenized prompt cannot serve several conversations",
         ),
         (with("prompt_token_ids", json!([1])), "prompt_token_ids", "do not support `prompt_token_ids`"),
+        (with("prompt_logprobs", json!(1)), "prompt_logprobs", "do not support `prompt_logprobs`"),
+        (with("return_prompt_text", json!(true)), "return_prompt_text", "do not support `return_prompt_text`"),
         (with("messages", json!([])), "body.messages", "List should have at least 1 item after validation, not 0"),
         (with("messages", json!([[]])), "body.messages.0", "List should have at least 1 item after validation, not 0"),
         (with("messages", json!({})), "body.messages", "Input should be a valid list"),

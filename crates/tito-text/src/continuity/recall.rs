@@ -50,9 +50,14 @@ pub(super) fn thought(message: &Message) -> Option<Fingerprint> {
     reasoning.map(|reasoning| Fingerprint::of_text(b"thought", reasoning))
 }
 
-/// Whether an assistant message makes calls, whose ids no other answer has.
-pub(super) fn makes_calls(message: &Message) -> bool {
-    message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty())
+/// Whether an assistant message makes calls whose ids no other answer has. Some models write the ids of their calls themselves, and
+/// write the same in every conversation: `functions.f:0` (Kimi K2), `0` (Cohere's).
+pub(super) fn makes_unique_calls(message: &Message) -> bool {
+    let is_counted = |id: &str| {
+        let number = id.rsplit_once(':').map_or(id, |(_, number)| number);
+        number.chars().all(char::is_numeric)
+    };
+    message.tool_calls.iter().flatten().any(|call| !is_counted(&call.id))
 }
 
 impl Lookup {
@@ -105,12 +110,12 @@ impl Lookup {
             prompt.assistants().zip(self.thoughts.iter().copied()).collect();
         assistants.into_iter().rev().flat_map(|(anchor, thought)| {
             let (through, context) = (self.fingerprints.through(anchor), self.fingerprints.context);
-            let scopes = self.scopes(makes_calls(&prompt.messages[anchor]));
+            let scopes = self.scopes(makes_unique_calls(&prompt.messages[anchor]));
             scopes.map(move |(scope, _)| turn_key(scope, through, context, thought))
         })
     }
 
-    /// Whose turns may be given, and how they are recognised then; `calls` says whether the message makes calls.
+    /// Whose turns may be given, and how they are recognised then; `calls` says whether the message makes calls with ids of their own.
     fn scopes(&self, calls: bool) -> impl Iterator<Item = (Scope, MatchedBy)> + use<> {
         let scopes = match self.scope {
             Scope::Open => [Some((Scope::Open, if calls { MatchedBy::ToolCall } else { MatchedBy::Messages })), None],
@@ -129,7 +134,7 @@ impl Lookup {
     ) -> Result<(MatchedBy, Arc<Turn>), Gap> {
         let (through, context) = (self.fingerprints.through(anchor), self.fingerprints.context);
         let mut gap = Gap::Unknown;
-        for (scope, matched_by) in self.scopes(makes_calls(message)) {
+        for (scope, matched_by) in self.scopes(makes_unique_calls(message)) {
             let thought = thoughts.last().copied().flatten();
             let key = turn_key(scope, through, context, thought);
             let any_context = any_context_key(scope, through, thought);

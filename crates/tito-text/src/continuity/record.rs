@@ -6,7 +6,7 @@ use super::{
     fingerprint::{Fingerprint, followed_by},
     lookup::{Lookup, Scope},
     memory::{Memory, Origin},
-    recall::{any_context_key, makes_calls, thought, turn_key, under},
+    recall::{any_context_key, makes_unique_calls, thought, turn_key, under},
     shared::{Namespace, SharedTurn},
     turn::Turn,
 };
@@ -90,7 +90,8 @@ impl Lookup {
 
 /// Whether an assistant message is one text without calls, so that an answer can be appended to it.
 fn is_text(message: &Message) -> bool {
-    matches!(message.content, Content::Text(_)) && message.role.is_assistant() && !makes_calls(message)
+    let calls = message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
+    matches!(message.content, Content::Text(_)) && message.role.is_assistant() && !calls
 }
 
 /// The message that `begun` becomes once `answer` is appended to it.
@@ -140,7 +141,7 @@ impl Recorder {
     /// the server's own, or those of a call that only this answer has.
     fn scopes(&self, answer: &Message) -> impl Iterator<Item = Scope> {
         let session = (self.scope != Scope::Open).then_some(self.scope);
-        let open = makes_calls(answer) || (self.scope == Scope::Open && self.own);
+        let open = makes_unique_calls(answer) || (self.scope == Scope::Open && self.own);
         session.into_iter().chain(open.then_some(Scope::Open))
     }
 }

@@ -46,7 +46,7 @@ pub enum Outcome {
 pub enum MatchedBy {
     /// By its messages, among those of the same session.
     Session,
-    /// By the id of a tool call, which only this server's answer can have given.
+    /// By the id of a tool call, which only this server's answer can have given: ids that a model writes by itself count for nothing.
     ToolCall,
     /// By its messages alone.
     Messages,

@@ -2,7 +2,7 @@
 
 use super::{
     Piece, PromptReasoning, SpecialTokens, marker,
-    reasoning::{ReasoningFormat, ReasoningReader},
+    reasoning::{PieceSink, ReasoningFormat, ReasoningReader},
     tools::{self, CallReader, ToolFormat, ToolParser},
 };
 
@@ -90,26 +90,28 @@ impl OutputParser {
 
     /// Takes the next piece of text, and returns what became certain.
     pub fn push(&mut self, text: &str) -> Vec<Piece> {
-        let mut read = Vec::new();
+        let mut calls = Calls { tools: self.tools.as_deref_mut(), read: Vec::new() };
         match &mut self.reasoning {
-            Some(reasoning) => reasoning.push(text, &mut read),
-            None => read.push(Piece::Content(text.to_owned())),
+            Some(reasoning) => reasoning.push(text, &mut calls),
+            None => calls.put(Piece::Content(text.to_owned())),
         }
-        self.read_calls(read)
+        let read = calls.read;
+        self.spaced(read)
     }
 
     /// Takes the end of the text, and returns what is left.
     pub fn finish(&mut self) -> Vec<Piece> {
-        let mut read = Vec::new();
+        let mut calls = Calls { tools: self.tools.as_deref_mut(), read: Vec::new() };
         if let Some(reasoning) = &mut self.reasoning {
             let format = self.format.as_ref();
-            reasoning.finish(&|text| format.is_none_or(|format| calls_in(format, text)), &mut read);
+            reasoning.finish(&|text| format.is_none_or(|format| calls_in(format, text)), &mut calls);
         }
-        let mut out = self.read_calls(read);
+        let mut read = calls.read;
         if let Some(tools) = &mut self.tools {
-            let mut read = Vec::new();
             tools.finish(&mut read);
-            self.spaced(read, &mut out);
+        }
+        let mut out = self.spaced(read);
+        if self.tools.is_some() {
             self.spacing.finish(&mut out);
         }
         out
@@ -121,24 +123,15 @@ impl OutputParser {
             || self.tools.as_ref().is_some_and(|tools| tools.is_reasoning())
     }
 
-    fn read_calls(&mut self, pieces: Vec<Piece>) -> Vec<Piece> {
-        let Some(tools) = &mut self.tools else { return pieces };
-        let mut read = Vec::new();
-        for piece in pieces {
-            match piece {
-                Piece::Content(text) => tools.push(&text, &mut read),
-                piece => read.push(piece),
-            }
+    /// The pieces with the white space that is left around calls, where calls are read.
+    fn spaced(&mut self, pieces: Vec<Piece>) -> Vec<Piece> {
+        if self.tools.is_none() {
+            return pieces;
         }
         let mut out = Vec::new();
-        self.spaced(read, &mut out);
-        out
-    }
-
-    fn spaced(&mut self, pieces: Vec<Piece>, out: &mut Vec<Piece>) {
         for piece in pieces {
             match piece {
-                Piece::Content(text) => self.spacing.content(&text, out),
+                Piece::Content(text) => self.spacing.content(&text, &mut out),
                 Piece::Call(_) if self.first_only && self.spacing.called => {}
                 Piece::Call(call) => {
                     self.spacing.call();
@@ -147,11 +140,35 @@ impl OutputParser {
                 Piece::Reasoning(text) => out.push(Piece::Reasoning(text)),
             }
         }
+        out
     }
 }
 
-/// Whether there is a call in a text.
+/// Reads the calls out of what is no reasoning.
+struct Calls<'p> {
+    tools: Option<&'p mut (dyn CallReader + 'static)>,
+    read: Vec<Piece>,
+}
+
+impl PieceSink for Calls<'_> {
+    fn put(&mut self, piece: Piece) {
+        match (&mut self.tools, piece) {
+            (Some(tools), Piece::Content(text)) => tools.push(&text, &mut self.read),
+            (_, piece) => self.read.push(piece),
+        }
+    }
+
+    fn is_in_call(&self) -> bool {
+        self.tools.as_ref().is_some_and(|tools| tools.is_in_call())
+    }
+}
+
+/// Whether there is a call in a text, which thoughts without an end go over to. Bare JSON has no marker where it could begin there:
+/// any text would be taken for the arguments of a forced call.
 fn calls_in(format: &ToolFormat, text: &str) -> bool {
+    if format.is_bare_json() {
+        return false;
+    }
     let (mut reader, mut pieces) = (format.reader(), Vec::new());
     reader.push(text, &mut pieces);
     reader.finish(&mut pieces);

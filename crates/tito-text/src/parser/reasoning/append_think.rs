@@ -1,6 +1,6 @@
 //! `minimax_m2_append_think`: everything is content, after the `<think>` that the prompt had.
 
-use super::ReasoningReader;
+use super::{PieceSink, ReasoningReader};
 use crate::parser::Piece;
 
 /// Puts the start in front of the text.
@@ -10,20 +10,20 @@ pub(super) struct AppendThink {
 }
 
 impl AppendThink {
-    fn start(&mut self, out: &mut Vec<Piece>) {
+    fn start(&mut self, out: &mut dyn PieceSink) {
         if !std::mem::replace(&mut self.started, true) {
-            out.push(Piece::Content("<think>".to_owned()));
+            out.put(Piece::Content("<think>".to_owned()));
         }
     }
 }
 
 impl ReasoningReader for AppendThink {
-    fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
+    fn push(&mut self, text: &str, out: &mut dyn PieceSink) {
         self.start(out);
-        out.push(Piece::Content(text.to_owned()));
+        out.put(Piece::Content(text.to_owned()));
     }
 
-    fn finish(&mut self, _calls_in: &dyn Fn(&str) -> bool, out: &mut Vec<Piece>) {
+    fn finish(&mut self, _calls_in: &dyn Fn(&str) -> bool, out: &mut dyn PieceSink) {
         self.start(out);
     }
 

@@ -21,7 +21,7 @@ mod wrapper;
 use super::suffix::{self, SeveralSuffixes};
 use crate::json::{Object, Value};
 use append_think::AppendThink;
-pub(super) use reader::ReasoningReader;
+pub(super) use reader::{PieceSink, ReasoningReader};
 use styles::Tags;
 use tags::TagReader;
 

@@ -4,14 +4,23 @@ use std::fmt;
 
 use super::super::Piece;
 
+/// Who takes what is read, and reads calls out of it.
+pub(in super::super) trait PieceSink {
+    /// Takes a piece, which is never a call.
+    fn put(&mut self, piece: Piece);
+
+    /// Whether all pieces so far end in a call, whose text may hold marks of reasoning.
+    fn is_in_call(&self) -> bool;
+}
+
 /// Reads the reasoning of one generation, ahead of a reader of calls.
 pub(in super::super) trait ReasoningReader: Send + fmt::Debug {
-    /// Takes the next piece of text, and appends what became certain; never a call.
-    fn push(&mut self, text: &str, out: &mut Vec<Piece>);
+    /// Takes the next piece of text, and gives out what became certain.
+    fn push(&mut self, text: &str, out: &mut dyn PieceSink);
 
-    /// Takes the end of the text, and appends what is left. `calls_in` says whether a text holds a call, which ends
+    /// Takes the end of the text, and gives out what is left. `calls_in` says whether a text holds a call, which ends
     /// reasoning that has no end.
-    fn finish(&mut self, calls_in: &dyn Fn(&str) -> bool, out: &mut Vec<Piece>);
+    fn finish(&mut self, calls_in: &dyn Fn(&str) -> bool, out: &mut dyn PieceSink);
 
     /// Whether the text so far ends in reasoning.
     fn is_reasoning(&self) -> bool;

@@ -5,7 +5,7 @@
 //!   take a `<think>` after the end for the start.
 //! - A blank answer of `nemotron_v3` that was told not to think is content; vLLM's JSON answers have it for reasoning.
 
-use super::{ReasoningReader, label::Label, styles::Tags, wrapper::Wrapper};
+use super::{PieceSink, ReasoningReader, label::Label, styles::Tags, wrapper::Wrapper};
 use crate::parser::{Piece, marker};
 
 /// Tells reasoning from the rest.
@@ -131,6 +131,10 @@ impl TagReader {
         }
         self.may_begin = false;
         if self.tags.starts.contains(&mark) {
+            // It may be an argument of what turns out to be a call.
+            if let Some(pending) = &mut self.pending {
+                return pending.push_str(mark);
+            }
             if !self.reasoning {
                 self.label = self.tags.label.map(Label::new);
             }
@@ -165,7 +169,7 @@ impl TagReader {
     }
 
     /// Takes note of reasoning that may be content after all.
-    fn force(&mut self, pieces: Vec<Piece>, out: &mut Vec<Piece>) {
+    fn force(&mut self, pieces: Vec<Piece>, out: &mut dyn PieceSink) {
         for piece in pieces {
             match (self.forced.as_mut(), piece) {
                 (Some((reasoning, _)), Piece::Reasoning(text)) => reasoning.push_str(&text),
@@ -175,50 +179,51 @@ impl TagReader {
                         self.settle(false, out);
                     }
                 }
-                (_, piece) => out.push(piece),
+                (_, piece) => out.put(piece),
             }
         }
     }
 
     /// Gives out what was held back as reasoning and content, or, where there is no content, the other way round.
-    fn settle(&mut self, swapped: bool, out: &mut Vec<Piece>) {
+    fn settle(&mut self, swapped: bool, out: &mut dyn PieceSink) {
         let Some((mut reasoning, mut content)) = self.forced.take() else { return };
         if swapped {
             std::mem::swap(&mut reasoning, &mut content);
         }
         if !reasoning.is_empty() {
-            out.push(Piece::Reasoning(reasoning));
+            out.put(Piece::Reasoning(reasoning));
         }
         if !content.is_empty() {
-            out.push(Piece::Content(content));
+            out.put(Piece::Content(content));
         }
     }
 
-    fn read(&mut self, text: &str, out: &mut Vec<Piece>) {
+    fn read(&mut self, text: &str, out: &mut dyn PieceSink) {
         self.held.push_str(text);
+        let mut pieces = Vec::new();
         loop {
             let marks = self.marks();
             let found = marker::first(&self.held, &marks);
             let end = found.map_or_else(|| self.held.len() - marker::begun(&self.held, &marks), |(at, _)| at);
             let rest = self.held.split_off(end);
             let text = std::mem::replace(&mut self.held, rest);
-            self.text(&text, out);
+            self.text(&text, &mut pieces);
+            self.force(std::mem::take(&mut pieces), out);
             let Some((_, mark)) = found else { return };
             self.held.drain(..mark.len());
-            // After the text in front of it, it may be text as well.
-            if self.marks().contains(&mark) { self.mark(mark, out) } else { self.text(mark, out) }
+            // After the text in front of it, it may be text as well, as it is in the arguments of a call.
+            let counts = self.marks().contains(&mark) && (self.reasoning || !out.is_in_call());
+            if counts { self.mark(mark, &mut pieces) } else { self.text(mark, &mut pieces) }
         }
     }
 }
 
 impl ReasoningReader for TagReader {
-    fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
-        let mut pieces = Vec::new();
-        self.read(text, &mut pieces);
-        self.force(pieces, out);
+    fn push(&mut self, text: &str, out: &mut dyn PieceSink) {
+        self.read(text, out);
     }
 
-    fn finish(&mut self, calls_in: &dyn Fn(&str) -> bool, out: &mut Vec<Piece>) {
+    fn finish(&mut self, calls_in: &dyn Fn(&str) -> bool, out: &mut dyn PieceSink) {
         let mut pieces = Vec::new();
         let held = std::mem::take(&mut self.held);
         self.text(&held, &mut pieces);
@@ -248,10 +253,22 @@ impl ReasoningReader for TagReader {
 
 #[cfg(test)]
 mod tests {
+    use super::PieceSink;
     use crate::{
         json::Value,
         parser::{Piece, PromptReasoning, ReasoningParser},
     };
+
+    /// Pieces of a request that has no tools.
+    impl PieceSink for Vec<Piece> {
+        fn put(&mut self, piece: Piece) {
+            self.push(piece);
+        }
+
+        fn is_in_call(&self) -> bool {
+            false
+        }
+    }
 
     /// Reasoning and content that `name` finds, with the template's variables.
     fn read(name: &str, variables: &str, prompt: PromptReasoning, text: &str) -> (Option<String>, String) {

@@ -1,5 +1,6 @@
 pub(super) mod lost;
 mod marks;
+mod marks_in_calls;
 mod properties;
 mod read_otherwise;
 mod reasoning_marks;

@@ -82,6 +82,10 @@ impl CallReader for Forced {
             },
         }
     }
+
+    fn is_in_call(&self) -> bool {
+        !marker::is_blank(&self.text)
+    }
 }
 
 /// The calls of `[{"name": …, "parameters": …}, …]`.

@@ -19,6 +19,9 @@ pub(in crate::parser) trait CallReader: Send + fmt::Debug {
     /// Takes the end of the text, and appends what is left.
     fn finish(&mut self, out: &mut Vec<Piece>);
 
+    /// Whether the text so far ends in a call, or in what may turn out to be one: marks of reasoning are text there.
+    fn is_in_call(&self) -> bool;
+
     /// Whether the text so far ends in reasoning, in formats that have it.
     fn is_reasoning(&self) -> bool {
         false

@@ -241,6 +241,10 @@ impl<G: Grammar> CallReader for Machine<G> {
         }
         self.close(false, out);
     }
+
+    fn is_in_call(&self) -> bool {
+        !matches!(self.state, ToolCallState::Content | ToolCallState::Between)
+    }
 }
 
 /// The arguments of a call, read.

@@ -243,6 +243,10 @@ impl CallReader for Mistral {
             out.push(Piece::Content(content));
         }
     }
+
+    fn is_in_call(&self) -> bool {
+        !matches!(self.state, MistralState::Content | MistralState::After)
+    }
 }
 
 /// Finds where an object that a text begins with is closed, looking at each byte once.

@@ -146,12 +146,14 @@ impl ToolFormat {
         }
     }
 
+    /// Whether the text is the JSON of calls and nothing else, without a marker.
+    pub(super) fn is_bare_json(&self) -> bool {
+        self.forced.is_some() && matches!(self.parser.0.forcing, Forcing::BareJson)
+    }
+
     /// The markers that certainly begin calls.
     pub(super) fn begins_call(&self) -> &'static [&'static str] {
-        match (&self.forced, &self.parser.0.forcing) {
-            (Some(_), Forcing::BareJson) => &[],
-            _ => self.parser.0.begins_call,
-        }
+        if self.is_bare_json() { &[] } else { self.parser.0.begins_call }
     }
 
     /// What the calls demand of the output, where the model's vocabulary has the tokens that `has_token` says; `None`

@@ -215,6 +215,11 @@ impl CallReader for Channels {
         self.state = HarmonyState::Outside { spoken: false };
     }
 
+    /// Nothing else reads reasoning there.
+    fn is_in_call(&self) -> bool {
+        false
+    }
+
     fn is_reasoning(&self) -> bool {
         // As vLLM counts tokens, what is written for tools is reasoning too.
         matches!(

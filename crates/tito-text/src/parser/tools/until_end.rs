@@ -57,4 +57,8 @@ impl CallReader for UntilEnd {
             None => out.push(Piece::Content(held)),
         }
     }
+
+    fn is_in_call(&self) -> bool {
+        self.met
+    }
 }

@@ -73,6 +73,10 @@ impl CallReader for Xlam {
         reader.push(&std::mem::take(&mut self.start), out);
         reader.finish(out);
     }
+
+    fn is_in_call(&self) -> bool {
+        self.reader.as_ref().map_or(!marker::is_blank(&self.start), |reader| reader.is_in_call())
+    }
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     chat::FunctionTool,
     json::{Object, Value},
-    parser::{Piece, ToolCall},
+    parser::{Piece, ToolCall, marker},
 };
 
 const START: &str = "<|python_start|>";
@@ -99,6 +99,10 @@ impl CallReader for Reader {
             Some(calls) => out.extend(calls.into_iter().map(Piece::Call)),
             None => self.give(out),
         }
+    }
+
+    fn is_in_call(&self) -> bool {
+        !self.decided && !marker::is_blank(&self.text)
     }
 }
 
