@@ -85,8 +85,3 @@ use tito_text::{chat, continuity, parser, prompt, structured};
 // Tests and fuzz targets name the crate as whoever uses it does.
 #[cfg(test)]
 extern crate self as tito;
-
-// Tests have that of the program, with which the thousands of tokenizers that they read are read in half the time.
-#[cfg(test)]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -24,8 +24,3 @@ pub mod model;
 pub mod tokenizer;
 
 use tito_sampling::TokenId;
-
-// That of the program, with which the tokenizers that tests read are read in half the time.
-#[cfg(test)]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
