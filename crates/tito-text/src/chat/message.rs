@@ -137,6 +137,11 @@ fn tool_calls(value: Value) -> Result<Option<Vec<ToolCall>>, InvalidTool> {
 }
 
 impl Message {
+    /// Whether it makes calls: an empty list makes none.
+    pub(crate) fn makes_calls(&self) -> bool {
+        self.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty())
+    }
+
     /// A message that says `text` and nothing else.
     pub fn text(role: &str, text: impl Into<String>) -> Self {
         Self {

@@ -90,8 +90,7 @@ impl Lookup {
 
 /// Whether an assistant message is one text without calls, so that an answer can be appended to it.
 fn is_text(message: &Message) -> bool {
-    let calls = message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
-    matches!(message.content, Content::Text(_)) && message.role.is_assistant() && !calls
+    matches!(message.content, Content::Text(_)) && message.role.is_assistant() && !message.makes_calls()
 }
 
 /// The message that `begun` becomes once `answer` is appended to it.

@@ -111,9 +111,7 @@ impl OutputParser {
             tools.finish(&mut read);
         }
         let mut out = self.spaced(read);
-        if self.tools.is_some() {
-            self.spacing.finish(&mut out);
-        }
+        self.spacing.finish(&mut out);
         out
     }
 

@@ -126,7 +126,7 @@ impl ChatPrompt {
     }
 
     pub(super) fn has_tool_calls(&self) -> bool {
-        self.messages.iter().any(|message| message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()))
+        self.messages.iter().any(Message::makes_calls)
     }
 }
 

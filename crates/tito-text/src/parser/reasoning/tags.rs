@@ -197,8 +197,10 @@ impl TagReader {
             out.put(Piece::Content(content));
         }
     }
+}
 
-    fn read(&mut self, text: &str, out: &mut dyn PieceSink) {
+impl ReasoningReader for TagReader {
+    fn push(&mut self, text: &str, out: &mut dyn PieceSink) {
         self.held.push_str(text);
         let mut pieces = Vec::new();
         loop {
@@ -215,12 +217,6 @@ impl TagReader {
             let counts = self.marks().contains(&mark) && (self.reasoning || !out.is_in_call());
             if counts { self.mark(mark, &mut pieces) } else { self.text(mark, &mut pieces) }
         }
-    }
-}
-
-impl ReasoningReader for TagReader {
-    fn push(&mut self, text: &str, out: &mut dyn PieceSink) {
-        self.read(text, out);
     }
 
     fn finish(&mut self, calls_in: &dyn Fn(&str) -> bool, out: &mut dyn PieceSink) {

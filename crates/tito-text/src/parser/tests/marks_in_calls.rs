@@ -97,7 +97,7 @@ fn marks_in_arguments_are_text() {
         {
             let call = format!("{before}{value}{after}");
             let value = serde_json::Value::from(value);
-            // After thoughts, after thoughts that the prompt has ended, and behind content.
+            // After thoughts, and where the prompt has ended them.
             let said = format!("{start}W{end}{call}");
             let (thought, content, calls) = read(reasoning, tools, None, PromptReasoning::Unmarked, &said);
             assert_eq!((thought.as_deref(), content.as_str()), (Some("W"), ""), "{said}");

@@ -118,7 +118,7 @@ fn instructs(author: &str) -> bool {
 
 /// The token that ends the last message of Harmony that a message becomes.
 fn close_of(message: &Message) -> Mark {
-    if message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()) { Mark::Call } else { Mark::End }
+    if message.makes_calls() { Mark::Call } else { Mark::End }
 }
 
 /// The text of ids, as far as they have one: a model may be wider than its tokenizer.
