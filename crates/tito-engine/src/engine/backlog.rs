@@ -238,7 +238,9 @@ fn size(output: &Output) -> usize {
     };
     let inner = match output {
         Ok(EngineOutput::Token(sampled)) => token(sampled),
-        Ok(EngineOutput::Prompt(prompt)) => prompt.logprobs.iter().map(token).sum(),
+        Ok(EngineOutput::Prompt(prompt)) => {
+            prompt.logprobs.iter().map(token).sum::<usize>() + size_of_val(prompt.candidates.as_slice())
+        }
         Ok(EngineOutput::Routes(routes)) => size_of_val(routes.0.as_slice()),
         Ok(EngineOutput::Weights(_) | EngineOutput::Times(_) | EngineOutput::Finished(_)) | Err(_) => 0,
     };
@@ -252,6 +254,7 @@ mod tests {
     use futures::{FutureExt, StreamExt};
 
     use super::*;
+    use crate::engine::PromptOutput;
 
     #[expect(clippy::unnecessary_wraps, reason = "what a sequence gives may be an error")]
     fn token(alternatives: usize) -> Output {
@@ -315,6 +318,21 @@ mod tests {
         }
         drop(unread);
         assert_eq!((backlog.bytes(), read.fill()), (0, 9));
+    }
+
+    #[test]
+    fn all_that_is_said_of_a_prompt_counts() {
+        let of = |logprobs: usize, candidates: usize| {
+            let token = SampledToken { id: 1, logprob: 0.0, rank: 1, top_logprobs: Vec::new(), sampling_mask: None };
+            let prompt = PromptOutput {
+                logprobs: vec![token; logprobs],
+                candidates: vec![0.0; candidates],
+                ..PromptOutput::default()
+            };
+            size(&Ok(EngineOutput::Prompt(prompt)))
+        };
+        let more = (of(3, 0) - of(0, 0), of(0, 3_000) - of(0, 0));
+        assert_eq!(more, (3 * size_of::<SampledToken>(), 3_000 * size_of::<f32>()));
     }
 
     #[test]

@@ -108,8 +108,8 @@ impl<'a> Model<'a> {
             None if heads > 0 && hidden.is_multiple_of(heads) => hidden / heads,
             None => return unsupported(format!("{heads} heads do not divide {hidden}")),
         };
-        if head == 0 || !head.is_multiple_of(2) || key_heads == 0 {
-            return unsupported(format!("{key_heads} key-value heads of {head} elements"));
+        if head == 0 || !head.is_multiple_of(2) || heads == 0 || key_heads == 0 {
+            return unsupported(format!("{heads} heads and {key_heads} key-value heads of {head} elements"));
         }
         if hidden == 0 {
             return unsupported("a token's state has 0 numbers".to_owned());

@@ -143,8 +143,10 @@ impl<B: Backend> Model<B> {
         recurrents.map(|recurrent| recurrent.state().numbers() * size_of::<f32>()).sum()
     }
 
-    /// Makes room for blocks of keys and values and for recurrent states; whatever was cached is gone.
+    /// Makes room for blocks of keys and values and for recurrent states; whatever was cached is gone. Where there is no
+    /// room for all of them, none is there afterwards, so that another try cannot take a part for the whole.
     pub(crate) fn allocate_cache(&mut self, room: Room) -> Result<(), NoRoom> {
+        self.discard_cache();
         let Self { shape, backend, .. } = self;
         let cache = |layer: &LayerShape| {
             layer.keeping().map(|attention| backend.cache(attention.kept, room.blocks)).transpose()
@@ -152,9 +154,9 @@ impl<B: Backend> Model<B> {
         let recurrent = |layer: &LayerShape| {
             layer.recurrent.as_ref().map(|recurrent| backend.recurrent(recurrent.state(), room.slots)).transpose()
         };
-        self.caches = shape.layers.iter().map(cache).collect::<Result<_, _>>()?;
-        self.recurrents = shape.layers.iter().map(recurrent).collect::<Result<_, _>>()?;
-        self.room = room;
+        let caches = shape.layers.iter().map(cache).collect::<Result<_, _>>()?;
+        let recurrents = shape.layers.iter().map(recurrent).collect::<Result<_, _>>()?;
+        (self.caches, self.recurrents, self.room) = (caches, recurrents, room);
         Ok(())
     }
 }

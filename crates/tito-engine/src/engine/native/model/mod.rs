@@ -141,6 +141,8 @@ impl<B: Backend> Model<B> {
         } = self;
         let parameters = parameters.as_ref().expect("nothing is computed without weights");
         let Parameters { embedding, inputs, layers, norm, head, tower } = parameters;
+        let kept = (caches.len(), recurrents.len());
+        assert_eq!(kept, (layers.len(), layers.len()), "nothing is computed without room for what each layer keeps");
         let angles = angles_of(angles, shape, batch);
         let images = parts_of(backend, tower.as_ref(), embeddings, batch);
         let mut shared = backend.begin_step(batch, angles);

@@ -103,7 +103,7 @@ pub(super) fn of_parameters(
             let factor = positive(&settings, "factor")?;
             Ok(unscaled(plain.into_iter().map(|frequency| frequency / factor).collect()))
         }
-        Some("llama3") => Ok(unscaled(llama3(&plain, &settings)?)),
+        Some("llama3") => Ok(unscaled(llama3(&plain, &settings, top)?)),
         Some("yarn") => yarn(&plain, theta, width, &settings, top),
         Some(other) => Err(ConfigError::setting("rope_scaling", format!("of type {other} is not supported"))),
     }
@@ -151,11 +151,27 @@ pub(super) fn frequencies(theta: f64, width: usize) -> Vec<f64> {
     (0..width / 2).map(|pair| theta.powf(-((2 * pair) as f64) / width as f64)).collect()
 }
 
+const ORIGINAL: &str = "original_max_position_embeddings";
+
+/// How long the sequences of the original training were. It may stand beside the parameters too; transformers takes that one
+/// where the two differ, and other readers the other.
+fn original_length(settings: &Settings<'_>, top: &Settings<'_>) -> Result<Option<f64>, ConfigError> {
+    let read =
+        |settings: &Settings<'_>| settings.get::<f64>(ORIGINAL)?.map(|_| positive(settings, ORIGINAL)).transpose();
+    match (read(settings)?, read(top)?) {
+        (Some(inner), Some(outer)) if (inner - outer).abs() > f64::EPSILON => Err(ConfigError::setting(
+            ORIGINAL,
+            format!("is {outer}, and {inner} in the parameters of the rotary embedding"),
+        )),
+        (inner, outer) => Ok(inner.or(outer)),
+    }
+}
+
 /// Long waves are stretched, short ones are kept, and those between are blended.
-fn llama3(plain: &[f64], settings: &Settings<'_>) -> Result<Vec<f64>, ConfigError> {
+fn llama3(plain: &[f64], settings: &Settings<'_>, top: &Settings<'_>) -> Result<Vec<f64>, ConfigError> {
     let factor = positive(settings, "factor")?;
     let (low, high) = (positive(settings, "low_freq_factor")?, positive(settings, "high_freq_factor")?);
-    let original = positive(settings, "original_max_position_embeddings")?;
+    let original = original_length(settings, top)?.ok_or_else(|| ConfigError::setting(ORIGINAL, "is missing"))?;
     if high < low {
         return Err(ConfigError::setting("high_freq_factor", "is below `low_freq_factor`"));
     }
@@ -189,8 +205,8 @@ fn yarn(
     }
     let factor = positive(settings, "factor")?;
     let or = |key, default: f64| settings.get::<f64>(key)?.map_or(Ok(default), |_| positive(settings, key));
-    let original = match settings.get::<f64>("original_max_position_embeddings")? {
-        Some(_) => positive(settings, "original_max_position_embeddings")?,
+    let original = match original_length(settings, top)? {
+        Some(original) => original,
         None => positive(top, "max_position_embeddings")?,
     };
     let (fast, slow) = (or("beta_fast", 32.0)?, or("beta_slow", 1.0)?);
@@ -359,6 +375,28 @@ mod tests {
                 "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "beta_fast": -1}}),
         ] {
             assert!(read(&config).is_err(), "{config}");
+        }
+    }
+
+    #[test]
+    fn the_length_of_the_original_training_may_stand_beside_the_parameters() {
+        let llama3 = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0});
+        for scaling in [llama3, json!({"rope_type": "yarn", "factor": 4.0})] {
+            let with = |inner: Option<u32>, outer: Option<u32>| {
+                let mut config =
+                    json!({"rope_theta": 1e4, "max_position_embeddings": 131_072, "rope_scaling": scaling});
+                if let Some(inner) = inner {
+                    config["rope_scaling"][ORIGINAL] = json!(inner);
+                }
+                if let Some(outer) = outer {
+                    config[ORIGINAL] = json!(outer);
+                }
+                read(&config)
+            };
+            let inner = with(Some(32), None).unwrap();
+            assert_eq!(with(None, Some(32)).unwrap(), inner, "{scaling}");
+            assert_eq!(with(Some(32), Some(32)).unwrap(), inner, "{scaling}");
+            assert!(with(Some(32), Some(64)).is_err(), "{scaling}");
         }
     }
 

@@ -82,7 +82,10 @@ impl Scheduler {
             match self.adapters.slot_of(id) {
                 Some(slot) if in_use.contains(&slot) => {}
                 Some(slot) => {
-                    self.adapters.forgotten.remove(&id);
+                    // Whoever still waits puts it into a slot again.
+                    if !self.is_awaited(id) {
+                        self.adapters.forgotten.remove(&id);
+                    }
                     self.vacate(slot);
                     emptied.push(slot);
                 }
@@ -93,7 +96,8 @@ impl Scheduler {
         emptied
     }
 
-    /// Takes the sequences of an adapter out of a plan that is not computed yet; the sequences themselves stay.
+    /// Takes the sequences of an adapter, which was to be put into its slot in this step, out of a plan that is not computed
+    /// yet; the sequences themselves stay. Some may have nothing to compute in it.
     pub(crate) fn without_adapter(&mut self, plan: &mut Plan, slot: AdapterSlot) -> Vec<SequenceId> {
         let (out, rest) = std::mem::take(&mut plan.work).into_iter().partition(|work| work.adapter == Some(slot));
         plan.work = rest;
@@ -101,6 +105,7 @@ impl Scheduler {
         for work in &out {
             self.cache.release_snapshots(work);
         }
-        out.into_iter().map(|work| work.id).collect()
+        let seated = self.running.iter().filter(|sequence| sequence.adapter_slot == Some(slot));
+        seated.map(|sequence| sequence.id).collect()
     }
 }

@@ -22,7 +22,7 @@ const DEFAULTS: [(&str, usize); 4] =
 pub(super) fn bamba(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     // Half of a head is rotated, whatever is said.
     only(settings, "partial_rotary_factor", &json!(0.5))?;
-    let mut shape = decoder(settings, Defaults::COMMON.theta(10_000.0).partial(0.5))?;
+    let mut shape = decoder(settings, Defaults { epsilon: 1e-5, ..Defaults::COMMON.theta(10_000.0).partial(0.5) })?;
     attention_biases(settings, false, &mut shape)?;
     mlp_biases(settings, &mut shape)?;
     let attending: Vec<usize> = settings.get("attn_layer_indices")?.unwrap_or_default();

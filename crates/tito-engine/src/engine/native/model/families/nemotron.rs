@@ -99,6 +99,11 @@ fn refuse_what_is_not_read(settings: &Settings<'_>) -> Result<(), ConfigError> {
     only(settings, "sliding_window", &Value::Null)?;
     only_silu(settings, "mamba_hidden_act")?;
     only(settings, "mlp_hidden_act", &json!("relu2"))?;
+    // Prompts have no smaller step in transformers, and tokens after them do; other readers never have. The usual bound is
+    // below the steps that models make.
+    if let Some(least) = settings.get::<f64>("time_step_min")?.filter(|least| *least > 0.001) {
+        return Err(ConfigError::setting("time_step_min", format!("is {least}, and at most 0.001 is supported")));
+    }
     // No step is that large.
     match limits(settings)? {
         (least, most) if least <= 0.0 && most >= 1e30 => Ok(()),

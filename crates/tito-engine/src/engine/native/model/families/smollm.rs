@@ -6,7 +6,7 @@ use super::{
         shape::ModelShape,
     },
     decoder::{Defaults, attention_biases, decoder, mlp_biases},
-    windows::{kinds, window, windows_of},
+    windows::{kinds, same_windows, window, windows_of},
 };
 
 /// SmolLM3: some layers are not rotated.
@@ -17,9 +17,13 @@ pub(super) fn smollm3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
     let count = shape.layers.len();
     let listed = kinds(settings, count)?;
     let is_used = settings.get("use_sliding_window")?.unwrap_or(false);
-    if let Some(window) = window(settings)?.filter(|_| is_used) {
-        let kinds = listed.ok_or_else(|| ConfigError::setting("layer_types", "is missing"))?;
-        windows_of(&kinds, Some(window), &mut shape)?;
+    match window(settings)?.filter(|_| is_used) {
+        Some(window) => {
+            let kinds = listed.ok_or_else(|| ConfigError::setting("layer_types", "is missing"))?;
+            windows_of(&kinds, Some(window), &mut shape)?;
+        }
+        // Layers that are said to have a window have one in transformers, whether or not it is said to be used.
+        None => same_windows(settings, None, &mut shape)?,
     }
     for (attention, rotated) in shape.attentions().zip(rotated(settings, count)?) {
         attention.rotation = attention.rotation.filter(|_| rotated);

@@ -61,6 +61,7 @@ fn kinds_of_layers_that_not_everyone_heeds_are_refused() {
     for (architecture, more) in [
         ("LlamaForCausalLM", json!({"sliding_window": 3, "layer_types": mixed})),
         ("MistralForCausalLM", json!({"sliding_window": 3, "layer_types": mixed})),
+        ("SmolLM3ForCausalLM", json!({"sliding_window": 3, "layer_types": mixed})),
         ("Qwen3ForCausalLM", json!({"layer_types": ["linear_attention", "", "", ""]})),
         ("Qwen3ForCausalLM", json!({"layer_types": ["full_attention"]})),
     ] {

@@ -9,6 +9,7 @@ mod gguf;
 mod image_adapters;
 pub(in crate::engine::native) mod images;
 pub(in crate::engine::native) mod made_up;
+mod memory;
 mod page;
 mod routes;
 mod states;

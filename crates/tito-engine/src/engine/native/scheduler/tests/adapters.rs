@@ -128,3 +128,32 @@ fn a_plan_goes_on_without_those_whose_adapter_finds_no_memory() {
     assert_eq!(plan.work.iter().map(|work| work.id).collect::<Vec<_>>(), [1]);
     assert_eq!(scheduler.held_blocks(), 1);
 }
+
+#[test]
+fn one_that_sits_and_waits_for_room_for_its_image_leaves_with_its_adapter_too() {
+    let mut scheduler = scheduler(20, 8, 12).with_adapters(1);
+    scheduler.add(new(1, &prompt(8), 9));
+    // Its image of 10 tokens does not fit beside the prompt before.
+    scheduler.add(NewSequence { adapter: Some(adapter("a")), ..images::seeing(0, 12, &[0]) });
+    let mut plan = scheduler.plan();
+    assert_eq!((plan.adapters.len(), plan.work.len()), (1, 1));
+    scheduler.vacate(0);
+    assert_eq!(scheduler.without_adapter(&mut plan, 0), [0]);
+}
+
+#[test]
+fn a_forgotten_adapter_that_is_put_into_a_slot_once_more_leaves_that_too() {
+    let mut scheduler = scheduler(20, 8, 64).with_adapters(1);
+    let a = adapter("a");
+    scheduler.add(with_adapter(&a, 0, 9));
+    scheduler.add(with_adapter(&a, 1, 9));
+    step(&mut scheduler);
+    scheduler.pause(1);
+    scheduler.forget_adapter(a.id());
+    scheduler.remove(0);
+    assert_eq!(scheduler.emptied_slots(), [0]);
+    scheduler.resume(1);
+    assert_eq!(planned_step(&mut scheduler).0, [(0, "a".to_owned())]);
+    scheduler.remove(1);
+    assert_eq!(scheduler.emptied_slots(), [0]);
+}

@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::{PromptImage, images::tests::at, native::images::SequenceImages};
 
 /// A prompt of so many tokens with images of 10 tokens at these places, which are seen both ways.
-fn seeing(id: SequenceId, length: usize, offsets: &[usize]) -> NewSequence {
+pub(super) fn seeing(id: SequenceId, length: usize, offsets: &[usize]) -> NewSequence {
     let images: Vec<PromptImage> = offsets.iter().map(|&offset| at(offset, 2, 5)).collect();
     NewSequence { images: SequenceImages::attending(&images, true), ..new(id, &prompt(length), 9) }
 }
