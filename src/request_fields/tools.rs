@@ -134,6 +134,7 @@ impl ToolFields<'_> {
             first_only: self.parallel_tool_calls == Some(false),
             held: level > ToolStrictLevel::Auto,
         };
+        unforced.extend(format.unheld());
         if !unforced.is_empty() {
             tracing::debug!(?unforced, "the arguments of calls are not held to all of their schemas");
         }

@@ -96,12 +96,11 @@ async fn a_stream_gives_content_as_it_comes_and_each_call_in_two_chunks_of_its_o
         {"content":"hello"}
         {"content":" you"}
         {"content":"\n"}
-        {"content":" and more"}
         {"content":null,"tool_calls":[{"id":"chatcmpl-tool-","type":"function","index":0,"function":{"name":"weather"}}]}
         {"content":null,"tool_calls":[{"index":0,"function":{"arguments":"{\"city\": \"Køge\", \"days\": [1.0, 2]}"}}]}
         {"content":null,"tool_calls":[{"id":"chatcmpl-tool-","type":"function","index":1,"function":{"name":"time"}}]}
         {"content":null,"tool_calls":[{"index":1,"function":{"arguments":"{}"}}]}
-        {}"#]]
+        {"content":" and more"}"#]]
     .assert_eq(&deltas.join("\n"));
     let (last, others) = choices.split_last().unwrap();
     assert_eq!((&last["finish_reason"], &last["stop_reason"]), (&json!("tool_calls"), &Value::Null));

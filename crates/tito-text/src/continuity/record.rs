@@ -93,13 +93,15 @@ fn is_text(message: &Message) -> bool {
     matches!(message.content, Content::Text(_)) && message.role.is_assistant() && !message.makes_calls()
 }
 
-/// The message that `begun` becomes once `answer` is appended to it.
-fn continued(begun: &Message, answer: Message) -> Message {
+/// The message that `begun` becomes once `answer` is appended to it; `None` for an answer of several parts, of which nobody
+/// knows how its client joins them to the beginning.
+fn continued(begun: &Message, answer: Message) -> Option<Message> {
     let content = match (&begun.content, answer.content) {
         (Content::Text(begun), Content::Text(text)) => Content::Text(format!("{begun}{text}")),
-        (_, content) => content,
+        (begun, Content::Empty) => begun.clone(),
+        _ => return None,
     };
-    Message { content, tool_calls: answer.tool_calls, ..begun.clone() }
+    Some(Message { content, tool_calls: answer.tool_calls, ..begun.clone() })
 }
 
 impl Recorder {
@@ -108,7 +110,7 @@ impl Recorder {
     /// the last of them. Returns what a store is to keep, where there is one.
     pub fn remember(&self, mut answer: Message, sampled: &[TokenId], weights: Option<Arc<str>>) -> Option<SharedTurn> {
         if let Some(begun) = &self.begun {
-            answer = continued(begun, answer);
+            answer = continued(begun, answer)?;
         }
         let through = followed_by(self.before, &answer);
         let mut thoughts = self.thoughts.clone();
@@ -142,5 +144,24 @@ impl Recorder {
         let session = (self.scope != Scope::Open).then_some(self.scope);
         let open = makes_unique_calls(answer) || (self.scope == Scope::Open && self.own);
         session.into_iter().chain(open.then_some(Scope::Open))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chat::ContentPart;
+
+    #[test]
+    fn an_answer_is_appended_to_the_beginning_of_its_message_where_that_makes_one_text() {
+        let message = |content| Message { content, ..Message::text("assistant", "") };
+        let begun = message(Content::Text("well, ".to_owned()));
+        let parts = Content::Parts(vec![ContentPart::Text("hello".to_owned())]);
+        for (answer, whole) in
+            [(Content::Text("hello".to_owned()), Some("well, hello")), (Content::Empty, Some("well, ")), (parts, None)]
+        {
+            let whole = whole.map(|text| Content::Text(text.to_owned()));
+            assert_eq!(continued(&begun, message(answer)).map(|message| message.content), whole);
+        }
     }
 }

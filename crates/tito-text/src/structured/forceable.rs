@@ -5,7 +5,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{error::StructuredError, json_schema::check, references, schemas::each_schema};
+use super::{
+    error::StructuredError,
+    json_schema::{check, is_exact},
+    references,
+    schemas::each_schema,
+};
 
 /// Keywords that the compiler does not know, and refuses.
 const UNKNOWN: [&str; 14] = [
@@ -22,6 +27,17 @@ const UNKNOWN: [&str; 14] = [
     "not",
     "then",
     "unevaluatedItems",
+    "unevaluatedProperties",
+];
+/// Those of them that may name properties.
+const NAMING: [&str; 8] = [
+    "$dynamicRef",
+    "$recursiveRef",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "else",
+    "then",
     "unevaluatedProperties",
 ];
 /// Formats of texts that the compiler knows.
@@ -57,12 +73,19 @@ impl Forceable {
 
 fn relax(entries: &mut Map<String, Value>, unforced: &mut Vec<String>) {
     let mut leave_out = |entries: &mut Map<String, Value>, keyword: &str, says_something: bool| {
-        if entries.shift_remove(keyword).is_some() && says_something {
+        let is_left_out = entries.shift_remove(keyword).is_some();
+        if is_left_out && says_something {
             unforced.push(keyword.to_owned());
         }
+        is_left_out
     };
     for keyword in UNKNOWN {
-        leave_out(entries, keyword, true);
+        if keyword == "unevaluatedProperties" && entries.get(keyword) == Some(&Value::Bool(false)) {
+            leave_out(entries, keyword, true);
+        } else if leave_out(entries, keyword, true) && NAMING.contains(&keyword) {
+            // What it demanded may have properties that nothing else names.
+            entries.entry("additionalProperties").or_insert(Value::Bool(true));
+        }
     }
     // All names are texts, and a list whose items may be alike is any list.
     let is_any_name =
@@ -75,8 +98,23 @@ fn relax(entries: &mut Map<String, Value>, unforced: &mut Vec<String>) {
     if entries.get("pattern").and_then(Value::as_str).is_some_and(looks_around) {
         leave_out(entries, "pattern", true);
     }
+    for keyword in ["const", "enum", "exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"] {
+        let rounds = entries.get(keyword).is_some_and(|value| !has_exact_numbers(value));
+        if rounds {
+            leave_out(entries, keyword, true);
+        }
+    }
     relax_format(entries, unforced);
     relax_one_of(entries, unforced);
+}
+
+fn has_exact_numbers(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => is_exact(number),
+        Value::Array(items) => items.iter().all(has_exact_numbers),
+        Value::Object(entries) => entries.values().all(has_exact_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+    }
 }
 
 /// Leaves out a format that the compiler does not know. Those of numbers say nothing of how a number is written.
@@ -184,6 +222,39 @@ mod tests {
             assert_eq!(unforced(&schema), Vec::<String>::new(), "{schema}");
         }
         assert_eq!(unforced(&json!({ "oneOf": [{ "type": "integer" }, { "type": "number" }] })), ["oneOf"]);
+    }
+
+    #[test]
+    fn what_is_left_allows_the_properties_that_only_what_is_left_out_names() {
+        let a = json!({ "type": "object", "properties": { "kind": { "enum": ["a", "b"] } } });
+        for (keyword, value) in [
+            ("then", json!({ "properties": { "x": { "type": "integer" } }, "required": ["x"] })),
+            ("dependentSchemas", json!({ "kind": { "required": ["x"] } })),
+            ("unevaluatedProperties", json!(true)),
+        ] {
+            let mut schema = a.clone();
+            schema[keyword] = value;
+            let left = Forceable::of(&schema).unwrap();
+            assert_eq!(
+                (&left.schema["additionalProperties"], &left.unforced[..]),
+                (&json!(true), &[keyword.to_owned()][..])
+            );
+        }
+        let mut closed = a;
+        closed["additionalProperties"] = json!(false);
+        closed["then"] = json!({ "required": ["x"] });
+        assert_eq!(Forceable::of(&closed).unwrap().schema["additionalProperties"], json!(false));
+    }
+
+    #[test]
+    fn numbers_that_would_be_rounded_are_left_out_and_named() {
+        let schema =
+            json!({ "type": "integer", "enum": [1_234_567_890_123_456_789_u64], "minimum": 0, "default": u64::MAX });
+        let left = Forceable::of(&schema).unwrap();
+        assert_eq!(
+            (&left.schema, left.unforced),
+            (&json!({ "type": "integer", "minimum": 0, "default": u64::MAX }), vec!["enum".to_owned()])
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! Refuses numbers that it would have to round.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 
 use super::{
     cost,
@@ -63,7 +63,7 @@ pub(super) fn prepared(schema: &Value, options: &JsonOptions) -> Result<Value, S
 
 /// Refuses what cannot be exact, has no end, or takes too long.
 pub(super) fn check(schema: &Value) -> Result<(), StructuredError> {
-    check_numbers(schema)?;
+    check_numbers(schema, Place::Schema)?;
     references::check(schema)?;
     cost::check(schema)
 }
@@ -89,20 +89,41 @@ fn value_excerpt(value: &Value) -> String {
     value.to_string().chars().take(64).collect()
 }
 
-/// Numbers outside of `f64` were rounded when the request was read.
-fn check_numbers(value: &Value) -> Result<(), StructuredError> {
+/// Whether the compiler, which has `f64` for all numbers, can take one as it is. Large ones that no integer holds were rounded
+/// when the request was read.
+pub(super) fn is_exact(number: &Number) -> bool {
+    if let Some(integer) = number.as_i128() {
+        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "that is what is asked")]
+        return integer as f64 as i128 == integer;
+    }
+    number.as_f64().is_some_and(|number| number.abs() < LARGEST_EXACT || number.fract() != 0.0)
+}
+
+/// Where in a schema a value stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It is a schema, or belongs to one.
+    Schema,
+    /// It is a map of names to schemas.
+    Names,
+    /// It is what a value may be.
+    Value,
+}
+
+/// Refuses numbers that would be rounded, but for those that restrict nothing.
+fn check_numbers(value: &Value, place: Place) -> Result<(), StructuredError> {
     match value {
-        Value::Number(number) => {
-            let rounded = !number.is_i64() && !number.is_u64();
-            let large = number.as_f64().is_some_and(|number| number.abs() >= LARGEST_EXACT && number.fract() == 0.0);
-            if rounded && large {
-                return Err(StructuredError::new(format!("{number} in a JSON schema is too large to be exact")));
-            }
-            Ok(())
+        Value::Number(number) if !is_exact(number) => {
+            Err(StructuredError::new(format!("{number} in a JSON schema is too large to be exact")))
         }
-        Value::Array(items) => items.iter().try_for_each(check_numbers),
-        Value::Object(entries) => entries.values().try_for_each(check_numbers),
-        Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
+        Value::Array(items) => items.iter().try_for_each(|item| check_numbers(item, place)),
+        Value::Object(entries) => entries.iter().try_for_each(|(key, value)| match (place, key.as_str()) {
+            (Place::Schema, "default" | "example" | "examples") => Ok(()),
+            (Place::Value, _) | (Place::Schema, "const" | "enum") => check_numbers(value, Place::Value),
+            (Place::Schema, key) if NAMED.contains(&key) => check_numbers(value, Place::Names),
+            (Place::Schema | Place::Names, _) => check_numbers(value, Place::Schema),
+        }),
+        Value::Number(_) | Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
     }
 }
 

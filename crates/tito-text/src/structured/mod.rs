@@ -25,7 +25,7 @@ mod schemas;
 mod size;
 mod tags;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod thinking_budget;
 mod vocabulary;
 mod watchdog;

@@ -151,10 +151,8 @@ impl Writer<'_> {
 
     /// Any text that ends with the first `end`.
     fn text_until(&mut self, end: &str, excludes: &[String]) -> String {
-        // What is excluded may not be completed by the end either.
-        let excludes: Vec<String> = excludes.iter().filter(|excluded| !end.contains(*excluded)).cloned().collect();
         let attributes = format!("[suffix={}]", literal(end));
-        let body = format!("/{ANYTHING}/{}", without(&excludes));
+        let body = format!("/{ANYTHING}/{}", without(excludes));
         self.rule(&attributes, &body)
     }
 

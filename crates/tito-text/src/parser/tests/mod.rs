@@ -1,3 +1,4 @@
+mod forced_values;
 pub(super) mod lost;
 mod marks;
 mod marks_in_calls;

@@ -6,7 +6,7 @@
 
 use super::{
     call_format::CallFormat,
-    forcing::{Demand, Forcing, Grammar as Written},
+    forcing::{Demand, Forcing, Grammar as Written, TextIs},
     invokes::{self, Invokes, Marks},
 };
 use crate::structured::Format;
@@ -21,7 +21,7 @@ pub(super) const DOTS: CallFormat = CallFormat {
     ..CallFormat::new(
         "dots",
         invokes::reader::<Dots>,
-        Forcing::Native(Written { splits_schemas: true, ..Written::new(grammar) }),
+        Forcing::Native(Written { one_by_one: Some(TextIs::Bare), ..Written::new(grammar) }),
     )
 };
 

@@ -11,7 +11,7 @@ use std::{fmt, marker::PhantomData};
 
 use super::{
     call_format::{CallFormat, CallReader},
-    forcing::{Demand, Forcing, Grammar as Written},
+    forcing::{Demand, Forcing, Grammar as Written, TextIs},
     machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
     one_by_one::Spelling,
     schema::Signatures,
@@ -109,7 +109,7 @@ impl Dialect for V41Marks {
 }
 
 const fn call_format<D: Dialect>(name: &'static str) -> CallFormat {
-    let written = Written { splits_schemas: true, ..Written::new(grammar::<D>) };
+    let written = Written { one_by_one: Some(TextIs::Marked), ..Written::new(grammar::<D>) };
     CallFormat {
         trims: false,
         begins_call: D::CALLS,

@@ -77,6 +77,15 @@ pub(super) enum Forcing {
     Unknown,
 }
 
+/// Whether a format says which values are text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TextIs {
+    /// It does not: text without quotes stands where JSON does.
+    Bare,
+    /// It marks what is text, and what is JSON.
+    Marked,
+}
+
 /// How a format writes calls.
 #[derive(Clone, Copy)]
 pub(super) struct Grammar {
@@ -84,8 +93,8 @@ pub(super) struct Grammar {
     pub(super) calls: fn(&Demand<'_>) -> Format,
     /// What may stand between tokens of the arguments' JSON, a regular expression, where readers take less than JSON does.
     pub(super) whitespace: Option<fn() -> String>,
-    /// Arguments are written one by one, each with its part of the schema.
-    pub(super) splits_schemas: bool,
+    /// Arguments are written one by one, each with its part of the schema, and text so.
+    pub(super) one_by_one: Option<TextIs>,
     /// Calls that the model begins by itself are held to their schemas too.
     pub(super) holds_any: bool,
 }
@@ -98,12 +107,12 @@ impl fmt::Debug for Grammar {
 
 impl Grammar {
     pub(super) const fn new(calls: fn(&Demand<'_>) -> Format) -> Self {
-        Self { calls, whitespace: None, splits_schemas: false, holds_any: true }
+        Self { calls, whitespace: None, one_by_one: None, holds_any: true }
     }
 
     /// What the calls demand of the output; `None` where they demand nothing.
     pub(super) fn constraint(&self, demand: &Demand<'_>) -> Result<Option<Constraint>, ForcingError> {
-        if self.splits_schemas {
+        if self.one_by_one.is_some() {
             demand.check_references(|tool| Some(&tool.arguments))?;
         }
         if demand.calls == Calls::Any && !self.holds_any {

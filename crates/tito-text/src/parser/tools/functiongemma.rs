@@ -86,7 +86,10 @@ fn arguments(body: &str, callee: &Callee<'_>) -> Arguments {
                 arguments.open = true;
                 (value, "")
             }),
-            None => value.split_at(value.find([',', '}', '{', '[']).unwrap_or(value.len())),
+            None => value.split_at(value.find([',', '}', '{', '[']).unwrap_or_else(|| {
+                arguments.open = true;
+                value.len()
+            })),
         };
         let written = &rest[..rest.len() - next.len()];
         let is_typed = callee.tools.names(callee.name, key);
@@ -149,6 +152,9 @@ mod tests {
                     &[],
                 ),
                 ("<start_function_call>call:f{a:1,b:<escape>2<escape>", "", &[("f", r#"{"a": 1, "b": 2}"#)]),
+                // A number may have more digits than came.
+                ("<start_function_call>call:f{a:12", "", &[("f", r#"{"a": 12"#)]),
+                ("<start_function_call>call:f{a:12,", "", &[("f", r#"{"a": 12}"#)]),
                 // Text is what the schema calls text.
                 (
                     "<start_function_call>call:f{string:<escape>true<escape>,integer:7,a:2.50}<end_function_call>",

@@ -9,7 +9,7 @@
 
 use super::{
     call_format::{CallFormat, CallReader},
-    forcing::{Demand, Forcing, Grammar as Written},
+    forcing::{Demand, Forcing, Grammar as Written, TextIs},
     machine::Callee,
     one_by_one::Spelling,
     pairs::{self, Marks, Pairs},
@@ -42,7 +42,7 @@ const fn call_format(name: &'static str, grammar: fn(&Demand<'_>) -> Format) -> 
 }
 
 const fn written(grammar: fn(&Demand<'_>) -> Format) -> Forcing {
-    Forcing::Native(Written { splits_schemas: true, ..Written::new(grammar) })
+    Forcing::Native(Written { one_by_one: Some(TextIs::Bare), ..Written::new(grammar) })
 }
 
 /// What GLM 4.5 and 4.6 write: name, keys and values on lines of their own.

@@ -13,7 +13,7 @@
 
 use super::{
     call_format::CallFormat,
-    forcing::{Demand, Forcing, Grammar as Written},
+    forcing::{Demand, Forcing, Grammar as Written, TextIs},
     one_by_one::Spelling,
     pairs::{self, Marks, Pairs},
     schema::Signatures,
@@ -37,7 +37,7 @@ pub(super) const HY_V3: CallFormat = call_format::<HyV3>("hy_v3", on_lines);
 pub(super) const HY_V4: CallFormat = call_format::<HyV4>("hy_v4", on_one_line);
 
 const fn call_format<P: Pairs>(name: &'static str, grammar: fn(&Demand<'_>) -> Format) -> CallFormat {
-    let written = Written { splits_schemas: true, ..Written::new(grammar) };
+    let written = Written { one_by_one: Some(TextIs::Bare), ..Written::new(grammar) };
     CallFormat {
         begins_call: &[CALLS],
         marks: P::TOKENS,

@@ -8,7 +8,7 @@
 
 use super::{
     call_format::{CallFormat, CallReader},
-    forcing::{Demand, Forcing, Grammar as Written},
+    forcing::{Demand, Forcing, Grammar as Written, TextIs},
     machine::Callee,
     one_by_one::Spelling,
     pairs::{self, Marks, Pairs},
@@ -34,7 +34,11 @@ const VALUE_END: &str = "</ifm|arg_value>";
 pub(super) const K2_HORIZON: CallFormat = CallFormat {
     begins_call: &[CALLS],
     marks: K2Horizon::TOKENS,
-    ..CallFormat::new("k2_horizon", reader, Forcing::Native(Written { splits_schemas: true, ..Written::new(grammar) }))
+    ..CallFormat::new(
+        "k2_horizon",
+        reader,
+        Forcing::Native(Written { one_by_one: Some(TextIs::Bare), ..Written::new(grammar) }),
+    )
 };
 
 /// Without types, as the template has it where it is told nothing.

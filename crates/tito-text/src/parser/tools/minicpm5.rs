@@ -12,7 +12,7 @@
 
 use super::{
     call_format::CallFormat,
-    forcing::{Demand, Forcing, Grammar as Written},
+    forcing::{Demand, Forcing, Grammar as Written, TextIs},
     invokes::{self, Invokes, Marks},
     machine::{Arguments, Callee},
     one_by_one::Spelling,
@@ -34,7 +34,7 @@ pub(super) const MINICPM5: CallFormat = CallFormat {
     ..CallFormat::new(
         "minicpm5",
         invokes::reader::<MiniCpm5>,
-        Forcing::Native(Written { splits_schemas: true, ..Written::new(grammar) }),
+        Forcing::Native(Written { one_by_one: Some(TextIs::Bare), ..Written::new(grammar) }),
     )
 };
 

@@ -6,7 +6,7 @@
 
 use super::{
     call_format::CallFormat,
-    forcing::{Demand, Forcing, Grammar as Written},
+    forcing::{Demand, Forcing, Grammar as Written, TextIs},
     invokes::{self, Invokes, Marks},
 };
 use crate::structured::Format;
@@ -19,7 +19,7 @@ pub(super) const MINIMAX_M2: CallFormat = CallFormat {
     ..CallFormat::engine(
         "minimax_m2",
         invokes::reader::<MinimaxM2>,
-        Forcing::Native(Written { splits_schemas: true, ..Written::new(grammar) }),
+        Forcing::Native(Written { one_by_one: Some(TextIs::Bare), ..Written::new(grammar) }),
         MinimaxM2::TOKENS,
     )
 };

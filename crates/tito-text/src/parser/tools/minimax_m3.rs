@@ -63,6 +63,7 @@ impl Grammar for MinimaxM3 {
             (ToolCallState::Name, _) if NAME_END.contains(&marker) => (ToolCallState::Arguments, Act::Drop),
             (ToolCallState::Name | ToolCallState::Arguments, INVOKE_END) => (ToolCallState::Between, Act::Close),
             (ToolCallState::Name | ToolCallState::Arguments, CALLS_END) => (ToolCallState::Content, Act::Close),
+            (ToolCallState::Name | ToolCallState::Arguments, CALLS) => (ToolCallState::Preamble, Act::Close),
             (ToolCallState::Name | ToolCallState::Arguments, _) if invokes => (ToolCallState::Name, Act::Next),
             _ => return None,
         })
@@ -169,8 +170,10 @@ impl<'t> Source<'t> {
 
     /// The name in the tag that begins an element.
     fn name(&self, tag: &'t str) -> Option<&'t str> {
+        // A tag that has no end before the next one is none.
+        let tag = tag.split(NAMESPACE).next()?;
         let (name, _) = tag.strip_prefix('<')?.split_once('>')?;
-        let named = !marker::is_blank(name) && !name.starts_with('/') && !name.contains(NAMESPACE);
+        let named = !marker::is_blank(name) && !name.starts_with('/');
         (named && self.path.len() < DEEPEST).then_some(name)
     }
 }
@@ -255,6 +258,16 @@ mod tests {
                 "~<tool_call>~<invoke name=\"f\">so~<integer>2~</integer>~</tool_call>",
                 "so",
                 &[("f", r#"{"integer": 2}"#)],
+            ),
+            (
+                "~<tool_call>~<invoke name=\"f\">~<a>x ~<b y~</a>~<c>1~</c>~</invoke>~</tool_call>",
+                "",
+                &[("f", r#"{"a": "x ~<b y", "c": "1"}"#)],
+            ),
+            (
+                "~<tool_call>~<invoke name=\"f\">~<a>1~</a>~<tool_call>~<invoke name=\"g\">~</invoke>~</tool_call>",
+                "",
+                &[("f", r#"{"a": "1"}"#), ("g", "{}")],
             ),
             ("~<tool_call>~<invoke name=\"f\">~<string>é~</str", "", &[("f", r#"{"string": "é"#)]),
             ("~<tool_call>~<invoke name=\"f\">~<object>~<b>1]<]mini", "", &[("f", r#"{"object": {"b": "1"#)]),

@@ -1,5 +1,6 @@
 //! Formats of calls: vLLM's names, and one file for each family of formats, which has its reader and what forces it.
 
+mod argument_value;
 mod bare_json;
 mod call_format;
 mod deepseek;
@@ -49,7 +50,7 @@ use std::sync::Arc;
 
 use self::{
     call_format::CallFormat,
-    forcing::{Demand, Forcing},
+    forcing::{Demand, Forcing, Grammar},
 };
 use super::{
     SpecialTokens,
@@ -170,6 +171,16 @@ impl ToolFormat {
             Forcing::Unknown if self.forced.is_none() => Ok(None),
             Forcing::Unknown => Err(ForcingError::Unknown(name)),
         }
+    }
+
+    /// What the schemas of strict tools say that calls are not held to as the format writes them, as `TOOL: KEYWORD`.
+    pub fn unheld(&self) -> Vec<String> {
+        let Forcing::Native(Grammar { one_by_one: Some(text), .. }) = self.parser.0.forcing else { return Vec::new() };
+        // What cannot be demanded is refused where it is.
+        let Ok(demand) = self.demand(self.forced.as_ref(), &|_| false) else { return Vec::new() };
+        let of_tool =
+            |tool| one_by_one::unheld(tool, text).into_iter().map(|keyword| format!("{}: {keyword}", tool.name));
+        demand.tools.iter().flat_map(of_tool).collect()
     }
 
     /// What an answer keeps to that is either calls which the model makes by itself, or text of a form; the form alone

@@ -1,8 +1,13 @@
 //! Arguments that are written one by one, each between marks of its own: what forces them to keep to a tool's schema.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
-use super::forcing::Function;
+use super::{
+    argument_value::ArgumentValue,
+    forcing::{Function, TextIs},
+};
 use crate::structured::{Format, Tag};
 
 /// How a format spells arguments.
@@ -31,15 +36,8 @@ impl<'s> Spelling<'s> {
         };
         let required = tool.arguments.get("required").and_then(Value::as_array);
         let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|other| other == name));
-        let definitions = ["$defs", "definitions"].map(|key| (key, tool.arguments.get(key)));
         let arguments = properties.iter().map(|(name, schema)| {
-            let mut schema = schema.clone();
-            if let Value::Object(schema) = &mut schema {
-                for (key, definitions) in definitions {
-                    definitions.map(|definitions| schema.entry(key).or_insert(definitions.clone()));
-                }
-            }
-            let argument = Format::Tag(self.argument_tag(name, &schema));
+            let argument = Format::Tag(self.argument_tag(name, &with_definitions(schema, &tool.arguments)));
             if is_required(name) { argument } else { Format::Optional { content: Box::new(argument) } }
         });
         Format::Sequence { elements: arguments.collect() }
@@ -51,17 +49,47 @@ impl<'s> Spelling<'s> {
         Tag::new(self.key, Format::Sequence { elements }, self.end)
     }
 
-    /// Text is written as it is, and everything else as JSON.
     fn argument_tag(&self, name: &str, schema: &Value) -> Tag {
-        let texts = schema.get("enum").and_then(Value::as_array).filter(|values| values.iter().all(Value::is_string));
-        let (between, value) = match (texts, schema.get("type").and_then(Value::as_str)) {
-            (Some(texts), _) => {
-                let texts = texts.iter().filter_map(Value::as_str).map(Format::text);
-                (self.value, Format::Or { elements: texts.collect() })
-            }
-            (None, Some("string")) => (self.value, Format::AnyText { excludes: Vec::new() }),
-            (None, _) => (self.json, Format::json(schema.clone())),
-        };
-        Tag::new(format!("{}{name}{between}", self.key), value, self.end)
+        let ArgumentValue { is_text, format, .. } = ArgumentValue::of(schema, self.text());
+        let between = if is_text { self.value } else { self.json };
+        Tag::new(format!("{}{name}{between}", self.key), format, self.end)
     }
+
+    fn text(&self) -> TextIs {
+        if self.value == self.json { TextIs::Bare } else { TextIs::Marked }
+    }
+}
+
+/// The schema of an argument, with the definitions of all of them.
+fn with_definitions(schema: &Value, arguments: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Value::Object(schema) = &mut schema {
+        for key in ["$defs", "definitions"] {
+            if let Some(definitions) = arguments.get(key) {
+                schema.entry(key).or_insert(definitions.clone());
+            }
+        }
+    }
+    schema
+}
+
+/// What restricts arguments beside what each of them is.
+const OF_ALL: [&str; 8] =
+    ["$ref", "allOf", "anyOf", "maxProperties", "minProperties", "oneOf", "patternProperties", "propertyNames"];
+
+/// The keywords of a tool's schema that do not hold where its arguments are written one by one.
+pub(super) fn unheld(tool: &Function<'_>, text: TextIs) -> BTreeSet<String> {
+    let arguments = &tool.arguments;
+    let mut unheld: BTreeSet<String> =
+        OF_ALL.into_iter().filter(|keyword| arguments.get(keyword).is_some()).map(str::to_owned).collect();
+    let properties = arguments.get("properties").and_then(Value::as_object);
+    let is_named = |name: &Value| {
+        properties.is_some_and(|properties| name.as_str().is_some_and(|name| properties.contains_key(name)))
+    };
+    let required = arguments.get("required").and_then(Value::as_array).into_iter().flatten();
+    unheld.extend(required.filter(|name| !is_named(name)).map(|_| "required".to_owned()));
+    for schema in properties.into_iter().flat_map(serde_json::Map::values) {
+        unheld.extend(ArgumentValue::of(&with_definitions(schema, arguments), text).unheld);
+    }
+    unheld
 }

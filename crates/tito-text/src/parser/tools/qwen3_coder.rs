@@ -11,7 +11,7 @@ use std::fmt;
 
 use super::{
     call_format::{CallFormat, CallReader},
-    forcing::{Demand, Forcing, Grammar as Written},
+    forcing::{Demand, Forcing, Grammar as Written, TextIs},
     machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
     one_by_one::Spelling,
     parameters,
@@ -98,7 +98,7 @@ impl Dialect for Mimo {
 }
 
 const fn call_format<D: Dialect>(name: &'static str) -> CallFormat {
-    let written = Written { splits_schemas: true, ..Written::new(grammar::<D>) };
+    let written = Written { one_by_one: Some(TextIs::Bare), ..Written::new(grammar::<D>) };
     CallFormat { begins_call: &[D::CALL], ..CallFormat::engine(name, reader::<D>, Forcing::Native(written), D::MARKS) }
 }
 

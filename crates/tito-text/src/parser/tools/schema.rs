@@ -123,6 +123,11 @@ fn read(text: &str, types: &Types) -> Value {
     }
 }
 
+/// Whether a text of these types is read as itself.
+pub(super) fn is_read_as_text(text: &str, types: &Types) -> bool {
+    matches!(read(text, types), Value::String(read) if read == text)
+}
+
 /// The text as the value that it writes as JSON or in Python's words, where nothing says what type it has.
 pub(super) fn untyped(text: &str) -> Value {
     let written = marker::trim(text);

@@ -9,7 +9,7 @@
 
 use super::{
     call_format::CallFormat,
-    forcing::{Demand, Forcing, Grammar as Written},
+    forcing::{Demand, Forcing, Grammar as Written, TextIs},
     invokes::{self, Invokes, Marks},
     one_by_one::Spelling,
     pairs::is_name,
@@ -30,7 +30,7 @@ pub(super) const STEP3: CallFormat = CallFormat {
     ..CallFormat::new(
         "step3",
         invokes::reader::<Step3>,
-        Forcing::Native(Written { splits_schemas: true, ..Written::new(grammar) }),
+        Forcing::Native(Written { one_by_one: Some(TextIs::Bare), ..Written::new(grammar) }),
     )
 };
 

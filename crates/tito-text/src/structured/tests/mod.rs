@@ -18,7 +18,7 @@ use crate::{
 
 const IM_END: TokenId = 2;
 
-pub(super) struct Model {
+pub(crate) struct Model {
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) grammars: Grammars,
     /// The token of each byte.
@@ -26,7 +26,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/tiny-model/tokenizer.json");
         let tokenizer = Arc::new(Tokenizer::from_file(path).unwrap());
         let ids = (0..).take(tokenizer.vocab_size()).filter(|&id| !tokenizer.is_special(id));
@@ -57,7 +57,7 @@ impl Model {
         state.allow(&mut mask).unwrap_or(false)
     }
 
-    pub(super) fn accepts(&self, constraint: &Constraint, text: &str) -> bool {
+    pub(crate) fn accepts(&self, constraint: &Constraint, text: &str) -> bool {
         self.accepts_ids(constraint, text.bytes().map(|byte| self.bytes[&byte]))
     }
 
@@ -253,6 +253,9 @@ fn structural_tags_leave_text_free_and_hold_what_is_tagged() {
     let thought = json!({"type": "sequence", "elements": [
         {"type": "tag", "begin": "<t>", "content": {"type": "any_text", "excludes": ["no"]}, "end": "</t>"},
         {"type": "or", "elements": [{"type": "regex", "pattern": "[0-9]+"}, {"type": "const_string", "value": "-"}]}]});
+    let closed =
+        json!({"type": "tag", "begin": "<t>", "content": {"type": "any_text", "excludes": ["<"]}, "end": "</t>"});
+    model.check(&tags(&closed), &["<t></t>", "<t>ab</t>"], &["<t>a<b</t>", "<t>a</b></t>", "<t>a"]);
     model.check(&tags(&thought), &["<t></t>1", "<t>a</b></t>-"], &["<t>no</t>1", "<t>a</t>", "<t>a1"]);
     let list = json!({"type": "tags_with_separator", "separator": ",", "at_least_one": true, "tags": [
         {"begin": "(", "content": {"type": "regex", "pattern": "[a-z)]*"}, "end": ")"}]});
@@ -319,7 +322,15 @@ fn errors_say_what_is_wrong() {
     assert!(model.error(&schema(json!({"type": "sausage"}))).contains("sausage"));
     assert!(model.error(&schema(json!({"not": {}}))).contains("not"));
     assert!(model.error(&schema(json!([]))).contains("must be an object"));
-    assert!(model.error(&schema(json!({"const": 1e300}))).contains("too large to be exact"));
+    for rounded in [
+        json!({"const": 1e300}),
+        json!({"enum": ["a", 1_234_567_890_123_456_789_u64]}),
+        json!({"properties": {"default": {"const": -9_007_199_254_740_993_i64}}}),
+        json!({"type": "integer", "minimum": 9_007_199_254_740_993_u64}),
+    ] {
+        assert!(model.error(&schema(rounded)).contains("too large to be exact"));
+    }
+    model.compile(&schema(json!({"type": "integer", "maximum": 9_007_199_254_740_991_u64, "default": u64::MAX})));
     assert!(model.error(&grammar("root ::= x")).starts_with("Invalid grammar specification. line 1: "));
 }
 

@@ -93,8 +93,11 @@ impl CallReader for Reader {
     }
 
     fn finish(&mut self, out: &mut Vec<Piece>) {
-        let wrapped = self.text.strip_prefix(START).filter(|_| self.wraps).map(|text| text.replace(END, ""));
-        let calls = if self.decided { None } else { calls(wrapped.as_deref().unwrap_or(&self.text)) };
+        let wrapped = self.text.strip_prefix(START).filter(|_| self.wraps).map(|text| {
+            let text = marker::trim(text);
+            text.strip_suffix(END).unwrap_or(text)
+        });
+        let calls = if self.decided { None } else { calls(wrapped.unwrap_or(&self.text)) };
         match calls {
             Some(calls) => out.extend(calls.into_iter().map(Piece::Call)),
             None => self.give(out),

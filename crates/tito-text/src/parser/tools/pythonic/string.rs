@@ -19,7 +19,8 @@ pub(super) fn is_string(text: &str) -> bool {
 
 /// The prefix of a string, and how many bytes it has.
 fn prefix(text: &str) -> Option<(Prefix, usize)> {
-    let length = text.find(['"', '\'']).filter(|length| *length <= 2)?;
+    // Of a text that goes on for long, no more is looked at.
+    let length = text.bytes().take(3).position(|byte| matches!(byte, b'"' | b'\''))?;
     let prefix = match text[..length].to_ascii_lowercase().as_str() {
         "" | "u" => Prefix::default(),
         "r" => Prefix { raw: true, ..Prefix::default() },

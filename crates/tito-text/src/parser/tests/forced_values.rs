@@ -1,0 +1,112 @@
+//! Values of arguments that are forced where each stands alone: whatever may be written is read as a value of the schema.
+
+use std::sync::Arc;
+
+use super::{super::told::told, *};
+use crate::{chat::FunctionTool, json::Value, structured::tests::Model};
+
+/// What forced calls of `f` with the argument `a` have around its value.
+const CALLS: [(&str, &str, &str); 4] = [
+    ("qwen3_coder", "<tool_call>\n<function=f>\n<parameter=a>\n", "\n</parameter>\n</function>\n</tool_call>"),
+    ("mimo", "<tool_call>\n<function=f>\n<parameter=a>", "</parameter>\n</function>\n</tool_call>"),
+    ("hy_v4", "<tool_calls><tool_call>f<arg_key>a</arg_key><arg_value>", "</arg_value></tool_call></tool_calls>"),
+    (
+        "minimax_m2",
+        "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">",
+        "</parameter>\n</invoke>\n</minimax:tool_call>",
+    ),
+];
+
+/// A schema of `a`, what may be written and how it is read, and what may not be written.
+type Row = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
+
+const VALUES: &[Row] = &[
+    (r#"{"type": "string"}"#, &[("Rome", r#""Rome""#), ("5", r#""5""#)], &[]),
+    (
+        r#"{"anyOf": [{"type": "string"}, {"type": "null"}]}"#,
+        &[("Rome", r#""Rome""#), ("null", "null"), ("a b", r#""a b""#)],
+        &[],
+    ),
+    (r#"{"type": ["string", "null"]}"#, &[("Rome", r#""Rome""#), ("null", "null")], &[]),
+    (r#"{"type": ["integer", "string"]}"#, &[("Rome", r#""Rome""#), ("5", "5")], &[]),
+    (r##"{"$ref": "#/$defs/Color"}"##, &[("red", r#""red""#)], &["blue", "\"red\"", ""]),
+    (r##"{"allOf": [{"$ref": "#/$defs/Color"}], "default": "red"}"##, &[("red", r#""red""#)], &["blue", "\"red\""]),
+    (
+        r##"{"anyOf": [{"$ref": "#/$defs/Color"}, {"type": "null"}]}"##,
+        &[("red", r#""red""#), ("null", "null")],
+        &["blue", "\"red\"", "none"],
+    ),
+    (
+        r#"{"anyOf": [{"enum": ["all"]}, {"type": "integer", "minimum": 1}]}"#,
+        &[("all", r#""all""#), ("3", "3")],
+        &["0", "\"all\"", "some"],
+    ),
+    (r#"{"const": "x"}"#, &[("x", r#""x""#)], &["y", "\"x\""]),
+    (r#"{"enum": ["a", null, 7]}"#, &[("a", r#""a""#), ("null", "null"), ("7", "7")], &["\"a\"", "8"]),
+    ("{}", &[("Rome", r#""Rome""#), ("5", r#""5""#)], &[]),
+    (r#"{"type": "integer"}"#, &[("5", "5")], &["five", "\"5\""]),
+    (r#"{"type": "array", "items": {"type": "string"}}"#, &[(r#"["a"]"#, r#"["a"]"#)], &["a", "[1]"]),
+    (r#"{"enum": [1, 2]}"#, &[("2", "2")], &["3"]),
+];
+
+fn forced(parser: &str, schema: &str) -> ToolFormat {
+    let parameters = format!(
+        r#"{{"type": "object", "properties": {{"a": {schema}}}, "required": ["a"], "additionalProperties": false,
+            "$defs": {{"Color": {{"type": "string", "enum": ["red", "green"]}}}}}}"#
+    );
+    let tool = FunctionTool {
+        name: "f".to_owned(),
+        description: None,
+        defer_loading: None,
+        outer_defer_loading: None,
+        parameters: Some(Value::parse(&parameters).unwrap()),
+        strict: Some(true),
+    };
+    let forced = Some(ForcedCall::Named("f".to_owned()));
+    ToolFormat { parser: tool_parser(parser), tools: Arc::new([tool]), forced, first_only: false, held: false }
+}
+
+#[test]
+fn what_may_be_written_is_read_as_what_the_schema_asks_for() {
+    let model = Model::new();
+    for (parser, begin, end) in CALLS {
+        for (schema, may_be, may_not_be) in VALUES {
+            let tools = forced(parser, schema);
+            let constraint = tools.constraint(&|_| false).unwrap().unwrap();
+            let format = OutputFormat::new(None, Some(tools.clone()), Some(tools.parser));
+            for (written, value) in *may_be {
+                let text = format!("{begin}{written}{end}");
+                assert!(model.accepts(&constraint, &text), "{parser} {schema}: {text}");
+                let (_, _, calls) = told(&format, PromptReasoning::Unmarked, [text.as_str()]);
+                let read = vec![("f".to_owned(), format!(r#"{{"a": {value}}}"#))];
+                assert_eq!(calls, read, "{parser} {schema}: {text}");
+            }
+            for written in *may_not_be {
+                let text = format!("{begin}{written}{end}");
+                assert!(!model.accepts(&constraint, &text), "{parser} {schema}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_hold_is_named() {
+    for (schema, bare, marked) in [
+        (r#"{"type": "string"}"#, &[][..], &[][..]),
+        (
+            r#"{"type": "string", "pattern": "^a", "maxLength": 3}"#,
+            &["maxLength", "pattern"],
+            &["maxLength", "pattern"],
+        ),
+        (r#"{"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}"#, &["format"], &[]),
+        (r#"{"anyOf": [{"type": "integer", "minimum": 3}, {"type": "string"}]}"#, &["minimum"], &[]),
+        (r#"{"anyOf": [{"enum": ["all"]}, {"type": "integer", "minimum": 3}]}"#, &[], &[]),
+        (r#"{"type": "integer", "minimum": 3}"#, &[], &[]),
+        (r#"{"enum": ["5", 6]}"#, &["enum"], &[]),
+    ] {
+        for (parser, expected) in [("hy_v4", bare), ("deepseek_v32", marked), ("hermes", &[][..])] {
+            let expected: Vec<_> = expected.iter().map(|keyword| format!("f: {keyword}")).collect();
+            assert_eq!(forced(parser, schema).unheld(), expected, "{parser} {schema}");
+        }
+    }
+}
