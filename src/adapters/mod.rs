@@ -247,6 +247,8 @@ impl Adapters {
         let used = Arc::new(AtomicU64::new(self.now()));
         let (kept, shown) = (Arc::clone(&adapter), said.clone());
         let named = Named { adapter: kept, source: said, base_model, created, stays, used };
+        // While it was read, others may have been taken into use, or listed.
+        self.wait_for_room(&name).await;
         let Displaced { before, left } = self.put(&name, named)?;
         tracing::info!(name, version, source = shown, rank, bytes, "an adapter was loaded");
         versions.insert(name, version);

@@ -53,7 +53,7 @@ async fn update_weights(State(admin): State<Shared>, RequiredFields(fields): Req
     check_load_format(&fields)?;
     truth_of(&fields, "abort_all_requests", true)?;
     let path = required_text(&fields, "model_path")?;
-    admin.control.abort(None);
+    admin.control.abort_begun();
     Ok(of_rank(weights::replace(&admin, &path, None).await))
 }
 
@@ -68,8 +68,8 @@ async fn update_adapter(State(admin): State<Shared>, RequiredFields(fields): Req
         base_model: label_of(&fields, "base_model_name")?,
         stays: false,
     };
-    admin.control.abort(None);
-    Ok(of_rank(load_to_its_end(&admin, load).await))
+    admin.control.abort_begun();
+    Ok(of_rank(load_to_its_end(&admin, load, false).await))
 }
 
 /// Answers as AReaL's workers do, of which there is one.

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 
 use super::{Answered, Shared, error::health, json as answer, query::Parameters};
-use crate::engine::{AdapterLimits, EngineOutput, SamplingParams, SequenceRequest};
+use crate::engine::{AdapterLimits, EngineError, EngineOutput, SamplingParams, SequenceRequest};
 
 /// How long a token may take that shows that the engine is well.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,8 +44,13 @@ async fn generates(admin: &Shared) -> bool {
     let Ok(params) = params.validated(engine.info().vocab_size) else { return false };
     let outputs = engine.generate(SequenceRequest::new([0], params));
     let token = outputs.filter(|output| std::future::ready(matches!(output, Ok(EngineOutput::Token(_)) | Err(_))));
-    let first = tokio::time::timeout(PATIENCE, Box::pin(token).next()).await;
-    matches!(first, Ok(Some(Ok(_))))
+    match tokio::time::timeout(PATIENCE, Box::pin(token).next()).await {
+        Ok(Some(Ok(_))) => true,
+        // It is well, and has no room for one request more.
+        Ok(Some(Err(EngineError::Overloaded))) => engine.health().is_ok(),
+        // Somebody may have paused it meanwhile.
+        _ => engine.health().is_ok() && admin.control.status().stands_still(),
+    }
 }
 
 /// The type of the weights as torch calls it.

@@ -19,7 +19,7 @@ use super::{
     query::Parameters,
 };
 use crate::{
-    adapters::{AdapterSource, Load},
+    adapters::{AdapterError, AdapterSource, Load},
     engine::Adapter,
 };
 
@@ -118,17 +118,25 @@ async fn in_body(query: &Parameters, body: Body, replaces: bool) -> Result<Load,
 async fn load_adapter(admin: &Shared, query: &Parameters, asked: Load) -> Result<String, AdminError> {
     let aborts = query.one_of("on_replace", &["finish", "abort"], "finish")? == "abort";
     let name = asked.name.clone();
-    let before = load_to_its_end(admin, asked).await?;
-    if let Some(before) = before.filter(|_| aborts) {
-        admin.control.abort_adapter(before.id());
-    }
+    load_to_its_end(admin, asked, aborts).await?;
     Ok(format!("Success: LoRA adapter '{name}' added successfully."))
 }
 
-/// Loads an adapter, even if the client goes away meanwhile. Returns the one that had its name.
-pub(super) async fn load_to_its_end(admin: &Shared, asked: Load) -> Result<Option<Arc<Adapter>>, AdminError> {
-    let adapters = Arc::clone(&admin.adapters);
-    let loading = tokio::spawn(async move { adapters.load(asked).await });
+/// Loads an adapter, even if the client goes away meanwhile. Where it replaces another one, `aborts` says whether requests
+/// that run with that one end. Returns the one that had its name.
+pub(super) async fn load_to_its_end(
+    admin: &Shared,
+    asked: Load,
+    aborts: bool,
+) -> Result<Option<Arc<Adapter>>, AdminError> {
+    let (adapters, control) = (Arc::clone(&admin.adapters), Arc::clone(&admin.control));
+    let loading = tokio::spawn(async move {
+        let before = adapters.load(asked).await?;
+        if let Some(before) = before.as_ref().filter(|_| aborts) {
+            control.abort_adapter(before.id());
+        }
+        Ok::<_, AdapterError>(before)
+    });
     let loaded = loading.await.map_err(|error| AdminError::internal(format!("the call failed: {error}")))?;
     Ok(loaded?)
 }

@@ -173,7 +173,7 @@ async fn update_from_disk(State(admin): State<Shared>, fields: Result<RequiredFi
     let read = fields.and_then(|RequiredFields(fields)| FromDisk::read(&admin, &fields));
     let FromDisk { path, label, keeps_cache, aborts, selector } = admin.or_end_update(read).await?;
     if aborts {
-        admin.control.abort(None);
+        admin.control.abort_begun();
     }
     let told = |success, message| {
         let mut told = said(success, message);

@@ -54,7 +54,9 @@ pub(super) async fn is_sleeping(State(admin): State<Shared>) -> Response {
 
 /// `POST /release_kv_cache_memory`.
 pub(super) async fn release_kv_cache_memory(State(admin): State<Shared>, _: NoFields) -> Answered {
-    if !admin.control.status().paused {
+    let shown = admin.control.status();
+    // A pause that still waits for requests is not completed.
+    if !(shown.paused && shown.held) {
         let text = "Call to release_kv_cache_memory method failed: release_kv_cache_memory() requires a completed \
                     pause first";
         return Err(super::AdminError::internal(text));

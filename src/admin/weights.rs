@@ -305,7 +305,7 @@ async fn relabel(State(admin): State<Shared>, RequiredFields(fields): RequiredFi
     let version = label_of(&fields, "new_version")?.ok_or_else(|| missing(&fields, "new_version"))?;
     let is_told = fields.get("abort_all_requests").is_some_and(|aborts| !aborts.is_null());
     if truth_of(&fields, "abort_all_requests", false)? {
-        admin.control.abort(None);
+        admin.control.abort_begun();
     }
     let load = admin.control.engine().load();
     let go_on = if !is_told && load.running + load.waiting + load.paused > 0 { GO_ON } else { "" };

@@ -44,8 +44,13 @@ fn arguments(key: &str, value: YamlOwned, names: &BTreeSet<String>) -> Result<Ve
     let is_inverse = inverse(key).is_some_and(|other| names.contains(&format!("--no-{other}")));
     let is_switch = has_off || is_inverse && names.contains(&flag);
     let off = || if has_off { vec![off.into()] } else { Vec::new() };
+    // Every switch has a `--no-…`, so that another flag takes a value.
+    let takes_value = !is_switch && names.contains(&flag);
     match value {
+        // Nothing is what the flag is by default, but for this one: it switches off what is on by default.
+        YamlOwned::Value(ScalarOwned::Null) if key == "speculative-config" => Ok(vec![flag.into(), "null".into()]),
         YamlOwned::Value(ScalarOwned::Null) => Ok(Vec::new()),
+        YamlOwned::Value(ScalarOwned::Boolean(value)) if takes_value => Ok(vec![flag.into(), value.to_string().into()]),
         YamlOwned::Value(ScalarOwned::Boolean(true)) => Ok(vec![flag.into()]),
         YamlOwned::Value(ScalarOwned::Boolean(false)) => Ok(off()),
         // YAML 1.1, which Python reads, has more words for these.
@@ -107,7 +112,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("config.yml");
         std::fs::write(&file, yaml).unwrap();
-        let names = ["--enable-x", "--no-enable-x", "--disable-x", "--port"].map(str::to_owned).into();
+        let names =
+            ["--enable-x", "--no-enable-x", "--disable-x", "--port", "--capture-texts"].map(str::to_owned).into();
         let flags = read(&file.into(), &names)?;
         let words = flags.iter().flat_map(|(_, arguments)| arguments).map(|word| word.to_str().unwrap());
         Ok(words.collect::<Vec<_>>().join(" "))
@@ -124,6 +130,10 @@ mod tests {
             ("disable-x: on", "--disable-x"),
             ("disable_x: false", ""),
             ("some_switch: false", ""),
+            ("port: false", "--port false"),
+            ("capture-texts: false", "--capture-texts false"),
+            ("capture_texts: true", "--capture-texts true"),
+            ("speculative-config: null", "--speculative-config null"),
             ("max-model-len: null", ""),
             ("ratio: 0.9", "--ratio 0.9"),
             ("api-key: [a, b]", "--api-key a b"),

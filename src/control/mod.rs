@@ -136,12 +136,18 @@ impl Control {
         self.state.lock().await
     }
 
+    /// When something of the update that is under way came last.
+    #[cfg(test)]
+    pub async fn update_heard(&self) -> Option<tokio::time::Instant> {
+        self.state.lock().await.update.as_ref().map(|phase| phase.heard.when())
+    }
+
     fn of_engine(&self, what: &'static str) -> Result<&dyn EngineControl, ControlError> {
         let engine = self.engine.info().engine;
         self.engine.control().ok_or(ControlError::Unsupported { engine, what })
     }
 
-    /// Ends the requests that somebody named, or all; says how many there were.
+    /// Ends the requests that somebody named, or all, also those that wait to begin; says how many there were.
     pub fn abort(&self, ids: Option<&[String]>) -> usize {
         match ids {
             None => self.requests.abort_all(),
@@ -149,7 +155,13 @@ impl Control {
         }
     }
 
-    /// Ends the requests that run with an adapter; says how many there were.
+    /// Ends the requests that have begun, as whoever brings other weights may want; says how many there were. Those that
+    /// wait will begin with the new ones.
+    pub fn abort_begun(&self) -> usize {
+        self.requests.abort_begun()
+    }
+
+    /// Ends the requests that run with an adapter, or wait to; says how many there were.
     pub fn abort_adapter(&self, id: AdapterId) -> usize {
         self.requests.abort_adapter(id)
     }

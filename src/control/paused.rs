@@ -23,6 +23,8 @@ pub enum Newcomers {
 /// A pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Paused {
+    /// The number of its call, by which it knows after waiting whether it is still this pause.
+    pub(super) call: u64,
     pub(super) mode: PauseMode,
     pub(super) newcomers: Newcomers,
     /// Whether requests that run are still awaited.

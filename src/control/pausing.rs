@@ -19,11 +19,11 @@ impl Control {
             self.of_engine("keep running requests in a pause")?;
         }
         let mut state = self.state.lock().await;
-        state.paused = Some(Paused { mode, newcomers, draining: mode == PauseMode::Wait });
         let call = state.begin();
+        state.paused = Some(Paused { call, mode, newcomers, draining: mode == PauseMode::Wait });
         self.settle(&state).await?;
         if mode == PauseMode::Abort {
-            let aborted = self.requests.abort_all();
+            let aborted = self.requests.abort_begun();
             tracing::info!(aborted, "paused: requests were ended with what they have");
         }
         if mode != PauseMode::Wait {
@@ -32,10 +32,12 @@ impl Control {
         drop(state);
         self.requests.settled().await;
         let mut state = self.state.lock().await;
-        if state.calls != call {
-            return Err(ControlError::State("the server was resumed or paused anew before its requests had ended"));
+        match &mut state.paused {
+            Some(paused) if paused.call == call => paused.draining = false,
+            _ => {
+                return Err(ControlError::State("the server was resumed or paused anew before its requests had ended"));
+            }
         }
-        state.paused = Some(Paused { mode, newcomers, draining: false });
         self.settle(&state).await
     }
 

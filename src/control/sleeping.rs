@@ -93,7 +93,7 @@ impl Control {
         state.asleep = Some(asleep);
         self.settle(&state).await?;
         if mode == PauseMode::Abort {
-            self.requests.abort_all();
+            self.requests.abort_begun();
         }
         for (memory, now, before) in
             [(Memory::KvCache, asleep.kv_cache, before.kv_cache), (Memory::Weights, asleep.weights, before.weights)]
@@ -105,7 +105,7 @@ impl Control {
         Ok(())
     }
 
-    /// Wakes up parts of the server, or all of it.
+    /// Wakes up parts of the server, or all of it. A sleep that still waits for requests to end does not come any more.
     ///
     /// # Errors
     ///
@@ -113,7 +113,13 @@ impl Control {
     pub async fn wake_up(&self, tags: Option<&[SleepTag]>) -> Result<Awakened, ControlError> {
         let engine = self.of_engine("give memory back")?;
         let mut state = self.state.lock().await;
-        let Some(mut asleep) = state.asleep else { return Ok(Awakened { awake: true, lacking: self.lacking() }) };
+        let Some(mut asleep) = state.asleep else {
+            if state.draining {
+                state.begin();
+                self.settle(&state).await?;
+            }
+            return Ok(Awakened { awake: true, lacking: self.lacking() });
+        };
         let wanted = |tag| tags.is_none_or(|tags| tags.contains(&tag));
         if asleep.weights && wanted(SleepTag::Weights) {
             engine.restore(Memory::Weights).await?;

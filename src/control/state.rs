@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{asleep::Asleep, error::ControlError, paused::Paused};
@@ -29,7 +30,7 @@ pub(super) struct State {
     pub(super) pulled: HashMap<PathBuf, (PathBuf, u64)>,
     /// Whether requests that run are awaited before the server falls asleep.
     pub(super) draining: bool,
-    /// Counts pauses and sleeps, so that one that waited knows whether another one came.
+    /// Counts pauses, sleeps and their ends, so that a sleep that waited knows whether another one came.
     pub(super) calls: u64,
     /// Counts updates in phases, so that one that is forgotten is told from its successor.
     pub(super) updates: u64,
@@ -52,7 +53,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Begins a call that takes the place of whichever waits for requests to end; returns its number.
+    /// Begins a call that takes the place of a sleep that waits for requests to end; returns its number.
     pub(super) fn begin(&mut self) -> u64 {
         self.draining = false;
         self.calls += 1;
@@ -80,8 +81,9 @@ pub(super) struct Phase {
     pub(super) in_phases: bool,
     /// Bodies that are parts of it and have not ended.
     pub(super) coming: usize,
-    /// When the last call of it ended.
-    pub(super) last: Instant,
+    pub(super) begun: Instant,
+    /// When something of it came last: a call, or a piece of a body.
+    pub(super) heard: Heard,
     pub(super) written: Written,
     /// The number that the trainer gives to what was written last, where it says one.
     pub(super) trained: Option<u64>,
@@ -89,6 +91,24 @@ pub(super) struct Phase {
     pub(super) proven: bool,
     /// What its last body calls the weights.
     pub(super) label: Option<Arc<str>>,
+}
+
+/// When something of an update came last. Whoever takes a body says so for each piece, which waits for no call.
+#[derive(Debug, Clone)]
+pub(super) struct Heard(Arc<Mutex<Instant>>);
+
+impl Heard {
+    pub(super) fn now() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+
+    pub(super) fn again(&self) {
+        *self.0.lock() = Instant::now();
+    }
+
+    pub(super) fn when(&self) -> Instant {
+        *self.0.lock()
+    }
 }
 
 /// Whose update a call is about.

@@ -5,7 +5,7 @@ use std::{fmt::Display, sync::Arc};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 
-use super::{Control, ControlError, Updated, state::Whose};
+use super::{Control, ControlError, Updated, state::Whose, updating::Joined};
 use crate::{
     engine::{TensorInfo, UpdateError, WeightTensor},
     weights::{Header, SafetensorsStream},
@@ -41,7 +41,8 @@ impl Control {
         pieces: impl Stream<Item = Result<Bytes, E>> + Unpin,
         label: Option<Arc<str>>,
     ) -> Result<Option<Updated>, ControlError> {
-        let (call, is_part) = self.join_update().await?;
+        let Joined { call, is_part, heard } = self.join_update().await?;
+        let pieces = pieces.inspect(|_| heard.again());
         match self.write_stream(call, pieces).await {
             Ok(()) if is_part => self.part_ended(call, label).await.map(|()| None),
             Ok(()) => self.finish(Whose::Of(call), label).await.map(Some),

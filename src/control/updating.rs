@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{
     Control, ControlError,
     deltas::{Source, versions},
-    state::{OF_A_BODY, OVER, Phase, State, Whose},
+    state::{Heard, OF_A_BODY, OVER, Phase, State, Whose},
 };
 use crate::engine::{EngineControl, NewWeights, TensorInfo, UpdateError, WeightTensor, WeightVersion, Written};
 
@@ -31,6 +31,16 @@ pub struct Updated {
     pub tensors: usize,
     /// How long it took.
     pub took: Duration,
+}
+
+/// The update that a body is for.
+pub(super) struct Joined {
+    /// The number of the update.
+    pub(super) call: u64,
+    /// Whether the body is a part of an update in phases.
+    pub(super) is_part: bool,
+    /// What is told of each piece.
+    pub(super) heard: Heard,
 }
 
 const ACTIVE: ControlError = ControlError::Update(UpdateError::OutOfOrder(
@@ -163,36 +173,40 @@ impl Control {
         Ok(())
     }
 
-    /// Begins an update in an idle state; returns its number.
+    /// Begins an update in an idle state; returns its number, and what is to be told when something of it comes.
     async fn begin(
         self: &Arc<Self>,
         engine: &dyn EngineControl,
         state: &mut State,
         in_phases: bool,
-    ) -> Result<u64, ControlError> {
+    ) -> Result<(u64, Heard), ControlError> {
         engine.begin_update(self.policy.undo).await?;
         state.updates += 1;
         let call = state.updates;
-        let (last, written) = (Instant::now(), Written::default());
+        let (begun, heard, written) = (Instant::now(), Heard::now(), Written::default());
         let (coming, trained, proven, label) = (0, None, false, None);
-        state.update = Some(Phase { call, in_phases, coming, last, written, trained, proven, label });
+        state.update =
+            Some(Phase { call, in_phases, coming, begun, heard: heard.clone(), written, trained, proven, label });
         let patience = self.policy.update_timeout;
         tracing::info!(?patience, "weights are being replaced: requests wait until the update is finished");
         self.show_update(true);
         tokio::spawn(Arc::clone(self).watch(call));
-        Ok(call)
+        Ok((call, heard))
     }
 
     /// Finds the update that a body is for: the one in phases, of which it is a part then, or else one of its own, which it
-    /// begins. Returns the number of the update, and whether the body is a part.
-    pub(super) async fn join_update(self: &Arc<Self>) -> Result<(u64, bool), ControlError> {
+    /// begins.
+    pub(super) async fn join_update(self: &Arc<Self>) -> Result<Joined, ControlError> {
         let engine = self.of_engine(WHAT)?;
         let mut state = self.state.lock().await;
         match &mut state.update {
-            None => Ok((self.begin(engine, &mut state, false).await?, false)),
+            None => {
+                let (call, heard) = self.begin(engine, &mut state, false).await?;
+                Ok(Joined { call, is_part: false, heard })
+            }
             Some(phase) if phase.in_phases => {
                 phase.coming += 1;
-                Ok((phase.call, true))
+                Ok(Joined { call: phase.call, is_part: true, heard: phase.heard.clone() })
             }
             Some(_) => Err(OF_A_BODY),
         }
@@ -213,7 +227,7 @@ impl Control {
             let wait = {
                 let state = self.state.lock().await;
                 let Some(phase) = state.update.as_ref().filter(|phase| phase.call == call) else { return };
-                self.policy.update_timeout.saturating_sub(phase.last.elapsed())
+                self.policy.update_timeout.saturating_sub(phase.heard.when().elapsed())
             };
             if wait.is_zero() {
                 tracing::warn!("no call of the weight update came for too long: the old weights are put back");
@@ -327,7 +341,8 @@ impl Control {
             Err(error) => (Err(error), None, false),
         };
         if let (Ok(written), Some(phase)) = (&outcome, &mut state.update) {
-            (phase.last, phase.trained) = (Instant::now(), trained);
+            phase.heard.again();
+            phase.trained = trained;
             phase.proven |= proves;
             phase.written += *written;
         } else {
@@ -363,7 +378,7 @@ impl Control {
         let trained = trained(phase.trained, label.as_deref());
         let version = engine.finish_update(label, self.policy.on_weights_change).await?;
         state.trained = trained;
-        Ok(self.updated(version, phase.written, phase.last))
+        Ok(self.updated(version, phase.written, phase.begun))
     }
 
     /// Puts the old weights back: those of the update of a certain number, or of whichever is in phases, if it is active.

@@ -1,6 +1,6 @@
 //! Ids to text as it becomes certain, and the strings that end it.
 //!
-//! Follows vLLM 0.32, `v1/engine/detokenizer.py`: a stop string is looked for where a token may have completed it,
+//! Follows vLLM 0.33, `v1/engine/detokenizer.py`: a stop string is looked for where a token may have completed it,
 //! text that may turn out to be its start is held back, and an incomplete character at the end is not spoken.
 //!
 //! Deliberate deviation: where thoughts are read, no stop string begins in them. vLLM ends the answer within its
@@ -69,7 +69,7 @@ pub(super) struct TextDecoder {
     pushed: usize,
     /// Decoded but not yet given out, because a stop string may start in it.
     held: String,
-    /// How many bytes of `held` stood there before stop strings counted (`min_tokens`).
+    /// How many bytes of `held` stood there before stop strings counted (`min_tokens`): none ends in them.
     unchecked: usize,
     /// Where in `held` the model thinks, where stop strings have to know that.
     thoughts: Option<Thoughts>,
@@ -159,18 +159,23 @@ impl TextDecoder {
         std::mem::take(&mut self.held)
     }
 
-    /// The first stop string of the list that stands in the text, and the text that it leaves.
+    /// The stop string that is complete first, of several the first of the list, and the text that it leaves.
     fn take_stopped(&mut self) -> Option<(String, String)> {
-        let (stop, start) = self.options.stop.iter().find_map(|stop| Some((stop.clone(), self.start_of(stop)?)))?;
+        let found = self.options.stop.iter().filter_map(|stop| Some((stop, self.start_of(stop)?)));
+        let (stop, start) = found.min_by_key(|(stop, start)| start + stop.len())?;
+        let stop = stop.clone();
         let end = if self.options.include_stop_str_in_output { start + stop.len() } else { start };
         self.held.truncate(end);
         Some((stop, self.take_held()))
     }
 
-    /// Where a stop string stands. One that starts in unchecked text does not count, as in vLLM, nor does one that starts
-    /// in thoughts.
+    /// Where a stop string stands. One that ends in unchecked text does not count, as in vLLM, nor does one that starts in
+    /// thoughts.
     fn start_of(&self, stop: &str) -> Option<usize> {
-        let mut from = self.unchecked;
+        let mut from = (self.unchecked + 1).saturating_sub(stop.len());
+        while !self.held.is_char_boundary(from) {
+            from += 1;
+        }
         loop {
             let start = from + self.held.get(from..)?.find(stop)?;
             match self.thoughts.as_ref().and_then(|thoughts| thoughts.around(start)) {
@@ -231,5 +236,53 @@ pub(super) mod tests {
         assert_eq!(decoded(false, true), " <s> </s> <s> hello </s>");
         assert_eq!(decoded(false, false), " <s></s><s> hello </s>");
         assert_eq!(decoded(true, false), " hello");
+    }
+
+    /// The text of tokens after which a generation ends, and the stop string that ended it.
+    fn stopped(pieces: &[&str], stop: &[&str], min_tokens: usize, include: bool) -> (String, Option<String>) {
+        let vocab: serde_json::Map<_, _> =
+            pieces.iter().zip(0..).map(|(piece, id)| ((*piece).into(), json!(id))).collect();
+        let definition = json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "pre_tokenizer": null,
+            "added_tokens": [], "post_processor": null, "decoder": { "type": "Fuse" },
+            "model": { "type": "WordLevel", "vocab": vocab, "unk_token": pieces[0] },
+        });
+        let tokenizer = Arc::new(Tokenizer::from_bytes(definition.to_string().as_bytes()).unwrap());
+        let options = TextOptions {
+            stop: stop.iter().map(|&stop| stop.to_owned()).collect(),
+            include_stop_str_in_output: include,
+            ..TextOptions::default()
+        };
+        let mut decoder = TextDecoder::new(&tokenizer, &[], Arc::new(options), min_tokens).unwrap();
+        let mut all = String::new();
+        for id in (0..).take(pieces.len()) {
+            let Decoded { text, stop } = decoder.push(id, false).unwrap();
+            all.push_str(&text);
+            if stop.is_some() {
+                return (all, stop);
+            }
+        }
+        (all + &decoder.take_held(), None)
+    }
+
+    #[test]
+    fn a_stop_string_may_begin_before_it_may_end() {
+        let stopped = |min_tokens| stopped(&["w", "or", "ld"], &["wor"], min_tokens, false);
+        assert_eq!(stopped(1), (String::new(), Some("wor".to_owned())));
+        assert_eq!(stopped(2), ("world".to_owned(), None));
+        let wide = self::stopped(&["\u{e9}", "\u{e9}x"], &["\u{e9}\u{e9}"], 1, false);
+        assert_eq!(wide, (String::new(), Some("\u{e9}\u{e9}".to_owned())));
+    }
+
+    #[test]
+    fn of_several_stop_strings_in_a_token_the_one_that_is_complete_first_ends_the_answer() {
+        for (stop, include, text, by) in [
+            (["b", "a"], false, "x", "a"),
+            (["b", "a"], true, "xa", "a"),
+            (["ab", "b"], false, "x", "ab"),
+            (["b", "ab"], false, "xa", "b"),
+        ] {
+            assert_eq!(stopped(&["x", "ab"], &stop, 0, include), (text.to_owned(), Some(by.to_owned())), "{stop:?}");
+        }
     }
 }

@@ -68,7 +68,22 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// Adds what the next engine output added.
+    /// Whether the next delta can be [pushed](Self::push) and nothing changes its place: a delta says thoughts before text,
+    /// and text before calls.
+    pub fn is_followed_by(&self, next: &Self) -> bool {
+        let says = |delta: &Self| {
+            [
+                delta.reasoning.as_ref().is_some_and(|thoughts| !thoughts.is_empty()),
+                !delta.text.is_empty(),
+                !delta.tool_calls.is_empty(),
+            ]
+        };
+        let last = says(self).into_iter().rposition(|said| said);
+        let first = says(next).into_iter().position(|said| said);
+        first.is_none() || last <= first
+    }
+
+    /// Adds what the next engine output added, which [follows](Self::is_followed_by) where the order is to stay.
     pub fn push(&mut self, next: Self) {
         let Self { tokens, weights, routes, times, text, reasoning, reasoning_tokens, tool_calls, finish } = next;
         let before = self.tokens.len();

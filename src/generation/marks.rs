@@ -27,6 +27,21 @@ pub fn open_reasoning(
     open.then_some(OpenReasoning { end: marks.end, call: marks.call })
 }
 
+/// The end of a prompt, behind which text is read as behind all of it: `last` tokens, and before them the one that says
+/// where the prompt leaves its reasoning, if that stands farther back.
+pub fn end_of_prompt(
+    format: Option<ReasoningFormat>,
+    tokenizer: &Tokenizer,
+    prompt: &[TokenId],
+    last: usize,
+) -> Vec<TokenId> {
+    let (before, end) = prompt.split_at(prompt.len().saturating_sub(last));
+    let marks = format.and_then(ReasoningFormat::marks).map(|marks| MarkIds::new(marks, tokenizer));
+    let telling = marks.filter(|marks| marks.last_telling(end, tokenizer).is_none());
+    let telling = telling.and_then(|marks| marks.last_telling(before, tokenizer));
+    telling.into_iter().map(|index| before[index]).chain(end.iter().copied()).collect()
+}
+
 /// As many tokens of a prompt's end as hold a mark that is not one token, and the white space behind it.
 const TOKENS_OF_MARK: usize = 32;
 
@@ -68,13 +83,18 @@ impl MarkIds {
             let tail = &known[known.len().saturating_sub(TOKENS_OF_MARK)..];
             return tokenizer.decode(tail, false).map_or(PromptReasoning::Unmarked, |text| left_by_text(texts, &text));
         }
-        let mut last = prompt.iter().rev().copied().enumerate();
-        let told = last.find(|&(_, id)| self.ends(id) || Some(id) == self.start || tokenizer.is_special(id));
-        match told {
-            Some((_, id)) if self.ends(id) => PromptReasoning::Ended,
-            Some((since, id)) if Some(id) == self.start => PromptReasoning::Begun(since),
+        match self.last_telling(prompt, tokenizer) {
+            Some(index) if self.ends(prompt[index]) => PromptReasoning::Ended,
+            Some(index) if Some(prompt[index]) == self.start => PromptReasoning::Begun(prompt.len() - 1 - index),
             _ => PromptReasoning::Unmarked,
         }
+    }
+
+    /// The index of the last token that says where a prompt leaves the reasoning, where these marks are tokens: a mark, or a
+    /// special token.
+    fn last_telling(&self, prompt: &[TokenId], tokenizer: &Tokenizer) -> Option<usize> {
+        let tells = |id: TokenId| self.ends(id) || Some(id) == self.start || tokenizer.is_special(id);
+        if self.texts.is_some() { None } else { prompt.iter().rposition(|&id| tells(id)) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt, stream};
 
 use super::{Delta, Event, EventStream, TextOptions, marks::MarkIds};
 use crate::{
@@ -22,10 +22,11 @@ pub(super) fn read(
         return events;
     }
     let mut reader = Reader::new(&options.format, tokenizer, prompt);
-    Box::pin(events.map_ok(move |event| match event {
-        Event::Delta(delta) => Event::Delta(reader.read(delta)),
-        prompt @ Event::Prompt(_) => prompt,
-    }))
+    let read = move |event| match event {
+        Event::Delta(delta) => reader.read(delta).into_iter().map(Event::Delta).collect(),
+        prompt @ Event::Prompt(_) => vec![prompt],
+    };
+    Box::pin(events.map_ok(read).map_ok(|events| stream::iter(events).map(Ok)).try_flatten())
 }
 
 struct Reader {
@@ -51,22 +52,18 @@ impl Reader {
         Self { parser: OutputParser::new(format, left), counter }
     }
 
-    fn read(&mut self, mut delta: Delta) -> Delta {
+    /// Reads what came. Usually that is one delta; a token whose text has a call before other text makes several, of which
+    /// the first has the token, so that everything is said in the order in which the model said it.
+    fn read(&mut self, mut delta: Delta) -> Vec<Delta> {
         let text = std::mem::take(&mut delta.text);
         let mut pieces = if text.is_empty() { Vec::new() } else { self.parser.push(&text) };
         let thinks = self.parser.is_reasoning();
         let mut unended = false;
-        if delta.finish.is_some() {
+        let finish = delta.finish.take();
+        if finish.is_some() {
             let last = self.parser.finish();
             unended = last.iter().all(|piece| matches!(piece, Piece::Reasoning(_)));
             pieces.extend(last);
-        }
-        for piece in pieces {
-            match piece {
-                Piece::Reasoning(text) => delta.reasoning.get_or_insert_default().push_str(&text),
-                Piece::Content(text) => delta.text.push_str(&text),
-                Piece::Call(call) => delta.tool_calls.push(call),
-            }
         }
         if let Some(counter) = &mut self.counter {
             let ids = delta.tokens.iter().map(|token| token.id);
@@ -75,7 +72,26 @@ impl Reader {
                 delta.reasoning_tokens += counter.count_unended();
             }
         }
-        delta
+        let mut deltas = vec![delta];
+        for piece in pieces.into_iter().map(said) {
+            match deltas.last_mut().filter(|last| last.is_followed_by(&piece)) {
+                Some(last) => last.push(piece),
+                None => deltas.push(piece),
+            }
+        }
+        if let Some(last) = deltas.last_mut() {
+            last.finish = finish;
+        }
+        deltas
+    }
+}
+
+/// What a piece says.
+fn said(piece: Piece) -> Delta {
+    match piece {
+        Piece::Reasoning(text) => Delta { reasoning: Some(text), ..Delta::default() },
+        Piece::Content(text) => Delta { text, ..Delta::default() },
+        Piece::Call(call) => Delta { tool_calls: vec![call], ..Delta::default() },
     }
 }
 
@@ -140,5 +156,32 @@ impl Thoughts {
             }
             None => counts,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        engine::SampledToken,
+        generation::{Finish, decode::tests::spaced},
+        parser::{ToolFormat, ToolParser},
+    };
+
+    #[test]
+    fn a_token_with_text_on_both_sides_of_a_call_is_read_in_that_order() {
+        let text = "<|channel|>commentary<|message|>one<|end|><|start|>assistant<|channel|>commentary to=functions.f\
+                    <|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>two";
+        let parser = ToolParser::named("openai").unwrap();
+        let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only: false, held: false };
+        let format = OutputFormat::new(None, Some(tools), Some(parser));
+        let token = SampledToken { id: 3, logprob: 0.0, rank: 1, top_logprobs: Vec::new(), sampling_mask: None };
+        let finish = Some(Finish::Eos);
+        let delta = Delta { tokens: vec![token], text: text.to_owned(), finish: finish.clone(), ..Delta::default() };
+        let deltas = Reader::new(&format, &spaced(), &[]).read(delta);
+        let said =
+            |delta: &Delta| (delta.tokens.len(), delta.text.clone(), delta.tool_calls.len(), delta.finish.clone());
+        let said: Vec<_> = deltas.iter().map(said).collect();
+        assert_eq!(said, [(1, "one".to_owned(), 1, None), (0, "\ntwo".to_owned(), 0, finish)]);
     }
 }

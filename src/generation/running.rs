@@ -4,14 +4,18 @@
 //! Owns the registry, its door and the early end. Refuses to know what an id means, and who an owner is: the API chooses both.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
-use futures::{FutureExt, StreamExt, stream};
+use futures::{
+    FutureExt, StreamExt,
+    future::{join_all, select},
+    stream,
+};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -33,7 +37,7 @@ pub enum Door {
     Open,
     /// They are refused.
     Refusing,
-    /// They wait until they may, or until they are refused.
+    /// They wait until they may, or until they are refused or ended.
     Queueing,
 }
 
@@ -43,13 +47,17 @@ struct Shared {
     /// It changes, and is asked by those that enter, with the table locked: who finds it open is in the table before it
     /// closes.
     door: watch::Sender<Door>,
-    /// How many prompts have generations that have not ended.
+    /// How many prompts have generations that were let in and have not ended.
     present: watch::Sender<usize>,
     tickets: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Table {
+    /// Those of prompts that were let in; the others wait at the door.
+    begun: HashSet<u64>,
+    /// Whether nobody waits any more: the server stops.
+    stops: bool,
     by_ticket: HashMap<u64, Entry>,
     /// A name may be in use more than once: clients choose ids, and one request may be several generations.
     by_name: HashMap<Name, Vec<Entry>>,
@@ -105,7 +113,8 @@ impl Drop for Registered {
 impl Drop for Registration {
     fn drop(&mut self) {
         let mut table = self.shared.table.lock();
-        let Table { by_ticket, by_name, .. } = &mut *table;
+        let Table { begun, by_ticket, by_name, .. } = &mut *table;
+        begun.remove(&self.ticket);
         by_ticket.remove(&self.ticket);
         for name in &self.names {
             if let Some(entries) = by_name.get_mut(name) {
@@ -115,7 +124,7 @@ impl Drop for Registration {
                 }
             }
         }
-        self.shared.present.send_replace(by_ticket.len());
+        self.shared.present.send_replace(begun.len());
     }
 }
 
@@ -145,45 +154,67 @@ impl RunningRequests {
         ended(self.shared.table.lock().by_ticket.values().filter(|entry| entry.adapter == Some(id)))
     }
 
-    /// Ends all generations, whosever they are, and says how many there were.
+    /// Ends all generations, whosever they are and whether or not they have begun, and says how many there were.
     pub fn abort_all(&self) -> usize {
         ended(self.shared.table.lock().by_ticket.values())
     }
 
-    /// Opens the door, or closes it. Generations that have begun go on.
-    pub fn set_door(&self, door: Door) {
-        let _table = self.shared.table.lock();
-        self.shared.door.send_replace(door);
+    /// Ends all generations but those that wait at the door, and says how many there were.
+    pub fn abort_begun(&self) -> usize {
+        let table = self.shared.table.lock();
+        ended(table.by_ticket.values().filter(|entry| table.begun.contains(&entry.ticket)))
     }
 
-    /// Waits until no generation is left.
+    /// Opens the door, or closes it. Generations that have begun go on.
+    pub fn set_door(&self, door: Door) {
+        let table = self.shared.table.lock();
+        self.shared.door.send_replace(if table.stops && door == Door::Queueing { Door::Refusing } else { door });
+    }
+
+    /// Refuses whoever waits at the door, now and from now on: the server stops, and nobody will open it.
+    pub fn stop_queueing(&self) {
+        let mut table = self.shared.table.lock();
+        table.stops = true;
+        self.shared.door.send_if_modified(|door| {
+            let queues = *door == Door::Queueing;
+            if queues {
+                *door = Door::Refusing;
+            }
+            queues
+        });
+    }
+
+    /// Waits until no generation is left that was let in.
     pub async fn settled(&self) {
         let mut present = self.shared.present.subscribe();
         // The sender is there as long as the registry.
         let _ = present.wait_for(|present| *present == 0).await;
     }
 
-    /// Waits until the door is another than `Queueing`.
-    pub(super) async fn admitted(&self) {
+    /// Waits until the door is another than `Queueing`, or all of these were ended.
+    pub(super) async fn admitted(&self, registrations: &[Arc<Registration>]) {
         let mut door = self.shared.door.subscribe();
-        let _ = door.wait_for(|door| *door != Door::Queueing).await;
+        let opened = std::pin::pin!(door.wait_for(|door| *door != Door::Queueing));
+        let ended = std::pin::pin!(join_all(registrations.iter().map(|registration| registration.ended())));
+        select(opened, ended).await;
     }
 
-    /// Lets the generations of each of `prompts` be ended together by their owner, by any of its ids; all of them are
-    /// entered, or none where the door is not open.
-    pub(super) fn register<'a>(
-        &self,
-        prompts: impl IntoIterator<Item = Entering<'a>>,
-    ) -> Result<Vec<Arc<Registration>>, Door> {
+    /// Lets the generations of each of `prompts` be ended together by their owner, by any of its ids, from now on. They
+    /// wait at the door until they are [let in](Self::admit).
+    pub(super) fn register<'a>(&self, prompts: impl IntoIterator<Item = Entering<'a>>) -> Vec<Arc<Registration>> {
+        let mut table = self.shared.table.lock();
+        prompts.into_iter().map(|entering| self.enter(&mut table, entering)).collect()
+    }
+
+    /// Lets all of these in where the door is open; returns how it is.
+    pub(super) fn admit(&self, registrations: &[Arc<Registration>]) -> Door {
         let mut table = self.shared.table.lock();
         let door = *self.shared.door.borrow();
-        if door != Door::Open {
-            return Err(door);
+        if door == Door::Open {
+            table.begun.extend(registrations.iter().map(|registration| registration.ticket));
+            self.shared.present.send_replace(table.begun.len());
         }
-        let prompts = prompts.into_iter();
-        let entered = prompts.map(|entering| self.enter(&mut table, entering)).collect();
-        self.shared.present.send_replace(table.by_ticket.len());
-        Ok(entered)
+        door
     }
 
     fn enter(&self, table: &mut Table, entering: Entering<'_>) -> Arc<Registration> {
@@ -201,6 +232,17 @@ impl RunningRequests {
 }
 
 impl Registration {
+    /// Whether the generations were ended.
+    pub(super) fn is_ended(&self) -> bool {
+        *self.abort.borrow()
+    }
+
+    /// Waits until they are.
+    async fn ended(&self) {
+        // The sender is there as long as the registration.
+        let _ = self.abort.subscribe().wait_for(|aborted| *aborted).await;
+    }
+
     /// Starts one of the generations, unless they were ended already.
     pub(super) fn register(self: &Arc<Self>, start: impl FnOnce() -> TokenStream) -> TokenStream {
         let mut abort = self.abort.subscribe();
@@ -247,8 +289,14 @@ mod tests {
         stream::iter([Ok(EngineOutput::Token(token))]).chain(stream::pending()).boxed()
     }
 
+    fn waiting(running: &RunningRequests, owner: Option<&Arc<str>>, names: &[&str], count: usize) -> Arc<Registration> {
+        running.register([Entering { owner, ids: &ids(names), adapter: None, generations: count }]).remove(0)
+    }
+
     fn entered(running: &RunningRequests, owner: Option<&Arc<str>>, names: &[&str], count: usize) -> Arc<Registration> {
-        running.register([Entering { owner, ids: &ids(names), adapter: None, generations: count }]).unwrap().remove(0)
+        let registration = waiting(running, owner, names, count);
+        assert_eq!(running.admit(std::slice::from_ref(&registration)), Door::Open);
+        registration
     }
 
     /// A generation alone.
@@ -318,22 +366,53 @@ mod tests {
         let mut inside = registered(&running, &[], stuck());
         for door in [Door::Refusing, Door::Queueing] {
             running.set_door(door);
-            assert_eq!(
-                running
-                    .register([Entering { owner: None, ids: &ids(&[]), adapter: None, generations: 1 }])
-                    .unwrap_err(),
-                door
-            );
+            assert_eq!(running.admit(&[waiting(&running, None, &[], 1)]), door);
             assert!(running.settled().now_or_never().is_none());
         }
-        assert!(running.admitted().now_or_never().is_none());
+        let outside = [waiting(&running, None, &[], 1)];
+        assert!(running.admitted(&outside).now_or_never().is_none());
         running.set_door(Door::Open);
-        assert!(running.admitted().now_or_never().is_some());
+        assert!(running.admitted(&outside).now_or_never().is_some());
+        drop(outside);
         assert!(matches!(next(&mut inside), Some(EngineOutput::Token(_))));
         assert_eq!(running.abort_all(), 1, "generations without names end too");
         assert_eq!(next(&mut inside), Some(EngineOutput::Finished(FinishReason::Abort)));
         drop(inside);
         assert!(running.settled().now_or_never().is_some());
+    }
+
+    #[test]
+    fn those_that_wait_at_the_door_are_ended_by_their_names_and_keep_nobody() {
+        let running = RunningRequests::default();
+        running.set_door(Door::Queueing);
+        let outside = [waiting(&running, None, &["a"], 2), waiting(&running, None, &["b"], 1)];
+        assert!(running.settled().now_or_never().is_some());
+        assert_eq!((running.abort_begun(), running.abort(None, ["a"])), (0, 2));
+        assert!(running.admitted(&outside).now_or_never().is_none(), "one of them still waits");
+        assert!(running.admitted(&outside[..1]).now_or_never().is_some());
+        assert_eq!((outside[0].is_ended(), outside[1].is_ended()), (true, false));
+        assert_eq!(running.abort_all(), 3);
+        assert!(running.admitted(&outside).now_or_never().is_some());
+    }
+
+    #[test]
+    fn nobody_waits_at_the_door_of_a_server_that_stops() {
+        let running = RunningRequests::default();
+        let outside = [waiting(&running, None, &[], 1)];
+        running.stop_queueing();
+        assert_eq!(running.admit(&outside), Door::Open, "who may come in comes in");
+        for _ in 0..2 {
+            running.set_door(Door::Queueing);
+            assert_eq!(running.admit(&outside), Door::Refusing);
+        }
+        let running = RunningRequests::default();
+        running.set_door(Door::Queueing);
+        let outside = [waiting(&running, None, &[], 1)];
+        let mut admitted = std::pin::pin!(running.admitted(&outside));
+        assert!(admitted.as_mut().now_or_never().is_none());
+        running.stop_queueing();
+        assert!(admitted.now_or_never().is_some());
+        assert_eq!(running.admit(&outside), Door::Refusing);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use futures::{
 };
 
 use super::{
-    Door, Event, EventStream, GenerationRequest, Generator, Loops, TextDecoder, events,
+    Delta, Door, Event, EventStream, Finish, GenerationRequest, Generator, Loops, TextDecoder, events,
     meters::{Meter, Meters, Siblings},
     parsed,
     running::{Entering, Registration},
@@ -79,6 +79,15 @@ impl Arrival {
     }
 }
 
+/// A request that waits at the door.
+struct Waiting {
+    requests: Vec<GenerationRequest>,
+    /// Those of its prompts.
+    registrations: Vec<Arc<Registration>>,
+    reservation: Reservation,
+    arrival: Arrival,
+}
+
 /// An event of a sequence, with the index of that one.
 type Indexed = Result<(usize, Event), EngineError>;
 
@@ -103,33 +112,34 @@ impl Generator {
             Ok(reservation) => reservation,
             Err(error) => return self.refused(&requests, error, arrival),
         };
-        self.clone().begun(requests, reservation, arrival)
-    }
-
-    /// Begins, once the door is open.
-    fn begun(
-        self,
-        requests: Vec<GenerationRequest>,
-        reservation: Reservation,
-        arrival: Arrival,
-    ) -> BoxStream<'static, Indexed> {
         let prompts = requests.iter().map(|request| Entering {
             owner: request.owner.as_ref(),
             ids: &request.request_ids,
             adapter: request.adapter.as_ref().map(|adapter| adapter.id()),
             generations: request.sequences,
         });
-        let registrations = match self.running.register(prompts) {
-            Ok(registrations) => registrations,
-            Err(Door::Queueing) => {
+        let registrations = self.running.register(prompts);
+        self.clone().at_the_door(Waiting { requests, registrations, reservation, arrival })
+    }
+
+    /// Begins, once the door is open.
+    fn at_the_door(self, waiting: Waiting) -> BoxStream<'static, Indexed> {
+        match self.running.admit(&waiting.registrations) {
+            Door::Open => self.begun(waiting),
+            _ if waiting.registrations.iter().all(|registration| registration.is_ended()) => self.ended(&waiting),
+            Door::Refusing => self.refused(&waiting.requests, EngineError::Paused, waiting.arrival),
+            Door::Queueing => {
                 let begin = async move {
-                    self.running.admitted().await;
-                    self.begun(requests, reservation, arrival)
+                    self.running.admitted(&waiting.registrations).await;
+                    self.at_the_door(waiting)
                 };
-                return begin.flatten_stream().boxed();
+                begin.flatten_stream().boxed()
             }
-            Err(_) => return self.refused(&requests, EngineError::Paused, arrival),
-        };
+        }
+    }
+
+    fn begun(self, waiting: Waiting) -> BoxStream<'static, Indexed> {
+        let Waiting { requests, registrations, reservation, arrival } = waiting;
         let group = |(request, registration): (GenerationRequest, _)| Group {
             siblings: Siblings::new(request.sequences),
             registration,
@@ -152,6 +162,21 @@ impl Generator {
         unstarted.start(&mut started, most);
         let events = stream::poll_fn(move |context| unstarted.poll(&mut started, most, context)).boxed();
         ended_unless_read(events, patience)
+    }
+
+    /// The stream of a request that was ended before it began.
+    fn ended(&self, Waiting { requests, arrival, .. }: &Waiting) -> BoxStream<'static, Indexed> {
+        let mut events = Vec::new();
+        for request in requests {
+            let siblings = Siblings::new(request.sequences);
+            for _ in 0..request.sequences {
+                let event = Ok(Event::Delta(Delta { finish: Some(Finish::Abort), ..Delta::default() }));
+                let span = tracing::Span::current();
+                self.meter(request, Arc::clone(&siblings), arrival.clone(), span).observe(&event);
+                events.push(event.map(|event| (events.len(), event)));
+            }
+        }
+        stream::iter(events).boxed()
     }
 
     /// The stream of a request that gets no places.

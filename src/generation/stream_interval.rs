@@ -1,8 +1,6 @@
 //! `stream_interval`: several tokens to a chunk (vLLM `v1/engine/output_processor.py`).
 
-use std::future::ready;
-
-use futures::{Stream, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::{Delta, Event};
 
@@ -15,13 +13,23 @@ struct Batch {
 
 impl Batch {
     /// Returns what goes out with the next event: the first token and the end at once, and the rest `interval` tokens
-    /// at a time.
-    fn push(&mut self, event: Event, interval: usize) -> Option<Event> {
-        let Event::Delta(delta) = event else { return Some(event) };
+    /// at a time. What is held goes out before something that could not be added without a change of the order.
+    fn push(&mut self, event: Event, interval: usize) -> Vec<Event> {
+        let Event::Delta(delta) = event else { return vec![event] };
+        let mut due = Vec::new();
+        if !self.held.is_followed_by(&delta) {
+            due.push(self.take());
+        }
         self.held.push(delta);
-        let due = self.held.finish.is_some() || !self.started || self.held.tokens.len() >= interval;
+        if self.held.finish.is_some() || !self.started || self.held.tokens.len() >= interval {
+            due.push(self.take());
+        }
         self.started = true;
-        due.then(|| Event::Delta(std::mem::take(&mut self.held)))
+        due
+    }
+
+    fn take(&mut self) -> Event {
+        Event::Delta(std::mem::take(&mut self.held))
     }
 }
 
@@ -32,8 +40,9 @@ pub fn batched<E>(
     choices: usize,
 ) -> impl Stream<Item = Result<(usize, Event), E>> {
     let mut batches: Vec<Batch> = std::iter::repeat_with(Batch::default).take(choices).collect();
-    events.try_filter_map(move |(index, event)| {
+    let due = move |(index, event): (usize, Event)| {
         let due = batches[index].push(event, interval);
-        ready(Ok(due.map(|event| (index, event))))
-    })
+        stream::iter(due).map(move |event| Ok((index, event)))
+    };
+    events.map_ok(due).try_flatten()
 }

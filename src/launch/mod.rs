@@ -125,12 +125,17 @@ pub async fn replay(capture: &Path, trajectory: Option<&str>, args: ServeArgs) -
 
 /// What has to end before the process does.
 fn work(engine: Arc<dyn Engine>, api: &Api, admin: &Admin) -> Work {
-    let control = Arc::clone(&admin.control);
+    let (control, running) = (Arc::clone(&admin.control), api.turns.generator.running().clone());
+    let (responses, captures) = (api.responses.settled(), api.turns.captures_settled());
     Work {
         engine: Some(engine),
-        settled: Box::pin(api.responses.settled()),
+        settled: Box::pin(async move {
+            responses.await;
+            captures.await;
+        }),
         readiness: api.readiness.clone(),
         stands_still: Box::new(move || control.status().stands_still()),
+        turn_away: Box::new(move || running.stop_queueing()),
     }
 }
 

@@ -99,6 +99,8 @@ impl Doors {
     /// The keys of which one opens a path; `None` where it needs none.
     fn keys(&self, path: &str) -> Option<&ApiKeys> {
         let keys = match &self.admin {
+            // A control plane without keys opens nothing below the API's root, whose keys count as in vLLM.
+            Some(keys) if keys.is_empty() && is_below(path, "/v1") => &self.api,
             Some(keys) if self.admin_paths.contains(&path) => keys,
             _ if is_open(path) => return None,
             _ => &self.api,

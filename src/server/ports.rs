@@ -50,6 +50,8 @@ pub struct Work {
     pub readiness: Readiness,
     /// Says whether nothing is computed until somebody says so, so that waiting for requests would be in vain.
     pub stands_still: Box<dyn Fn() -> bool + Send>,
+    /// Refuses requests that wait for somebody to let them begin, who will not come any more.
+    pub turn_away: Box<dyn Fn() + Send>,
 }
 
 impl Work {
@@ -60,6 +62,7 @@ impl Work {
             settled: std::future::ready(()).boxed(),
             readiness: Readiness::default(),
             stands_still: Box::new(|| false),
+            turn_away: Box::new(|| ()),
         }
     }
 }
@@ -71,7 +74,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// on for the configured time, after which the engine ends them with what they have.
 pub async fn serve(
     Ports { main, admin }: Ports,
-    Work { engine, settled, readiness, stands_still }: Work,
+    Work { engine, settled, readiness, stands_still, turn_away }: Work,
     config: &ServerConfig,
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
@@ -99,6 +102,7 @@ pub async fn serve(
     }
     stopping.send_replace(true);
     tracing::info!(timeout_seconds = config.shutdown_timeout.as_secs(), "stopping: no new connections");
+    turn_away();
     let wait = if stands_still() { Duration::ZERO } else { config.shutdown_timeout };
     let ended = tokio::time::timeout(wait, &mut drained).await.ok();
     if ended.is_none() {

@@ -51,8 +51,8 @@ pub struct Tls {
     changed: Changed,
 }
 
-/// When certificate and key were written.
-type Changed = [Option<SystemTime>; 2];
+/// When the certificate, the key and the certificates of those who sign clients' were written.
+type Changed = [Option<SystemTime>; 3];
 
 impl Tls {
     /// Reads the files.
@@ -79,7 +79,8 @@ impl Tls {
 }
 
 fn changed(files: &TlsFiles) -> Changed {
-    [&files.certificate, &files.key].map(|path| path.metadata().and_then(|about| about.modified()).ok())
+    let paths = [Some(&files.certificate), Some(&files.key), files.client_authorities.as_ref()];
+    paths.map(|path| path?.metadata().and_then(|about| about.modified()).ok())
 }
 
 fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
@@ -125,4 +126,35 @@ fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
         bail!("{} has no certificates", path.display());
     }
     Ok(certificates)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn each_file_that_is_written_anew_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| {
+            let path = directory.path().join(name);
+            File::create(&path).unwrap();
+            path
+        };
+        let files = TlsFiles {
+            certificate: path("certificate"),
+            key: path("key"),
+            client_authorities: Some(path("authorities")),
+            clients: ClientCertificates::Required,
+            refresh: true,
+        };
+        for name in ["certificate", "key", "authorities"] {
+            let before = changed(&files);
+            assert_eq!(changed(&files), before);
+            let file = File::options().write(true).open(directory.path().join(name)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+            assert_ne!(changed(&files), before, "{name}");
+        }
+    }
 }

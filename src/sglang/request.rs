@@ -99,27 +99,27 @@ impl SglangTurn {
 
 /// Returns how many prompts there are.
 fn count(request: &SglangGenerateRequest) -> usize {
-    match (&request.text, &request.input_ids) {
-        (Some(OneOrMany::Many(texts)), _) => texts.len(),
-        (None, Some(OneOrMany::Many(lists))) => lists.len(),
+    match (&request.input_ids, &request.text) {
+        (Some(OneOrMany::Many(lists)), _) => lists.len(),
+        (None, Some(OneOrMany::Many(texts))) => texts.len(),
         _ => 1,
     }
 }
 
 /// Returns whether there is a list of prompts, and the ids of each.
 async fn prompts(request: &mut SglangGenerateRequest, api: &Arc<Api>) -> Result<(bool, Vec<Arc<[TokenId]>>), ApiError> {
-    let (is_batch, prompts) = match (request.text.take(), request.input_ids.take()) {
-        (Some(OneOrMany::One(text)), _) => (false, vec![encoded(text, api).await?]),
-        (Some(OneOrMany::Many(texts)), _) => {
+    let (is_batch, prompts) = match (request.input_ids.take(), request.text.take()) {
+        (Some(OneOrMany::One(ids)), _) => (false, vec![known_ids(&ids, api)?]),
+        (Some(OneOrMany::Many(lists)), _) => {
+            (true, lists.iter().map(|ids| known_ids(ids, api)).collect::<Result<_, _>>()?)
+        }
+        (None, Some(OneOrMany::One(text))) => (false, vec![encoded(text, api).await?]),
+        (None, Some(OneOrMany::Many(texts))) => {
             let mut prompts = Vec::with_capacity(texts.len());
             for text in texts {
                 prompts.push(encoded(text, api).await?);
             }
             (true, prompts)
-        }
-        (None, Some(OneOrMany::One(ids))) => (false, vec![known_ids(&ids, api)?]),
-        (None, Some(OneOrMany::Many(lists))) => {
-            (true, lists.iter().map(|ids| known_ids(ids, api)).collect::<Result<_, _>>()?)
         }
         (None, None) => return Err(ApiError::invalid("input_ids", "either `text` or `input_ids` must be given")),
     };

@@ -70,7 +70,7 @@ impl Request {
         self.kept.bytes.fetch_sub(before.bytes(), Ordering::Relaxed);
     }
 
-    /// Its result was handed out.
+    /// Its result was handed out, or nobody wants it any more.
     pub(crate) fn retrieved(&mut self) {
         self.changed = Instant::now();
         if !std::mem::replace(&mut self.was_retrieved, true) {

@@ -387,8 +387,8 @@ impl Tinker {
             return;
         }
         if let Some(request) = sessions.request(&at) {
-            request.changed = Instant::now();
             request.set(Outcome::Gone);
+            request.retrieved();
             if let Some(task) = request.task.lock().take() {
                 task.abort();
             }

@@ -294,6 +294,13 @@ impl Index {
         let begun = match place.parent.map(|parent| self.nodes.get(&parent)) {
             None => Fingerprint::default(),
             Some(Some(parent)) => parent.fingerprint,
+            // The trajectory was deleted while this turn was written, and the process ended before the turn left too.
+            Some(None) if !self.trees.contains_key(&place.tree) => {
+                tracing::warn!(turn = &*place.id, "a turn of a deleted trajectory was left over, and leaves now");
+                self.next = self.next.max(place.number);
+                self.gone.push(turn_key(place.number));
+                return Ok(());
+            }
             Some(None) => return Err(CaptureError::Corrupted(format!("the turn before {} is missing", place.id))),
         };
         let prompt = self.base.after(begun, &generation.prompt, &generation.images);

@@ -35,6 +35,7 @@ mod sequence;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod unawaited;
 mod weight;
 mod writing;
 
@@ -57,9 +58,11 @@ pub use rescored::Rescored;
 pub use said::Said;
 pub use sampling::SamplingUsed;
 pub use sequence::{Sequence, SequenceKey, SequenceKeys, SequenceTurn, Unit};
+pub use unawaited::UnawaitedTurn;
 
 use crate::store::BatchStore;
 use index::{Index, turn_key};
+use unawaited::Unawaited;
 use writing::Writer;
 
 /// Whose a trajectory is; `None` where all clients are one.
@@ -89,6 +92,7 @@ pub struct Trajectories {
     noting: Mutex<()>,
     /// Held while trajectories leave, until the store has forgotten their records.
     leaving: Mutex<()>,
+    unawaited: Unawaited,
 }
 
 /// Seconds since 1970.
@@ -97,6 +101,16 @@ pub fn now() -> f64 {
 }
 
 impl Trajectories {
+    /// Counts a turn that is about to be kept and that no request waits for, until what is returned is dropped.
+    pub fn keep_unawaited(&self) -> UnawaitedTurn {
+        self.unawaited.turn()
+    }
+
+    /// Resolves when no such turn is being kept.
+    pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.unawaited.settled()
+    }
+
     /// Whether texts are kept beside the ids.
     pub fn keeps_texts(&self) -> bool {
         self.policy.texts

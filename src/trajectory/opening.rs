@@ -9,6 +9,7 @@ use super::{
     index::{Index, turn_key},
     now,
     record::TurnRecord,
+    unawaited::Unawaited,
     weight::Weight,
     writing::Writer,
 };
@@ -71,6 +72,7 @@ impl Trajectories {
             index.attach(tree, notes, bytes.len());
         }
         let (writer, index) = (Writer::new(Arc::clone(&store))?, Mutex::new(index));
-        Ok(Self { store, writer, policy, index, noting: Mutex::default(), leaving: Mutex::default() })
+        let (noting, leaving, unawaited) = (Mutex::default(), Mutex::default(), Unawaited::default());
+        Ok(Self { store, writer, policy, index, noting, leaving, unawaited })
     }
 }

@@ -194,8 +194,12 @@ impl Drop for Unfinished {
     fn drop(&mut self) {
         let finish = self.finish;
         for turn in self.turns.drain(..).flatten().filter(|turn| !turn.generation.sampled.is_empty()) {
-            // It logs what goes wrong, and there is nobody else to tell.
-            let keep = move || drop(turn.keep(finish));
+            // It logs what goes wrong, and there is nobody else to tell. A server that stops waits for it.
+            let unawaited = turn.trajectories.keep_unawaited();
+            let keep = move || {
+                drop(turn.keep(finish));
+                drop(unawaited);
+            };
             match Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn_blocking(keep)),
                 Err(_) => keep(),

@@ -133,6 +133,16 @@ impl Turns {
         self.capture.as_ref().is_some_and(|capture| capture.trajectories.keeps_texts())
     }
 
+    /// Resolves when no turn is being captured that no request waits for.
+    pub fn captures_settled(&self) -> impl Future<Output = ()> + Send + use<> {
+        let settled = self.capture.as_ref().map(|capture| capture.trajectories.settled());
+        async move {
+            if let Some(settled) = settled {
+                settled.await;
+            }
+        }
+    }
+
     /// Returns how many ids the model knows, which may be more than the tokenizer knows.
     pub fn vocab_size(&self) -> usize {
         self.generator.engine().info().vocab_size

@@ -5,6 +5,7 @@ use std::{io::Read, net::TcpStream, time::Duration};
 use serde_json::{Value, json};
 use tito::{
     engine::{Engine, EngineLoad, scripted::Gate},
+    generation::Door,
     server::ServerConfig,
 };
 use tokio::task::JoinHandle;
@@ -185,6 +186,19 @@ async fn a_client_that_hangs_up_frees_its_seat() {
         app.until_load(0, 0).await;
     }
     served.stop.send(()).unwrap();
+    served.ended.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_a_pause_to_end_is_turned_away_when_the_server_is_stopped() {
+    let app = TestApp::new();
+    app.running().set_door(Door::Queueing);
+    let served = Served::new(&app, &giving(Duration::from_hours(1))).await;
+    let connection = served.connect(COMPLETIONS, &json!({ "prompt": "you" }));
+    app.until_load(0, 1).await;
+    served.stop.send(()).unwrap();
+    let text = read_all(connection).await;
+    assert!(text.starts_with("HTTP/1.1 503 ") && text.contains("x-retry: anywhere; done=nothing\r\n"), "{text}");
     served.ended.await.unwrap().unwrap();
 }
 

@@ -21,7 +21,7 @@ use super::{
     patience::until,
 };
 use tito::{
-    control::{ControlError, ControlPolicy, PauseMode, SleepLevel, Updated},
+    control::{ControlError, ControlPolicy, ControlStatus, Newcomers, PauseMode, SleepLevel, SleepTag, Updated},
     engine::UpdateError,
 };
 
@@ -156,6 +156,25 @@ async fn an_update_is_not_finished_while_a_body_of_it_still_comes() {
 }
 
 #[tokio::test]
+async fn each_piece_of_a_body_says_that_the_update_goes_on() {
+    for in_phases in [false, true] {
+        let control = control(ControlPolicy::default());
+        if in_phases {
+            control.start_update().await.unwrap();
+        }
+        let body = Body::begin(&control, "slow", 0.25).await;
+        let before = control.update_heard().await.unwrap();
+        // No tensor is whole yet, so that none is written.
+        let next = body.file.len() - 4;
+        body.pieces.unbounded_send(Ok(Bytes::copy_from_slice(&body.file[next..=next]))).unwrap();
+        until("the piece is heard of", async || control.update_heard().await.unwrap() > before).await;
+        body.pieces.unbounded_send(Ok(Bytes::copy_from_slice(&body.file[next + 1..]))).unwrap();
+        drop(body.pieces);
+        assert_eq!(body.answer.await.unwrap().unwrap().is_some(), !in_phases);
+    }
+}
+
+#[tokio::test]
 async fn checksums_that_are_read_while_an_update_comes_and_goes_are_refused() {
     let control = control(ControlPolicy::default());
     let before = control.checksums().await.unwrap();
@@ -198,4 +217,46 @@ async fn a_server_that_waits_to_sleep_does_not_fall_asleep_in_an_update() {
     assert!(!control.status().asleep && control.lacking() == 0);
     control.finish_update(None).await.unwrap();
     assert_eq!(answered(request(&control, 2)).await.unwrap().0, 2);
+}
+
+#[tokio::test]
+async fn a_wake_up_ends_a_sleep_that_still_waits() {
+    for tags in [None, Some([SleepTag::KvCache])] {
+        let control = control(ControlPolicy::default());
+        // Nobody reads on, so that it does not end.
+        let mut running = request(&control, 400);
+        running.next().await.unwrap().unwrap();
+        let mut sleeping = Box::pin({
+            let control = Arc::clone(&control);
+            async move { control.sleep(SleepLevel::Weights, PauseMode::Wait).await }
+        });
+        // As above: the call to wake up is next.
+        assert!(poll!(&mut sleeping).is_pending());
+        let sleeping = tokio::spawn(sleeping);
+        assert!(control.wake_up(tags.as_ref().map(|tags| &tags[..])).await.unwrap().awake);
+        drop(running);
+        let refused = sleeping.await.unwrap();
+        assert!(matches!(refused, Err(ControlError::State(_))), "{refused:?}");
+        assert!(!control.status().asleep && control.lacking() == 0);
+        assert_eq!(answered(request(&control, 2)).await.unwrap().0, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_pause_that_still_waits_outlives_a_sleep() {
+    let control = control(ControlPolicy::default());
+    let mut running = request(&control, 400);
+    running.next().await.unwrap().unwrap();
+    let mut pausing = Box::pin({
+        let control = Arc::clone(&control);
+        async move { control.pause(PauseMode::Wait, Newcomers::Refused).await }
+    });
+    assert!(poll!(&mut pausing).is_pending());
+    let pausing = tokio::spawn(pausing);
+    control.sleep(SleepLevel::KvCache, PauseMode::Keep).await.unwrap();
+    control.wake_up(None).await.unwrap();
+    assert!(control.status().paused && !control.status().held, "it still waits");
+    drop(running);
+    pausing.await.unwrap().unwrap();
+    assert_eq!(control.status(), ControlStatus { paused: true, asleep: false, updating: false, held: true });
 }

@@ -6,11 +6,19 @@ use axum::http::{Method, StatusCode};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
-use tito::engine::native::{DraftModelSettings, Drafting, ModelDrafts, NativeSettings, Speculation};
+use tito::{
+    engine::{
+        native::{DraftModelSettings, Drafting, ModelDrafts, NativeSettings, Speculation},
+        scripted::Gate,
+    },
+    server::{self, AllowedHosts, ApiKeys, ServerConfig},
+};
 
 use super::{
+    app::TestApp,
     control::{MODEL, settings},
     control_effects::{Server, ask},
+    labels::admin_of,
 };
 
 async fn posted(server: &Server, path: &str, body: &Value) -> (StatusCode, Value) {
@@ -392,4 +400,16 @@ async fn the_weights_of_a_draft_model_are_replaced_by_a_call_that_names_it() {
     done(&server, "/update_weights_from_disk", json!({ "model_path": model() })).await;
     done(&server, "/end_weight_update", json!({})).await;
     assert_eq!(looked(&server, "/weight_info").await.1["updates"], 1);
+}
+
+#[tokio::test]
+async fn an_engine_that_has_no_room_for_one_request_more_is_well() {
+    let app = TestApp::new().gate(&Gate::shut()).seats(1).max_waiting(0);
+    let running = app.open("/v1/completions", json!({ "prompt": "hello", "stream": true })).await;
+    app.until_load(1, 0).await;
+    let port =
+        server::admin_app(&admin_of(&app), ApiKeys::default(), AllowedHosts::default(), &ServerConfig::default());
+    let (status, _) = ask(&port, &Method::GET, "/health_generate", "application/json", String::new()).await;
+    assert_eq!(status, 200);
+    drop(running);
 }

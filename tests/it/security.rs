@@ -176,8 +176,10 @@ async fn the_page_says_what_each_port_answers_to_whom() {
         let (admin, hosts) = (admin_of(&keyed), AllowedHosts::default());
         keyed.router_with(ControlPlane::Open { admin, keys, hosts })
     };
-    let insecure =
-        ControlPlane::Open { admin: admin_of(&open), keys: ApiKeys::default(), hosts: AllowedHosts::default() };
+    let insecure = |app: &TestApp| {
+        let (admin, hosts) = (admin_of(app), AllowedHosts::default());
+        app.router_with(ControlPlane::Open { admin, keys: ApiKeys::default(), hosts })
+    };
     let own = |keys| server::admin_app(&admin_of(&open), keys, AllowedHosts::default(), &ServerConfig::default());
     let adapters = |app: &TestApp| {
         app.router_with(ControlPlane::AdaptersOnly { admin: admin_of(app), hosts: AllowedHosts::default() })
@@ -189,7 +191,8 @@ async fn the_page_says_what_each_port_answers_to_whom() {
         ("`VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 --api-key`", adapters(&keyed)),
         ("`--api-key --admin-on-main-port`", beside(key(API_KEY))),
         ("`--api-key --admin-on-main-port --admin-api-key`", beside(key(ADMIN_KEY))),
-        ("`--admin-on-main-port --insecure-admin`, or `VLLM_SERVER_DEV_MODE=1`", open.router_with(insecure)),
+        ("`--admin-on-main-port --insecure-admin`, or `VLLM_SERVER_DEV_MODE=1`", insecure(&open)),
+        ("the same with `--api-key`", insecure(&keyed)),
         ("`--admin-port`: that port", own(ApiKeys::default())),
         ("`--admin-port --admin-api-key`: that port", own(key(ADMIN_KEY))),
     ];

@@ -28,11 +28,13 @@ impl Served {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let config = config.clone();
+        let running = app.running().clone();
         let (router, engine, readiness) = (app.router(), app.engine() as Arc<dyn Engine>, app.readiness());
         let ended = tokio::spawn(async move {
             let stopped = async move { stopped.await.unwrap() };
             let ports = Ports { main: Port { endpoint: Endpoint::Tcp(listener), app: router }, admin: None };
-            let work = Work { engine: Some(engine), readiness, ..Work::nothing() };
+            let turn_away = Box::new(move || running.stop_queueing());
+            let work = Work { engine: Some(engine), readiness, turn_away, ..Work::nothing() };
             server::serve(ports, work, &config, stopped).await
         });
         Self { address, stop, ended }

@@ -162,6 +162,9 @@ fn check(fields: &Object) -> Result<(), ApiError> {
     if field("return_prompt_text").is_some_and(|value| value.as_bool() != Some(false)) {
         return Err(refuse("return_prompt_text", "`return_prompt_text`"));
     }
+    if field("vllm_xargs").and_then(|extra| extra.get("session_id")).is_some_and(|id| !id.is_null()) {
+        return Err(refuse("vllm_xargs.session_id", "`vllm_xargs.session_id`"));
+    }
     // These fields name one prompt, one conversation, or tools for all of them, or are answered for one prompt; vLLM ignores them.
     let single = [
         "prompt_token_ids",

@@ -52,8 +52,8 @@ pub(super) struct ShownInResponse {
 /// How log-probs are shown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ShownLogprobs {
-    /// The number of alternatives of each token.
-    pub(super) top: usize,
+    /// The number of alternatives of each token; `None` for all that were reported.
+    pub(super) top: Option<usize>,
     /// Whether tokens are named by their ids.
     pub(super) as_ids: bool,
 }
@@ -186,12 +186,15 @@ impl Writer {
     fn conclude(&mut self) -> Result<(), ApiError> {
         let finish = self.completion.finish.as_ref().ok_or_else(|| ApiError::internal("a response did not end"))?;
         self.response.status = match finish {
-            Finish::Length => Status::Incomplete,
+            Finish::Length | Finish::Repetition => Status::Incomplete,
             Finish::Abort => Status::Cancelled,
-            Finish::Eos | Finish::StopToken(_) | Finish::StopString(_) | Finish::Repetition => Status::Completed,
+            Finish::Eos | Finish::StopToken(_) | Finish::StopString(_) => Status::Completed,
         };
-        self.response.incomplete_details =
-            (*finish == Finish::Length).then_some(IncompleteDetails { reason: "max_output_tokens" });
+        self.response.incomplete_details = match finish {
+            Finish::Length => Some(IncompleteDetails { reason: "max_output_tokens" }),
+            Finish::Repetition => Some(IncompleteDetails { reason: "repetition" }),
+            _ => None,
+        };
         let (input, output) = (self.prompt_token_ids.len(), self.completion.tokens.len());
         // The number is always reported, as in vLLM, even if nothing was cached.
         let cached_tokens = self.completion.prompt.as_ref().map_or(0, |prompt| prompt.cached_tokens);
@@ -303,7 +306,8 @@ impl Writer {
 
     /// Returns the status of an item that has ended: only the last one can have been cut off.
     fn item_status(&self, last: bool) -> Status {
-        let is_cut = last && self.completion.finish == Some(Finish::Length);
+        let finish = self.completion.finish.as_ref();
+        let is_cut = last && matches!(finish, Some(Finish::Length | Finish::Repetition | Finish::Abort));
         if is_cut { Status::Incomplete } else { Status::Completed }
     }
 
@@ -368,7 +372,7 @@ impl Writer {
         let named = |id, logprob| {
             Ok::<_, ApiError>(TopLogprob { token: spelling.name(id)?, logprob, bytes: spelling.bytes(id)? })
         };
-        let alternatives = shown_alternatives(token, Some(shown.top));
+        let alternatives = shown_alternatives(token, shown.top);
         let top_logprobs = alternatives.into_iter().map(|other| named(other.id, other.logprob));
         Ok(Logprob { token: named(token.id, token.logprob)?, top_logprobs: top_logprobs.collect::<Result<_, _>>()? })
     }

@@ -242,6 +242,7 @@ fn sampling(request: &mut ResponsesRequest, tools: &mut Tools, api: &Api) -> Res
         return Err(ApiError::invalid_response("top_logprobs", message));
     };
     let logprobs = includes(request, "message.output_text.logprobs").then_some(Logprobs::Top(top));
+    api.check_max_tokens("max_output_tokens", request.max_output_tokens)?;
     request.sampling.refuse_sampling_mask()?;
     let mut sampling =
         request.sampling.resolve(request.max_output_tokens, logprobs, &api.turns.policies.sampling, tokenizer)?;
@@ -282,6 +283,9 @@ fn text_constraint(format: &TextFormat) -> Result<Option<Constraint>, ApiError> 
 
 fn shown_in_response(request: &ResponsesRequest, sampling: &Sampling, names: CallNames) -> ShownInResponse {
     let top = request.top_logprobs.and_then(|top| usize::try_from(top).ok()).unwrap_or(0);
+    // Ids that the request chose are all shown, as in a chat.
+    let chooses = request.sampling.logprob_token_ids.as_ref().is_some_and(|ids| !ids.is_empty());
+    let top = (!chooses).then_some(top);
     let logprobs = sampling.wants_logprobs().then_some(ShownLogprobs { top, as_ids: sampling.tokens_as_ids });
     ShownInResponse {
         token_ids: sampling.return_token_ids || sampling.tokens_as_ids || includes(request, "token_ids"),

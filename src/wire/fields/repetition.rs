@@ -1,12 +1,12 @@
 //! `repetition_detection` on the wire.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::sampling::{RepetitionDetection, SamplingError};
 
 /// The last `min_count` patterns of at most `max_pattern_size` tokens are the same: the generation loops.
-#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 pub struct RepetitionFields {
     /// 0 is off.
     max_pattern_size: Option<i64>,

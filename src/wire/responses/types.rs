@@ -287,7 +287,7 @@ pub enum Status {
 /// Why a response is incomplete.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct IncompleteDetails {
-    /// Always `max_output_tokens`.
+    /// `max_output_tokens`; or `repetition`, where `repetition_detection` ended the answer.
     pub reason: &'static str,
 }
 

@@ -22,7 +22,7 @@ use crate::{
 /// Prompts as texts or ids, and how to continue them. Unknown fields are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct SglangGenerateRequest {
-    /// The prompt, or several. Where ids are given too, the text counts.
+    /// The prompt, or several. Where ids are given too, the ids count, as in SGLang.
     pub text: Option<OneOrMany<String>>,
     /// The prompt in ids, taken verbatim, or several.
     pub input_ids: Option<OneOrMany<Vec<i64>>>,

@@ -313,6 +313,10 @@ pub(crate) struct RenderedRequest {
     pub priority: i64,
     pub kv_transfer_params: Option<u8>,
     pub ec_transfer_params: Option<u8>,
+    /// The experts that the prompt's first tokens are to go through, where the request says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub routed_experts: Option<serde_json::Value>,
 }
 
 impl Default for RenderedRequest {
@@ -337,6 +341,7 @@ impl Default for RenderedRequest {
             priority: 0,
             kv_transfer_params: None,
             ec_transfer_params: None,
+            routed_experts: None,
         }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct RenderFields {
     pub structured_outputs: Option<Map<String, Value>>,
     pub parallel_tool_calls: Option<bool>,
     pub mm_payload: Option<MmPayload>,
+    /// The experts of the prompt's first tokens, for whoever generates.
+    pub routed_experts: Option<Value>,
     /// An older name: `false` is `mm_payload` "none", where that is not set.
     pub return_mm_kwargs: Option<bool>,
 }

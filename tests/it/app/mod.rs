@@ -25,6 +25,7 @@ use tito::{
         Engine, EngineLoad, RequestTimes,
         scripted::{Gate, ScriptedEngine},
     },
+    generation::RunningRequests,
     parser::ToolParser,
     prompt::{HarmonySettings, OnUnprovable},
     server::{self, ApiKeys, ControlPlane, ServerConfig},
@@ -238,6 +239,16 @@ impl TestApp {
     /// The engine.
     pub(crate) fn engine(&self) -> Arc<ScriptedEngine> {
         Arc::clone(&self.served().engine)
+    }
+
+    /// Resolves when no turn is being captured whose client has left.
+    pub(crate) fn captures_settled(&self) -> impl Future<Output = ()> + use<> {
+        self.served().api.turns.captures_settled()
+    }
+
+    /// Which generations run.
+    pub(crate) fn running(&self) -> &RunningRequests {
+        self.served().api.turns.generator.running()
     }
 
     /// All routes.

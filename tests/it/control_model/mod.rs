@@ -150,7 +150,7 @@ impl Both {
             (Call::AbortAll, _) => return Next::Done(Ok(Said::Aborts(self.requests.abort()))),
             (Call::Abort(id), _) => return Next::Done(Ok(Said::Aborts(self.requests.abort_named(id)))),
             (Call::Pause(PauseMode::Abort, _), _) | (Call::Sleep(_, PauseMode::Abort), Next::Done(Ok(_))) => {
-                self.requests.abort();
+                self.requests.abort_begun();
             }
             (Call::Load(_, _, Replacing::Abort), Next::Done(Ok(Said::Loaded { before: Some(before) }))) => {
                 self.requests.abort_adapter(before);

@@ -84,9 +84,14 @@ impl Requests {
         }
     }
 
-    /// Those in the engine are to end with what they have; says how many those are.
+    /// All are to end with what they have, also those that wait at the door; says how many those are.
     pub(super) fn abort(&mut self) -> usize {
         self.abort_where(|_| true)
+    }
+
+    /// The same for those in the engine.
+    pub(super) fn abort_begun(&mut self) {
+        self.abort_where(|request| request.entered);
     }
 
     /// The same for those that are called so.
@@ -100,7 +105,7 @@ impl Requests {
     }
 
     fn abort_where(&mut self, is_meant: impl Fn(&Request) -> bool) -> usize {
-        let meant = self.all.iter_mut().filter(|request| request.entered && is_meant(request));
+        let meant = self.all.iter_mut().filter(|request| is_meant(request));
         meant.map(|request| request.aborted = true).count()
     }
 

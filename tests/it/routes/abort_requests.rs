@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tito::{
     TokenId,
     engine::{Engine, EngineLoad, scripted::Gate},
+    generation::Door,
 };
 use tokio::task::JoinHandle;
 use tower::Service;
@@ -59,6 +60,21 @@ async fn a_request_that_is_aborted_is_answered_with_what_was_sampled() {
             assert_eq!((&choice["finish_reason"], &choice["token_ids"]), (&json!("abort"), &json!([])), "{path} {id}");
             assert_eq!(app.engine().load(), EngineLoad::default());
         }
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_a_pause_to_end_is_aborted_at_once() {
+    for (path, body, ids) in endpoints() {
+        let app = TestApp::new();
+        app.running().set_door(Door::Queueing);
+        let waiting = spawned(&app, path, &body);
+        app.until_load(0, 1).await;
+        assert_eq!(app.post(PATH, json!({ "request_ids": [ids[0]] })).await.status, 200);
+        let answer = read(waiting.await.unwrap()).await;
+        let choice = &answer["choices"][0];
+        assert_eq!((&choice["finish_reason"], &choice["token_ids"]), (&json!("abort"), &json!([])), "{path}");
+        assert_eq!(app.engine().load(), EngineLoad::default());
     }
 }
 

@@ -1,7 +1,10 @@
 //! Responses that are generated in the background: exactly one task ends each, and nothing of it is left behind.
 
 use serde_json::{Value, json};
-use tito::engine::scripted::Gate;
+use tito::{
+    engine::{Engine, EngineLoad, scripted::Gate},
+    generation::Door,
+};
 
 use super::responses::{PATH, call, create, events, events_from, streamed};
 use crate::it::{app::TestApp, patience::until};
@@ -80,6 +83,21 @@ async fn a_background_response_can_be_cancelled_once() {
     assert_eq!(call(&app, "POST", &format!("{path}/cancel")).await.ok()["status"], "cancelled");
     assert_eq!(app.get(&path).await.ok()["status"], "cancelled");
     assert_eq!(call(&app, "POST", &format!("{path}/cancel")).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_background_response_that_waits_for_a_pause_to_end_can_be_cancelled_or_deleted() {
+    for (method, suffix, after) in [("POST", "/cancel", 200), ("DELETE", "", 404)] {
+        let app = TestApp::new();
+        app.running().set_door(Door::Queueing);
+        let queued = create(&app, json!({ "input": "Hi", "background": true })).await;
+        app.until_load(0, 1).await;
+        let path = path_of(&queued);
+        let answer = call(&app, method, &format!("{path}{suffix}")).await.ok();
+        assert!(after == 404 || answer["status"] == "cancelled", "{answer}");
+        assert_eq!(app.get(&path).await.status, after);
+        assert_eq!(app.engine().load(), EngineLoad::default());
+    }
 }
 
 #[tokio::test]

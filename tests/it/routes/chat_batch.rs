@@ -82,6 +82,11 @@ async fn what_cannot_be_batched_is_refused() {
         ),
         (with("prompt_token_ids", json!([1])), "prompt_token_ids", "do not support `prompt_token_ids`"),
         (with("prompt_logprobs", json!(1)), "prompt_logprobs", "do not support `prompt_logprobs`"),
+        (
+            with("vllm_xargs", json!({ "session_id": "s" })),
+            "vllm_xargs.session_id",
+            "do not support `vllm_xargs.session_id`",
+        ),
         (with("return_prompt_text", json!(true)), "return_prompt_text", "do not support `return_prompt_text`"),
         (with("messages", json!([])), "body.messages", "List should have at least 1 item after validation, not 0"),
         (with("messages", json!([[]])), "body.messages.0", "List should have at least 1 item after validation, not 0"),

@@ -351,7 +351,18 @@ async fn what_is_no_request_is_refused_with_its_reason() {
             "not supported",
         ),
     ];
-    for (body, kind, param, words) in cases {
+    let of_a_body = [
+        ("cache_salt", json!("tenant-a")),
+        ("return_token_ids", json!(true)),
+        ("truncate_prompt_tokens", json!(10)),
+        ("truncation_side", json!("left")),
+        ("stream_interval", json!(2)),
+    ];
+    let of_a_body = of_a_body.map(|(name, value)| {
+        let params = with("sampling_params", json!({ name: value }));
+        (params, "BadRequestError", json!(name), "is not supported in `sampling_params`")
+    });
+    for (body, kind, param, words) in cases.into_iter().chain(of_a_body) {
         let answer = app.post(PATH, body.clone()).await;
         let error = answer.error();
         assert_eq!((answer.status, &error["type"], &error["param"]), (400, &json!(kind), &param), "{body} {error}");

@@ -219,6 +219,34 @@ async fn a_stream_adds_up_to_the_answer() {
 }
 
 #[tokio::test]
+async fn a_stream_of_larger_chunks_says_everything_in_the_same_order() {
+    let text = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary<|message|>one<|end|>\
+                <|start|>assistant<|channel|>commentary to=functions.weather<|message|>{}<|call|>\
+                <|start|>assistant<|channel|>analysis<|message|>well<|end|>\
+                <|start|>assistant<|channel|>final<|message|>two";
+    let app = || {
+        let policy = ToolPolicy {
+            parser: ToolParser::named("openai"),
+            auto: true,
+            reasoning: ReasoningParser::named("openai_gptoss"),
+            ..ToolPolicy::default()
+        };
+        let app = TestApp::new().tools(policy);
+        let ids = app.spelled(text);
+        app.script(ids.into_iter().chain([IM_END]))
+    };
+    let body = asking(&json!({ "tools": tools(), "return_token_ids": true }));
+    let answer = redacted(app().post(PATH, body.clone()).await.ok());
+    let kinds: Vec<_> = answer["content"].as_array().unwrap().iter().map(|block| block["type"].clone()).collect();
+    assert_eq!(kinds, ["thinking", "text", "tool_use", "thinking", "text"]);
+    for interval in [1, 7, 60, 1_000] {
+        let stream =
+            app().post(PATH, with(body.clone(), &json!({ "stream": true, "stream_interval": interval }))).await;
+        assert_eq!(redacted(folded(&events(&stream))), answer, "every {interval}");
+    }
+}
+
+#[tokio::test]
 async fn a_stop_sequence_is_told_and_left_out() {
     let answer = TestApp::new().says("hello you").post(PATH, asking(&json!({ "stop_sequences": [" y"] }))).await.ok();
     assert_eq!(answer["content"], json!([{ "type": "text", "text": "hello" }]));

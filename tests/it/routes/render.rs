@@ -79,7 +79,8 @@ async fn every_parameter_is_written_down_defaults_of_the_model_included() {
         "seed": 4, "top_k": 7, "min_p": 0.1, "stop": ["abc", "é"], "stop_token_ids": [5, 5, 6], "ignore_eos": true,
         "min_tokens": 2, "logprobs": true, "top_logprobs": 3, "skip_special_tokens": false,
         "include_stop_str_in_output": false, "logit_bias": { "7": 500 }, "allowed_token_ids": [7, 8],
-        "bad_words": ["you", "you"], "cache_salt": "s"
+        "bad_words": ["you", "you"], "cache_salt": "s",
+        "repetition_detection": { "max_pattern_size": 3, "min_count": 4 }
     });
     let answer = app.post(CHAT, body).await.ok();
     expect![[r#"
@@ -104,6 +105,11 @@ async fn every_parameter_is_written_down_defaults_of_the_model_included() {
           "ignore_eos": true,
           "max_tokens": 9,
           "min_tokens": 2,
+          "repetition_detection": {
+            "max_pattern_size": 3,
+            "min_pattern_size": null,
+            "min_count": 4
+          },
           "logprobs": 3,
           "skip_special_tokens": false,
           "output_kind": 1,

@@ -128,6 +128,22 @@ async fn log_probs_of_a_text_begin_behind_the_reasoning() {
 }
 
 #[tokio::test]
+async fn log_probs_of_chosen_ids_are_all_shown() {
+    let app = TestApp::new().says("Hello there");
+    for top in [json!(null), json!(2)] {
+        let body = json!({ "input": "Hi", "include": ["message.output_text.logprobs"], "top_logprobs": top,
+                           "logprob_token_ids": [5, 9, 12] });
+        let response = create(&app, body).await;
+        let logprobs = response["output"][0]["content"][0]["logprobs"].as_array().unwrap().clone();
+        assert!(!logprobs.is_empty());
+        for token in logprobs {
+            // The sampled token is the first.
+            assert_eq!(token["top_logprobs"].as_array().unwrap().len(), 4, "{token}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_would_have_to_be_dropped_is_refused_by_name() {
     let app = TestApp::new().says("Hello");
     let reasoning = |more: Value| with(json!({ "type": "reasoning", "id": "rs_1" }), &more);

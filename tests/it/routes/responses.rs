@@ -167,6 +167,25 @@ async fn a_response_that_is_cut_off_says_so() {
 }
 
 #[tokio::test]
+async fn an_answer_that_went_round_in_circles_is_incomplete() {
+    let app = TestApp::new();
+    let ids = app.ids("hello");
+    let app = app.script(ids.into_iter().cycle().take(20));
+    let looping = json!({ "max_pattern_size": 1, "min_count": 4 });
+    let response = create(&app, json!({ "input": "Hi", "repetition_detection": looping })).await;
+    assert_eq!(response["status"], "incomplete");
+    assert_eq!(response["incomplete_details"], json!({ "reason": "repetition" }));
+    assert_eq!(response["output"][0]["status"], "incomplete");
+}
+
+#[tokio::test]
+async fn more_tokens_than_the_context_has_are_refused() {
+    let app = TestApp::new().says("Hello there");
+    let refused = app.post(PATH, json!({ "input": "Hi", "max_output_tokens": 1_000_000 })).await;
+    assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("max_output_tokens")), "{}", refused.text);
+}
+
+#[tokio::test]
 async fn only_the_last_item_of_a_response_that_is_cut_off_is_incomplete() {
     let text = format!("I think.</think>Let me see.{CALL}");
     let app = reading();

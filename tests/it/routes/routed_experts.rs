@@ -212,6 +212,18 @@ async fn given_experts_are_taken_and_what_follows_them_is_chosen() {
 }
 
 #[tokio::test]
+async fn a_render_carries_what_is_said_of_experts() {
+    for path in [CHAT, COMPLETIONS] {
+        let asked = body(path, json!({ "routed_experts": given(3), "routed_experts_prompt_start": 2 }));
+        let direct = app(true).post(path, asked.clone()).await.ok();
+        let rendered = app(true).post(&format!("{path}/render"), asked).await.ok();
+        let rendered = if path == CHAT { rendered } else { rendered[0].clone() };
+        let generated = app(true).post(GENERATE, rendered).await.ok();
+        assert_eq!(decoded(&generated["choices"][0]), decoded(&direct["choices"][0]), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn turns_with_given_experts_are_scored_again_each_by_itself() {
     let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true, images: true };
     let trajectories = Trajectories::open(Arc::new(MemoryStore::new(u64::MAX, Duration::MAX)), policy).unwrap();

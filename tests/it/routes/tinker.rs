@@ -345,9 +345,13 @@ async fn what_is_full_has_clients_come_again() {
     let again = |number: u64| json!({ "session_id": session, "sampling_session_seq_id": number, "base_model": "tiny" });
     app.post("/api/v1/create_sampling_session", again(0)).await.ok();
     assert_eq!(app.post("/api/v1/create_sampling_session", again(1)).await.status, 429);
+    // Nobody waits for a request that was given up.
+    app.post("/api/v1/cancel_future", json!({ "request_id": first })).await.ok();
+    let second = asample(&app, body(1)).await;
+    assert_eq!(app.post("/api/v1/asample", body(2)).await.status, 429);
     gate.open();
-    until_retrieved(&app, &first).await;
-    asample(&app, body(1)).await;
+    until_retrieved(&app, &second).await;
+    asample(&app, body(2)).await;
     // One byte is more than there may be.
     let app = TestApp::new().tinker(TinkerBounds { bytes: 1, ..TinkerBounds::default() });
     let sampler = self::sampler(&app).await;

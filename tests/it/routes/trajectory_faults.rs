@@ -1,11 +1,19 @@
 //! What a client sees whose turn cannot be captured.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
+use futures::FutureExt;
+use parking_lot::Mutex;
 use serde_json::json;
-use tito::store::{
-    MemoryStore,
-    watched::{WatchedStore, no_space},
+use tito::{
+    engine::scripted::Gate,
+    store::{
+        BatchStore, MemoryStore,
+        watched::{WatchedStore, no_space},
+    },
 };
 
 use super::trajectories::{POLICY, capture, user};
@@ -25,4 +33,27 @@ async fn an_answer_that_cannot_be_captured_is_an_error_and_not_an_answer() {
     let events = app.post("/v1/chat/completions", streamed).await.events();
     assert_eq!(events.last().unwrap()["error"]["message"], message);
     assert!(events.iter().all(|event| event["choices"][0]["finish_reason"].is_null()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_turn_whose_client_has_left_is_waited_for() {
+    let kept = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let before_write = move |_| released.lock().recv().map_err(|_| no_space());
+    let gate = Gate::shut();
+    let store = Arc::new(WatchedStore { kept: Arc::clone(&kept), before_write });
+    let app = TestApp::new().gate(&gate).captures(capture(store, POLICY));
+    let mut stream = app.open("/v1/chat/completions", json!({ "messages": [user("Hi")], "stream": true })).await;
+    gate.pass(2);
+    for _ in 0..3 {
+        stream.next().await.unwrap();
+    }
+    assert!(app.captures_settled().now_or_never().is_some());
+    drop(stream);
+    let mut settled = Box::pin(app.captures_settled());
+    assert!(settled.as_mut().now_or_never().is_none());
+    release.send(()).unwrap();
+    settled.await;
+    assert_eq!(kept.ids().unwrap().len(), 1);
 }

@@ -147,7 +147,8 @@ fn piece(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Res
         return Err(ApiError::invalid_request(message));
     }
     let prompt = known_prompt(request.prompt_token_ids.as_ref(), chunk.prompt_token_ids.as_ref(), api)?;
-    let mut state = StreamState::of(request.stream_state, prompt)?;
+    let (text, tokenizer) = (&how.sampling.text, api.turns.tokenizer());
+    let mut state = StreamState::of(request.stream_state, prompt, text, tokenizer)?;
     let envelope = how.envelope(api, chunk.request_id.clone(), &[], &chunk.choices);
     let mut choices = Vec::new();
     for given in &chunk.choices {

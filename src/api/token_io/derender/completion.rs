@@ -208,7 +208,8 @@ fn piece(
         return Err(ApiError::invalid("echo", "`echo` cannot be derendered in a stream"));
     }
     let prompt = known_prompt(asked.as_ref(), chunk.prompt_token_ids.as_ref(), api)?;
-    let mut state = StreamState::of(request.stream_state, prompt)?;
+    let (text, tokenizer) = (&turn.sampling.text, api.turns.tokenizer());
+    let mut state = StreamState::of(request.stream_state, prompt, text, tokenizer)?;
     turn.logprobs = Some(turn.logprobs.unwrap_or(ShownAlternatives(None)));
     let (script, return_token_ids) = (state.script(&turn.sampling), turn.sampling.return_token_ids);
     let tells_weights = turn.sampling.return_weight_versions;

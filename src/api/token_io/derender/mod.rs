@@ -15,8 +15,9 @@ use axum::Json;
 use crate::{
     TokenId,
     engine::SampledToken,
-    generation::{Completion, Finish, Recording, TextOptions},
+    generation::{Completion, Finish, Recording, TextOptions, end_of_prompt},
     state::Api,
+    tokenizer::Tokenizer,
     turn::Sampling,
     wire::{
         answer::{
@@ -32,15 +33,21 @@ use crate::{
     },
 };
 
-/// The state carries this many of a prompt's last tokens; decoding looks at the last few.
+/// The state carries this many of a prompt's last tokens, and one before them that says where reasoning is left; decoding
+/// looks at the last few.
 const CARRIED_PROMPT_TOKENS: usize = 32;
 
 impl StreamState {
-    /// Returns the state of a stream, whose `prompt` is given with its first event.
-    fn of(carried: Option<Self>, prompt: Option<&[TokenId]>) -> Result<Self, ApiError> {
-        let Some(mut state) = carried else {
+    /// Returns the state of a stream, whose `prompt` is given with its first event, and whose answer is read as `text` says.
+    fn of(
+        carried: Option<Self>,
+        prompt: Option<&[TokenId]>,
+        text: &TextOptions,
+        tokenizer: &Tokenizer,
+    ) -> Result<Self, ApiError> {
+        let Some(state) = carried else {
             let prompt = prompt.unwrap_or_default();
-            let prompt_token_ids = prompt[prompt.len().saturating_sub(CARRIED_PROMPT_TOKENS)..].to_vec();
+            let prompt_token_ids = end_of_prompt(text.reasoning(), tokenizer, prompt, CARRIED_PROMPT_TOKENS);
             return Ok(Self { prompt_token_ids, ..Self::default() });
         };
         let sum: usize = state.output_chunk_lens.iter().map(|&length| length as usize).sum();
@@ -51,10 +58,9 @@ impl StreamState {
             );
             return Err(ApiError::invalid("stream_state", message));
         }
-        if !state.prev_tokens.is_empty() {
+        if !state.prev_tokens.is_empty() || state.prompt_token_ids.len() > CARRIED_PROMPT_TOKENS + 1 {
             return Err(ApiError::invalid("stream_state", "invalid stream_state: it is another server's"));
         }
-        state.prompt_token_ids.truncate(CARRIED_PROMPT_TOKENS);
         Ok(state)
     }
 

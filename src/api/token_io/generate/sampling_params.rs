@@ -48,6 +48,7 @@ impl SamplingParamsFields {
     /// Checks the parameters.
     pub(super) fn resolve(mut self, prompt_len: usize, api: &Api) -> Result<ResolvedParams, ApiError> {
         refuse_unserved([("trace_decode_token_ids", &self.trace_decode_token_ids)], is_given)?;
+        self.refuse_those_of_a_body()?;
         let policy = &api.turns.policies.sampling;
         let prompt = Prompt { len: prompt_len, vocab_size: api.turns.vocab_size(), most: policy.max_logprobs };
         let candidates = self.candidates(&prompt)?;
@@ -82,6 +83,25 @@ impl SamplingParamsFields {
         Arc::make_mut(&mut sampling.text).stop = stops;
         sampling.candidates = candidates.map(Arc::new);
         Ok(ResolvedParams { sampling, shown })
+    }
+
+    /// Refuses what other endpoints have beside their sampling fields, and this one not among its parameters.
+    fn refuse_those_of_a_body(&self) -> Result<(), ApiError> {
+        let fields = &self.sampling;
+        let beside = "give it beside `sampling_params`";
+        let unserved = [
+            ("cache_salt", fields.cache_salt.as_ref().is_some_and(is_given), beside),
+            ("return_token_ids", fields.return_token_ids == Some(true), beside),
+            ("truncate_prompt_tokens", fields.truncate_prompt_tokens.is_some(), "cut `token_ids` before they are sent"),
+            ("truncation_side", fields.truncation_side.is_some(), "cut `token_ids` before they are sent"),
+            ("stream_interval", fields.stream_interval.is_some(), "each token has an event of its own here"),
+        ];
+        match unserved.into_iter().find(|(_, is_asked, _)| *is_asked) {
+            Some((name, _, what)) => {
+                Err(ApiError::invalid(name, format!("`{name}` is not supported in `sampling_params`: {what}")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Reads `logprobs`. If k alternatives are asked for, k are shown with the sampled token first, and that one is
@@ -164,6 +184,9 @@ impl Rendered<'_> {
         if let Some(min_tokens) = fields.min_tokens.filter(|&tokens| tokens != 0) {
             params.put("min_tokens", json!(min_tokens));
         }
+        if let Some(detection) = fields.repetition_detection {
+            params.put("repetition_detection", json!(detection));
+        }
     }
 
     fn add_reports(&self, params: &mut RenderedParams) {
@@ -180,6 +203,9 @@ impl Rendered<'_> {
         }
         if self.sampling.wants_mask() {
             params.put("return_sampling_mask", json!(true));
+        }
+        if let Some(start) = fields.routed_experts_prompt_start.filter(|&start| start != 0) {
+            params.put("routed_experts_prompt_start", json!(start));
         }
         // The format may mark calls and reasoning with special tokens, so they must stay in the text.
         if !text.skip_special_tokens || text.format.special_tokens() != SpecialTokens::AsAsked {

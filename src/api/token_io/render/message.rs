@@ -79,6 +79,7 @@ fn as_of_a_chat(sent: RenderFields, request: &MessagesRequest) -> RenderFields {
         parallel_tool_calls: choice.and_then(|choice| choice.disable_parallel_tool_use).map(|disabled| !disabled),
         tools: None,
         include_reasoning: None,
+        routed_experts: None,
         response_format: schema
             .map(|schema| json!({ "type": "json_schema", "json_schema": { "schema": schema } }))
             .or(sent.response_format),

@@ -188,6 +188,7 @@ impl Rendering {
             return_token_ids: self.fields.return_token_ids,
             cache_salt: self.fields.cache_salt.clone(),
             priority: self.own.priority.unwrap_or(0),
+            routed_experts: self.own.routed_experts.clone(),
             ..RenderedRequest::default()
         })
     }

@@ -100,6 +100,7 @@ pub(super) enum Next {
 
 #[derive(Debug, Clone, Copy)]
 struct Paused {
+    call: u64,
     mode: PauseMode,
     newcomers: Newcomers,
     draining: bool,
@@ -240,8 +241,8 @@ impl Model {
     pub(super) fn step(&mut self, step: Step) -> Next {
         match step {
             Step::Call(call) => self.call(call),
-            Step::EndPause(call, mode, newcomers) if self.calls == call => {
-                self.paused = Some(Paused { mode, newcomers, draining: false });
+            Step::EndPause(call, mode, newcomers) if self.paused.is_some_and(|paused| paused.call == call) => {
+                self.paused = Some(Paused { call, mode, newcomers, draining: false });
                 Next::Done(Ok(Said::Nothing))
             }
             Step::EndSleep(call, _) if self.calls == call && self.update.is_some() => {
@@ -256,8 +257,8 @@ impl Model {
     fn call(&mut self, call: Call) -> Next {
         match call {
             Call::Pause(mode, newcomers) => {
-                self.paused = Some(Paused { mode, newcomers, draining: mode == PauseMode::Wait });
                 let number = self.begin_call();
+                self.paused = Some(Paused { call: number, mode, newcomers, draining: mode == PauseMode::Wait });
                 if mode == PauseMode::Wait {
                     return Next::WhenSettled(Step::EndPause(number, mode, newcomers));
                 }
@@ -341,6 +342,9 @@ impl Model {
             if !asleep.weights && !asleep.kv_cache {
                 self.asleep = None;
             }
+        } else if self.draining {
+            // The sleep that waits does not come any more.
+            self.begin_call();
         }
         Said::Awake { awake: self.asleep.is_none(), lacking: self.lacking() }
     }
