@@ -333,14 +333,14 @@ async fn an_end_that_comes_after_its_token_has_no_text_and_gives_what_was_held_b
 
 #[tokio::test]
 async fn a_long_prompt_that_ended_its_thoughts_early_is_followed_by_content() {
-    let policy = ToolPolicy { reasoning: ReasoningParser::named("deepseek_r1"), ..ToolPolicy::default() };
-    let app = TestApp::new().tools(policy);
+    let reasoning = ReasoningParser::named("deepseek_r1");
+    let app = TestApp::new().tools(ToolPolicy { reasoning, ..ToolPolicy::default() });
     for (mark, place, other) in [("</think>", "content", "reasoning"), ("<think>", "reasoning", "content")] {
         let (prompt, mut state) = (app.ids(&format!("hello{mark}{}", " you".repeat(40))), Value::Null);
         for word in [" hello", " world"] {
             let chunk = json!({ "choices": [{ "index": 0, "token_ids": app.ids(word) }] });
-            let body =
-                json!({ "stream": true, "stream_state": state, "generate_chunk": chunk, "prompt_token_ids": prompt });
+            let body = json!({ "stream": true, "stream_state": state, "generate_chunk": chunk,
+                "chat_request": { "messages": messages() }, "prompt_token_ids": prompt });
             let mut answer = app.post(&format!("{CHAT}/derender"), body).await.ok();
             state = answer["stream_state"].take();
             let delta = &answer["chunk"]["choices"][0]["delta"];

@@ -353,7 +353,6 @@ async fn what_is_no_request_is_refused_with_its_reason() {
     ];
     let of_a_body = [
         ("cache_salt", json!("tenant-a")),
-        ("return_token_ids", json!(true)),
         ("truncate_prompt_tokens", json!(10)),
         ("truncation_side", json!("left")),
         ("stream_interval", json!(2)),

@@ -63,8 +63,11 @@ impl GenerateTurn {
         )?;
         let derenders = request.output_mode == OutputMode::Derender;
         let message = derenders.then(|| MessageReading::new(&request, api)).transpose()?;
+        // Where other endpoints have it, and where this one has it.
+        let return_token_ids =
+            request.return_token_ids.or(request.sampling_params.sampling.return_token_ids).unwrap_or(false);
         let mut resolved = request.sampling_params.resolve(prompt_token_ids.len(), api)?;
-        resolved.sampling.return_token_ids = request.return_token_ids.unwrap_or(false);
+        resolved.sampling.return_token_ids = return_token_ids;
         let message = message.map(|reading| {
             resolved.sampling.read(reading.format);
             reading.shown
@@ -89,7 +92,7 @@ impl GenerateTurn {
             images,
             sampling: resolved.sampling,
             shown: resolved.shown,
-            return_token_ids: request.return_token_ids.unwrap_or(false),
+            return_token_ids,
             output_mode: request.output_mode,
             message,
             delivery,

@@ -88,10 +88,8 @@ impl SamplingParamsFields {
     /// Refuses what other endpoints have beside their sampling fields, and this one not among its parameters.
     fn refuse_those_of_a_body(&self) -> Result<(), ApiError> {
         let fields = &self.sampling;
-        let beside = "give it beside `sampling_params`";
         let unserved = [
-            ("cache_salt", fields.cache_salt.as_ref().is_some_and(is_given), beside),
-            ("return_token_ids", fields.return_token_ids == Some(true), beside),
+            ("cache_salt", fields.cache_salt.as_ref().is_some_and(is_given), "give it beside `sampling_params`"),
             ("truncate_prompt_tokens", fields.truncate_prompt_tokens.is_some(), "cut `token_ids` before they are sent"),
             ("truncation_side", fields.truncation_side.is_some(), "cut `token_ids` before they are sent"),
             ("stream_interval", fields.stream_interval.is_some(), "each token has an event of its own here"),

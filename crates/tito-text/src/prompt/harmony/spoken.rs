@@ -135,7 +135,7 @@ fn by_assistant(index: usize, message: &Message) -> Result<Vec<Spoken>, PromptEr
     let thoughts = thoughts.map(|text| Spoken::by_assistant(index, ANALYSIS, text));
     if calls.is_empty() {
         let texts = texts(index, message)?;
-        let is_silent = texts.iter().all(String::is_empty);
+        let is_silent = texts.first().is_none_or(String::is_empty);
         let said = Spoken { texts, ..Spoken::by_assistant(index, FINAL, "") };
         return Ok(thoughts.into_iter().chain((!is_silent).then_some(said)).collect());
     }
