@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     error::StructuredError,
-    json_schema::{check, is_exact},
+    json_schema::{Place, check, check_numbers},
     references,
     schemas::each_schema,
 };
@@ -99,22 +99,13 @@ fn relax(entries: &mut Map<String, Value>, unforced: &mut Vec<String>) {
         leave_out(entries, "pattern", true);
     }
     for keyword in ["const", "enum", "exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"] {
-        let rounds = entries.get(keyword).is_some_and(|value| !has_exact_numbers(value));
+        let rounds = entries.get(keyword).is_some_and(|value| check_numbers(value, Place::Value).is_err());
         if rounds {
             leave_out(entries, keyword, true);
         }
     }
     relax_format(entries, unforced);
     relax_one_of(entries, unforced);
-}
-
-fn has_exact_numbers(value: &Value) -> bool {
-    match value {
-        Value::Number(number) => is_exact(number),
-        Value::Array(items) => items.iter().all(has_exact_numbers),
-        Value::Object(entries) => entries.values().all(has_exact_numbers),
-        Value::Null | Value::Bool(_) | Value::String(_) => true,
-    }
 }
 
 /// Leaves out a format that the compiler does not know. Those of numbers say nothing of how a number is written.

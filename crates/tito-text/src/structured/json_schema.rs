@@ -91,7 +91,7 @@ fn value_excerpt(value: &Value) -> String {
 
 /// Whether the compiler, which has `f64` for all numbers, can take one as it is. Large ones that no integer holds were rounded
 /// when the request was read.
-pub(super) fn is_exact(number: &Number) -> bool {
+fn is_exact(number: &Number) -> bool {
     if let Some(integer) = number.as_i128() {
         #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "that is what is asked")]
         return integer as f64 as i128 == integer;
@@ -101,7 +101,7 @@ pub(super) fn is_exact(number: &Number) -> bool {
 
 /// Where in a schema a value stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     /// It is a schema, or belongs to one.
     Schema,
     /// It is a map of names to schemas.
@@ -111,7 +111,7 @@ enum Place {
 }
 
 /// Refuses numbers that would be rounded, but for those that restrict nothing.
-fn check_numbers(value: &Value, place: Place) -> Result<(), StructuredError> {
+pub(super) fn check_numbers(value: &Value, place: Place) -> Result<(), StructuredError> {
     match value {
         Value::Number(number) if !is_exact(number) => {
             Err(StructuredError::new(format!("{number} in a JSON schema is too large to be exact")))

@@ -79,8 +79,7 @@ impl ArgumentValue {
     }
 
     fn bare(schema: &Value) -> Self {
-        let known = crate::json::Value::parse(&schema.to_string()).unwrap_or(crate::json::Value::Null);
-        let types = Schemas::of(&known, &known).types();
+        let types = types_of(schema);
         if !types.allow("string") {
             return Self::json(schema);
         }
@@ -149,10 +148,10 @@ impl Choices<'_> {
                 [only] => self.gather(only, depth + 1),
                 _ => self.may_be_text_of(schema, ["allOf".to_owned()]),
             }
-        } else if allows_text(schema) {
+        } else if types_of(schema).allow("string") {
             self.may_be_text_of(schema, []);
         } else {
-            self.elements.push(Format::json(self.with_definitions(schema)));
+            self.elements.push(Format::json(with_definitions(schema, self.root)));
         }
     }
 
@@ -169,22 +168,23 @@ impl Choices<'_> {
         self.any_text = true;
         self.unheld.extend(restrictions(schema).chain(unheld));
     }
-
-    fn with_definitions(&self, schema: &Value) -> Value {
-        let mut schema = schema.clone();
-        if let Value::Object(entries) = &mut schema {
-            for key in ["$defs", "definitions"] {
-                if let Some(definitions) = self.root.get(key) {
-                    entries.entry(key).or_insert(definitions.clone());
-                }
-            }
-        }
-        schema
-    }
 }
 
-/// Whether a schema that leads to no others allows text, as the reader judges.
-fn allows_text(schema: &Value) -> bool {
+/// The types that the reader takes a value of a schema for.
+fn types_of(schema: &Value) -> Types {
     let known = crate::json::Value::parse(&schema.to_string()).unwrap_or(crate::json::Value::Null);
-    Schemas::of(&known, &known).types().allow("string")
+    Schemas::of(&known, &known).types()
+}
+
+/// A part of a schema, with the definitions of the whole.
+pub(super) fn with_definitions(part: &Value, whole: &Value) -> Value {
+    let mut part = part.clone();
+    if let Value::Object(entries) = &mut part {
+        for key in ["$defs", "definitions"] {
+            if let Some(definitions) = whole.get(key) {
+                entries.entry(key).or_insert(definitions.clone());
+            }
+        }
+    }
+    part
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    argument_value::ArgumentValue,
+    argument_value::{ArgumentValue, with_definitions},
     forcing::{Function, TextIs},
 };
 use crate::structured::{Format, Tag};
@@ -58,19 +58,6 @@ impl<'s> Spelling<'s> {
     fn text(&self) -> TextIs {
         if self.value == self.json { TextIs::Bare } else { TextIs::Marked }
     }
-}
-
-/// The schema of an argument, with the definitions of all of them.
-fn with_definitions(schema: &Value, arguments: &Value) -> Value {
-    let mut schema = schema.clone();
-    if let Value::Object(schema) = &mut schema {
-        for key in ["$defs", "definitions"] {
-            if let Some(definitions) = arguments.get(key) {
-                schema.entry(key).or_insert(definitions.clone());
-            }
-        }
-    }
-    schema
 }
 
 /// What restricts arguments beside what each of them is.
