@@ -65,6 +65,12 @@ impl SmartResize {
         Ok((new_width, new_height))
     }
 
+    /// The fewest pixels that an image gets. Where the bounds are close, one that is made smaller may get fewer than are asked for:
+    /// a side of whole factors may be half of what it was.
+    pub(super) fn fewest_pixels(self) -> u64 {
+        self.fewest.min(self.most / 4) / u64::from(self.frames())
+    }
+
     /// How often the pixels of an image count.
     pub(super) fn frames(self) -> u32 {
         match self.rules {
@@ -104,6 +110,17 @@ mod tests {
         assert_eq!(SIZES.of(1, 1), Ok((56, 56)));
         assert_eq!(SIZES.of(10_000, 10_000), Ok((3556, 3556)));
         assert_eq!(SmartResize { most: 28 * 28 * 4, ..SIZES }.of(20_000, 100), Ok((784, 28)));
+    }
+
+    #[test]
+    fn no_image_gets_fewer_pixels_than_the_fewest() {
+        for sizes in [SIZES, TWICE, SmartResize { fewest: 28 * 28 * 9, most: 28 * 28 * 12, ..SIZES }] {
+            for (width, height) in (1..60).flat_map(|width| (1..60).map(move |height| (7 * width, 11 * height))) {
+                let Ok((wide, high)) = sizes.of(width, height) else { continue };
+                assert!(wide * high >= sizes.fewest_pixels(), "{wide} by {high} of {width} by {height}");
+            }
+        }
+        assert_eq!((SIZES.fewest_pixels(), TWICE.fewest_pixels()), (3136, 12_544 / 2));
     }
 
     #[test]

@@ -24,6 +24,14 @@ impl Tiles {
         if count == 1 { 1 } else { count + 1 }
     }
 
+    /// Whether some image becomes so many squares.
+    pub(super) fn makes(self, squares: u32) -> bool {
+        if squares == 1 {
+            return self.fewest <= 1 || self.most < self.fewest;
+        }
+        (self.fewest.max(2)..=self.most).contains(&squares.saturating_sub(1))
+    }
+
     /// The most pixels of all squares of an image.
     pub(super) fn most_pixels(self) -> u64 {
         (u64::from(self.most.max(1)) + 1) * u64::from(self.side) * u64::from(self.side)
@@ -92,6 +100,26 @@ mod tests {
         assert_eq!(Tiles { most: 1, ..TILES }.of(3000, 1000), (448, 448));
         // Nothing fits.
         assert_eq!(Tiles { fewest: 5, most: 4, ..TILES }.of(3000, 1000), (448, 448));
+    }
+
+    #[test]
+    fn only_squares_that_an_image_becomes_are_made() {
+        let made = |fewest, most| {
+            (0..20).filter(|squares| Tiles { side: 448, fewest, most }.makes(*squares)).collect::<Vec<_>>()
+        };
+        assert_eq!(made(1, 4), [1, 3, 4, 5]);
+        assert_eq!(made(1, 1), [1]);
+        assert_eq!(made(3, 5), [4, 5, 6]);
+        assert_eq!(made(5, 4), [1], "nothing fits");
+        // Those that there are images for, and no other.
+        for (fewest, most) in [(1, 6), (2, 6), (4, 6)] {
+            let tiles = Tiles { side: 2, fewest, most };
+            let mut counts: Vec<u32> =
+                (1..40).flat_map(|width| (1..40).map(move |height| tiles.count(tiles.of(width, height)))).collect();
+            counts.sort_unstable();
+            counts.dedup();
+            assert!(counts.iter().all(|squares| tiles.makes(*squares)), "{counts:?} of {fewest} to {most}");
+        }
     }
 
     #[test]

@@ -84,7 +84,7 @@ pub fn without_panics<T>(action: impl FnOnce() -> T) -> Result<T, String> {
     CATCHING.set(CATCHING.get() + 1);
     let outcome = catch_unwind(AssertUnwindSafe(action));
     CATCHING.set(CATCHING.get() - 1);
-    outcome.map_err(|panic| message(panic.as_ref()))
+    outcome.map_err(|panic| one_line(panic_text(panic.as_ref())))
 }
 
 /// While it exists, panics of any thread are logged for debugging only, not printed: whoever holds it makes errors of them.
@@ -126,10 +126,10 @@ fn install_hook() {
     });
 }
 
-/// What a panic says, on one line.
-fn message(panic: &(dyn Any + Send)) -> String {
+/// What a panic says. A text without arguments is a `str` in it, and another one a `String`.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    one_line(text.unwrap_or("a panic without a message"))
+    text.unwrap_or("a panic without a message")
 }
 
 /// The text on one line. Errors quote what files say, and a file may say line breaks and commands for a terminal.
@@ -164,6 +164,17 @@ mod tests {
         assert_eq!(read(&directory.path().join("none"), 5).unwrap_err().kind(), io::ErrorKind::NotFound);
         std::fs::write(&path, [0xff]).unwrap();
         assert_eq!(read_text(&path, 5).unwrap_err().to_string(), "it is not UTF-8");
+    }
+
+    #[test]
+    fn a_panic_says_why_with_arguments_and_without() {
+        for (panics, why) in [
+            (catch_unwind(|| panic!("a block is written twice")), "a block is written twice"),
+            (catch_unwind(|| panic!("block {} is written twice", 1)), "block 1 is written twice"),
+            (catch_unwind(|| panic::panic_any(1)), "a panic without a message"),
+        ] {
+            assert_eq!(panic_text(&*panics.unwrap_err()), why);
+        }
     }
 
     #[test]

@@ -74,12 +74,12 @@ pub enum GgufError {
          pass a directory with its tokenizer.json as --tokenizer"
     )]
     TokenizerModel(String),
-    /// `SentencePiece` was trained with rules that the file does not say as a tokenizer.json does.
+    /// The tokenizer has rules that the file does not say as a tokenizer.json does.
     #[error(
         "the tokenizer of this GGUF file is not supported: {0}, and guessing would give wrong token ids; \
          pass a directory with its tokenizer.json as --tokenizer"
     )]
-    SentencePiece(&'static str),
+    TokenizerRules(&'static str),
     /// It is not known how the tokenizer cuts a text into words.
     #[error(
         "GGUF pre-tokenizer `{0}` is not supported, and guessing would give wrong token ids; \

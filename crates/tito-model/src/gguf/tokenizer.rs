@@ -19,6 +19,9 @@ const UNUSED: i64 = 5;
 /// A single byte.
 const BYTE: i64 = 6;
 
+/// Architectures of models whose added tokens swallow white space: Phi-4's do on both sides, Phi-4-mini's behind them.
+const STRIPPING: [&str; 1] = ["phi3"];
+
 /// A place in the embeddings.
 struct Token {
     content: String,
@@ -55,6 +58,10 @@ impl GgufFile {
                 expected: "false, the only value that byte-level BPE defines",
             });
         }
+        // `lstrip` and `rstrip` of a tokenizer.json, for which files have no key.
+        if STRIPPING.contains(&self.architecture()?) {
+            return Err(GgufError::TokenizerRules("its added tokens may swallow the white space beside them"));
+        }
         let name = metadata.required_text("tokenizer.ggml.pre")?;
         let pre = pre_tokenizer::lookup(name).ok_or_else(|| GgufError::PreTokenizer(name.to_owned()))?;
         let tokens = self.tokens(&[NORMAL, CONTROL, USER_DEFINED, UNUSED])?;
@@ -88,7 +95,7 @@ impl GgufFile {
         .into_iter()
         .find(|(is, _)| *is)
         {
-            return Err(GgufError::SentencePiece(what));
+            return Err(GgufError::TokenizerRules(what));
         }
         let mut tokens = self.tokens(&[NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE])?;
         // Converters write the spaces of tokens that users have defined as spaces.

@@ -151,7 +151,27 @@ impl ImageProcessor {
         if grid.patches() > most || rows.max(columns) > longest {
             return Err(format!("at most {most} patches, as the settings of this server's processor allow,"));
         }
-        Ok(())
+        self.check_least(grid)
+    }
+
+    /// The same of too few of them.
+    fn check_least(&self, grid: Grid) -> Result<(), String> {
+        let pixels = (grid.patches() * self.shape.side * self.shape.side) as u64;
+        match self.sizes {
+            Sizes::Smart(sizes) if pixels < sizes.fewest_pixels() => Err(format!(
+                "at least {} pixels, as the settings of this server's processor ask for,",
+                sizes.fewest_pixels()
+            )),
+            Sizes::Tiles(tiles)
+                if !u32::try_from(grid.rows / grid.columns).is_ok_and(|squares| tiles.makes(squares)) =>
+            {
+                Err(format!(
+                    "a number of squares that an image becomes with {} to {} of them, and one more for the whole,",
+                    tiles.fewest, tiles.most
+                ))
+            }
+            Sizes::Smart(_) | Sizes::Square(_) | Sizes::LongestEdge(_) | Sizes::Tiles(_) => Ok(()),
+        }
     }
 
     /// Pixels as numbers, colour by colour, for each part of so many rows.

@@ -154,3 +154,32 @@ fn more_patches_than_the_server_would_make_are_refused() {
     assert!(words.contains("as the settings of this server's processor allow"), "{words}");
     assert!(large.prepare_tensors(&tensors).is_ok());
 }
+
+#[test]
+fn fewer_pixels_than_the_server_would_make_are_refused() {
+    let of = |fewest: u32| {
+        let settings = json!({
+            "min_pixels": fewest, "max_pixels": 12_845_056, "patch_size": 14, "temporal_patch_size": 2, "merge_size": 2,
+        });
+        ImageProcessor::of_model(&json!({"model_type": "qwen2_5_vl"}), &settings).unwrap()
+    };
+    let (low, high) = (of(3136), of(56 * 84));
+    let tensors = low.tensors(&image(&low, 56, 56));
+    assert!(low.prepare_tensors(&tensors).is_ok());
+    let words = high.prepare_tensors(&tensors).unwrap_err().to_string();
+    assert!(words.contains("at least 4704 pixels"), "{words}");
+    assert!(high.prepare_tensors(&low.tensors(&image(&low, 56, 84))).is_ok());
+}
+
+/// An image becomes one square, or several and one for the whole.
+#[test]
+fn two_squares_are_no_image() {
+    let twice = |tensors: &mut Vec<ImageTensor>| {
+        assert_eq!(tensors[0].shape[0], 1);
+        tensors[0].shape[0] = 2;
+        tensors[0].bytes = tensors[0].bytes.repeat(2);
+        tensors[1] = ImageTensor::of_counts("image_num_patches", vec![], &[2]);
+    };
+    let words = refused("internvl_small", twice);
+    assert!(words.contains("a number of squares that an image becomes"), "{words}");
+}

@@ -20,11 +20,10 @@ pub(super) struct Rope {
 }
 
 /// Settings that count with one way of scaling, and change nothing with the others.
-const OF_SCALING: [&str; 8] = [
+const OF_SCALING: [&str; 7] = [
     "rope.scale_linear",
     "rope.scaling.factor",
     "rope.scaling.type",
-    "rope.scaling.attn_factor",
     "rope.scaling.original_context_length",
     "rope.scaling.yarn_attn_factor",
     "rope.scaling.yarn_beta_fast",
@@ -213,6 +212,7 @@ mod tests {
         let linear = json!({"rope_type": "linear", "factor": 4.0});
         assert_eq!(scaling_with(std::slice::from_ref(&factor)).unwrap(), linear);
         assert_eq!(scaling_with(&[("scale_linear", Setting::F32(4.0))]).unwrap(), linear);
+        assert_eq!(scaling_with(&[("scaling.attn_factor", Setting::F32(1.0))]).unwrap(), Value::Null);
         assert_eq!(scaling_with(&[kind("none"), factor.clone()]).unwrap(), Value::Null);
         assert_eq!(scaling_with(&[kind("linear"), ("scaling.factor", Setting::F32(1.0))]).unwrap(), Value::Null);
         let mut yarn = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512});
@@ -238,12 +238,14 @@ mod tests {
                 "both",
                 vec![
                     kind("yarn"),
-                    factor,
+                    factor.clone(),
                     ("scaling.attn_factor", Setting::F32(0.5)),
                     ("scaling.yarn_attn_factor", Setting::F32(0.5)),
                 ],
             ),
             ("rope.dimension_sections", vec![("dimension_sections", Setting::U32(1))]),
+            ("rope.scaling.attn_factor", vec![("scaling.attn_factor", Setting::F32(0.5))]),
+            ("rope.scaling.attn_factor", vec![factor.clone(), ("scaling.attn_factor", Setting::F32(0.5))]),
         ] {
             let error = scaling_with(&settings).unwrap_err().to_string();
             assert!(error.contains(named), "{named}: {error}");

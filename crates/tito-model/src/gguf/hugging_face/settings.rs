@@ -10,13 +10,15 @@ const IGNORED: [&str; 5] =
     ["context_length", "pooling_type", "rope.scaling.finetuned", "tensor_data_layout", "vocab_size"];
 
 /// Settings that change nothing with one of these values, wherever nobody reads them.
-const NEUTRAL: [(&str, &[f64]); 10] = [
+const NEUTRAL: [(&str, &[f64]); 11] = [
     ("attention.causal", &[1.0]),
     ("expert_gating_func", &[0.0, 1.0]),
     ("expert_group_count", &[0.0, 1.0]),
     ("expert_group_used_count", &[0.0, 1.0]),
     ("expert_shared_count", &[0.0]),
     ("expert_weights_scale", &[0.0, 1.0]),
+    // llama.cpp multiplies cosines and sines by it, however positions are scaled.
+    ("rope.scaling.attn_factor", &[1.0]),
     ("rope.scaling.yarn_ext_factor", &[-1.0, 1.0]),
     ("rope.scaling.yarn_log_multiplier", &[0.0]),
     ("leading_dense_block_count", &[0.0]),

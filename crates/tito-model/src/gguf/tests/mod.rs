@@ -1,3 +1,4 @@
+mod older_files;
 mod sentence_piece;
 
 use candle_core::quantized::gguf_file::Value;
@@ -180,6 +181,9 @@ fn sizes_that_no_file_has_are_refused_before_anything_is_made_of_them() {
     assert!(refusal(&[("attention.key_length", 1 << 62)]).contains("heads"));
     assert!(refusal(&[("attention.key_length", 8), ("attention.head_count_kv", most)]).contains("heads"));
     assert!(refusal(&[("attention.key_length", 8), ("embedding_length", 0)]).contains("0 numbers"));
+    assert!(refusal(&[("attention.head_count", 0)]).contains("0 heads"));
+    let with_keys = [("attention.key_length", 8), ("attention.head_count", 0), ("attention.head_count_kv", 1)];
+    assert!(refusal(&with_keys).contains("0 heads"));
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn what_a_file_does_not_say_is_refused() {
         ("tokenizer.ggml.precompiled_charsmap", Value::Array(vec![Value::U8(1)])),
     ] {
         let error = refused(&|gguf| gguf.set(key, value.clone()));
-        assert!(matches!(error, GgufError::SentencePiece(_)), "{error}");
+        assert!(matches!(error, GgufError::TokenizerRules(_)), "{error}");
     }
     let error = refused(&|gguf| gguf.set("tokenizer.ggml.scores", Value::Array(vec![Value::F32(0.0)])));
     assert!(matches!(error, GgufError::Invalid { .. }), "{error}");

@@ -29,6 +29,14 @@ pub(super) fn in_words(error: &ApiError, model: &str, hub: &str) -> String {
     }
 }
 
+/// An address without the name and the password that it may have.
+pub(super) fn shown(address: &str) -> String {
+    let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
+    let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    if scheme.is_empty() { format!("{host}{path}") } else { format!("{scheme}://{host}{path}") }
+}
+
 /// What happened in the end: what is said above it is that a request was sent, and its address.
 fn first_cause(error: &dyn Error) -> String {
     let mut cause = error;
@@ -66,6 +74,16 @@ pub(super) fn check_adapter(files: &[&str]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_a_password() {
+        assert_eq!(shown("https://user:secret@hub.example:8443/a@b"), "https://hub.example:8443/a@b");
+        assert_eq!(shown("https://a@b:c@hub.example"), "https://hub.example");
+        assert_eq!(shown("user:secret@hub.example"), "hub.example");
+        for same in ["https://huggingface.co", "http://127.0.0.1:1/x", "hub", ""] {
+            assert_eq!(shown(same), same);
+        }
+    }
 
     #[test]
     fn a_repository_without_a_config_is_refused_with_what_it_has() {

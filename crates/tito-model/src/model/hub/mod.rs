@@ -161,8 +161,8 @@ fn cached(contents: Contents, model: &str, revision: &str, options: &HubOptions)
 }
 
 async fn download(contents: Contents, model: &str, revision: &str, options: &HubOptions) -> Result<PathBuf, String> {
-    let hub = options.endpoint.as_deref().unwrap_or("https://huggingface.co");
-    let told = |error: ApiError| fault::in_words(&error, model, hub);
+    let hub = fault::shown(options.endpoint.as_deref().unwrap_or("https://huggingface.co"));
+    let told = |error: ApiError| fault::in_words(&error, model, &hub);
     let api = api(options).map_err(told)?;
     let info = api.repo(repo(model, revision)).info().await.map_err(told)?;
     let files: Vec<&str> = info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).collect();

@@ -156,6 +156,9 @@ fn with_mscale(model: &Model<'_>, mut scaling: Value) -> Result<Value, GgufError
     Ok(scaling)
 }
 
+/// How many experts the models have that choose among groups of them: DeepSeek V2, and V3 and R1.
+const IN_GROUPS: [usize; 2] = [160, 256];
+
 /// Reads the feed-forward parts of all layers, and returns whether experts are scored by sigmoids.
 pub(super) fn mixtures(model: &mut Model<'_>) -> Result<bool, GgufError> {
     let settings = &model.settings;
@@ -164,14 +167,19 @@ pub(super) fn mixtures(model: &mut Model<'_>) -> Result<bool, GgufError> {
         (settings.required_size("leading_dense_block_count")?, settings.required_size("expert_shared_count")?);
     let normalized = settings.flag("expert_weights_norm")?.unwrap_or(false);
     let factor = settings.float("expert_weights_scale")?.filter(|factor| *factor != 0.0).unwrap_or(1.0);
-    let groups = [settings.size("expert_group_count")?, settings.size("expert_group_used_count")?]
-        .map(|count| count.unwrap_or(1).max(1));
+    let groups = [settings.size("expert_group_count")?, settings.size("expert_group_used_count")?];
+    let says_groups = groups.iter().all(Option::is_some);
+    let groups = groups.map(|count| count.unwrap_or(1).max(1));
     let sigmoid = sigmoid(model, dense)?;
     if !sigmoid && groups != [1, 1] {
         let key = model.settings.key("expert_group_count");
         return Err(GgufError::Unsupported(format!("`{key}` is {}, and no key says how groups count", groups[0])));
     }
     let [experts, per_token] = model.experts(width)?;
+    // Files from before the autumn of 2025 do not say the groups that these have.
+    if !says_groups && IN_GROUPS.contains(&experts) {
+        return Err(GgufError::Missing(model.settings.key("expert_group_count")));
+    }
     let mixture = |layer| layer >= dense;
     model.mixtures(mixture, width, shared)?;
     model.set(json!({

@@ -37,6 +37,8 @@ const SHARED: [Line; 2] = [
 ];
 
 fn scaled(model: &mut Model<'_>) -> Result<(), GgufError> {
+    // In llama.cpp, a file of Granite says by this whether anything is rotated.
+    model.settings.only("rope.scaling.finetuned", &[1.0])?;
     model.decoder()?;
     model.intermediate()?;
     factors(model)?;

@@ -27,6 +27,8 @@ fn phi3(model: &mut Model<'_>) -> Result<(), GgufError> {
     if LONGROPE.into_iter().any(|name| model.has(name)) {
         longrope(model)?;
     }
+    // Files from before mid-2024 do not say the windows that some models have; later ones say 0 for none.
+    model.settings.required_size("attention.sliding_window")?;
     let window = model.window()?;
     model.set(json!({"partial_rotary_factor": share, "sliding_window": window}));
     Ok(())
