@@ -269,7 +269,7 @@ fn kind(error: &EngineError) -> &'static str {
         EngineError::Paused => "paused",
         EngineError::WithoutWeights { .. } => "without_weights",
         EngineError::Uncaptured(_) => "uncaptured",
-        EngineError::Failed(_) => "failed",
+        EngineError::Failed(_) | EngineError::NonFiniteLogits => "failed",
     }
 }
 

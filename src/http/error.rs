@@ -326,6 +326,11 @@ impl From<EngineError> for ApiError {
                 Self::new(ErrorKind::TimedOut, None, message).caused_by(Cause::Unread)
             }
             EngineError::Uncaptured(_) => Self::new(ErrorKind::Internal, None, error.to_string()),
+            // The fault of weights that a trainer sent, who has to know.
+            EngineError::NonFiniteLogits => {
+                tracing::error!(%error, "request failed");
+                Self::new(ErrorKind::Internal, None, error.to_string())
+            }
             EngineError::Failed(cause) => Self::internal(cause),
         }
     }
@@ -400,5 +405,12 @@ mod tests {
     fn faults_are_not_shown_to_clients() {
         let body = ApiError::from(EngineError::Failed("device lost at 0x7f".into())).body();
         assert_eq!((body.error.code, body.error.message.as_str()), (500, "Internal server error"));
+    }
+
+    #[test]
+    fn weights_that_no_token_can_be_sampled_with_are_named() {
+        let body = ApiError::from(EngineError::NonFiniteLogits).body();
+        assert_eq!(body.error.code, 500);
+        assert!(body.error.message.contains("its weights are not finite"), "{}", body.error.message);
     }
 }

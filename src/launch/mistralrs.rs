@@ -47,6 +47,7 @@ pub(super) async fn load(
             Asked::Float32 => Dtype::F32,
         },
         max_model_len,
+        max_waiting: settings.max_waiting,
         vocab_size: logits_width(files, tokenizer),
         unproven,
     };

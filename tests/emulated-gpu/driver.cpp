@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -46,6 +47,10 @@ namespace {
 std::recursive_mutex lock;
 std::map<u64, u64> allocations;
 u64 in_use;
+// What the pool has that was freed, and how much of it stays when somebody waits.
+u64 pooled, most_pooled;
+// What a block of threads may have of a multiprocessor's memory, as on Hopper.
+constexpr u32 MOST_SHARED = 227 << 10;
 CUctx_st context;
 // Of this thread: most calls need one.
 thread_local CUcontext current_context;
@@ -155,9 +160,21 @@ CUresult fill(CUdeviceptr at, unsigned char value, std::size_t size) {
     return CUDA_SUCCESS;
 }
 
+void keep_pooled(u64 most) {
+    const std::lock_guard guard(lock);
+    pooled = std::min(pooled, most);
+}
+
+u64 size_of(u64 address) {
+    const std::lock_guard guard(lock);
+    const auto found = allocations.find(address);
+    return found == allocations.end() ? 0 : found->second;
+}
+
 CUresult waited() {
     refuse_while_recording("the host waits");
     count_call("wait", 0);
+    keep_pooled(most_pooled);
     return CUDA_SUCCESS;
 }
 
@@ -215,6 +232,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *value = 32; break;
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = MOST_SHARED; break;
     default: *value = 0;
     }
     return CUDA_SUCCESS;
@@ -262,13 +280,31 @@ EXPORT CUresult cuMemFree(CUdeviceptr at) {
     std::free(reinterpret_cast<void *>(at));
     return CUDA_SUCCESS;
 }
-EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, std::size_t size, CUstream) { return cuMemAlloc(out, size); }
-EXPORT CUresult cuMemFreeAsync(CUdeviceptr at, CUstream) { return cuMemFree(at); }
+// The pool keeps what was freed, and other processes cannot have it, until somebody waits: then it keeps what it is told to.
+EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, std::size_t size, CUstream) {
+    const CUresult got = cuMemAlloc(out, size);
+    const std::lock_guard guard(lock);
+    if (got == CUDA_SUCCESS) pooled -= std::min<u64>(pooled, size);
+    return got;
+}
+EXPORT CUresult cuMemFreeAsync(CUdeviceptr at, CUstream) {
+    const u64 size = size_of(at);
+    const CUresult freed = cuMemFree(at);
+    const std::lock_guard guard(lock);
+    if (freed == CUDA_SUCCESS) pooled += size;
+    return freed;
+}
 EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice) { return *pool = nullptr, CUDA_SUCCESS; }
-EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, void *) { return CUDA_SUCCESS; }
+EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute attribute, void *value) {
+    const std::lock_guard guard(lock);
+    if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) most_pooled = *static_cast<const u64 *>(value);
+    return CUDA_SUCCESS;
+}
+EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool, std::size_t kept) { return keep_pooled(kept), CUDA_SUCCESS; }
 EXPORT CUresult cuMemGetInfo(std::size_t *free, std::size_t *total) {
     const std::lock_guard guard(lock);
-    return *free = total_memory() - in_use, *total = total_memory(), CUDA_SUCCESS;
+    const u64 left = total_memory() - in_use;
+    return *free = left - std::min(left, pooled), *total = total_memory(), CUDA_SUCCESS;
 }
 EXPORT CUresult cuMemHostAlloc(void **out, std::size_t size, unsigned int) {
     *out = std::malloc(size);
@@ -318,7 +354,7 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char
 }
 EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
     if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
-        if (value < 0 || function->shape->shared + static_cast<u32>(value) > 227 << 10) return CUDA_ERROR_INVALID_VALUE;
+        if (value < 0 || function->shape->shared + static_cast<u32>(value) > MOST_SHARED) return CUDA_ERROR_INVALID_VALUE;
         function->most_dynamic_shared = static_cast<u32>(value);
     }
     return CUDA_SUCCESS;

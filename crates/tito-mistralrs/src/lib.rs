@@ -48,9 +48,6 @@ pub use self::{
     spec::{Dtype, LoadSpec, WeightsSource},
 };
 
-/// How many sequences may wait. The next one gets [`EngineError::Overloaded`].
-const MAX_WAITING: usize = 65_536;
-
 /// What may wait for clients. mistral.rs cannot let a sequence pause, so one that is not read is computed to its end. It is
 /// ended where more than this waits for its client, or where too much waits over all and more for it than for clients that
 /// read.
@@ -76,24 +73,25 @@ impl MistralRsEngine {
     }
 
     async fn load_aloud(spec: LoadSpec) -> Result<Self, LoadError> {
-        let (vocab_size, max_model_len) = (spec.vocab_size, spec.max_model_len);
+        let (vocab_size, max_model_len, max_waiting) = (spec.vocab_size, spec.max_model_len, spec.max_waiting);
         let unproven = spec.unproven.clone();
         let alphabet = Alphabet::new(vocab_size)
             .ok_or_else(|| LoadError::Unsupported(format!("a vocabulary of {vocab_size} tokens")))?;
         let Loaded { engine, requests, device, dtype } = load::load(spec, alphabet).await?;
         probe::probe(&requests, vocab_size, max_model_len).await?;
         let info = EngineInfo { engine: "mistralrs", device, dtype, vocab_size, max_model_len, unproven };
-        Ok(Self::over(info, alphabet, requests, Box::new(engine)))
+        Ok(Self::over(info, alphabet, max_waiting, requests, Box::new(engine)))
     }
 
     /// An engine that takes `requests` as long as `owner` lives. Needs a tokio runtime.
     fn over(
         info: EngineInfo,
         alphabet: Alphabet,
+        max_waiting: usize,
         requests: mpsc::Sender<Request>,
         owner: Box<dyn Any + Send + Sync>,
     ) -> Self {
-        let admission = Arc::new(Admission::new(1, MAX_WAITING));
+        let admission = Arc::new(Admission::new(1, max_waiting));
         let backlog = Backlog::new(UNREAD);
         let shared = Shared { info, alphabet, admission, backlog, requests, failure: OnceLock::new(), _owner: owner };
         Self { shared: Arc::new(shared), runtime: Handle::current() }

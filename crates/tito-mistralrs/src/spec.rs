@@ -36,6 +36,8 @@ pub struct LoadSpec {
     pub dtype: Dtype,
     /// The longest sequence, prompt and output together, in tokens.
     pub max_model_len: usize,
+    /// How many sequences may wait; the next one gets [`EngineError::Overloaded`](tito_engine::engine::EngineError::Overloaded).
+    pub max_waiting: usize,
     /// Width of the logits.
     pub vocab_size: usize,
     /// Why nobody knows whether mistral.rs computes this right.

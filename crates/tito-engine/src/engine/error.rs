@@ -29,6 +29,11 @@ pub enum EngineError {
     /// What was generated could not be captured by whoever asked for it; the text says why.
     #[error("the answer could not be captured: {0}")]
     Uncaptured(String),
+    /// The model computes logits that no probability can be made of: whoever sent its weights has to send others.
+    #[error(
+        "the model returned a logit that is not a number or is infinite: its weights are not finite, or far too large"
+    )]
+    NonFiniteLogits,
     /// The engine failed; the text is for the log.
     #[error("engine failure: {0}")]
     Failed(String),
@@ -41,7 +46,8 @@ impl From<SampleError> for EngineError {
             | SampleError::EditOverflow
             | SampleError::MaskTooLong { .. }
             | SampleError::Unfollowable(_) => Self::Unsampleable(error),
-            SampleError::NonFiniteLogits | SampleError::OutOfVocabulary { .. } => Self::Failed(error.to_string()),
+            SampleError::NonFiniteLogits => Self::NonFiniteLogits,
+            SampleError::OutOfVocabulary { .. } => Self::Failed(error.to_string()),
         }
     }
 }

@@ -64,7 +64,7 @@ fn engine(conduct: Conduct) -> MistralRsEngine {
         max_model_len: 100_000,
         unproven: None,
     };
-    MistralRsEngine::over(info, Alphabet::new(VOCAB_SIZE).unwrap(), requests, Box::new(()))
+    MistralRsEngine::over(info, Alphabet::new(VOCAB_SIZE).unwrap(), 65_536, requests, Box::new(()))
 }
 
 fn greedy(max_tokens: usize) -> SamplingParams {

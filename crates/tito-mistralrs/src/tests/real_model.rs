@@ -80,6 +80,7 @@ async fn log_probs_agree_with_an_independent_softmax_over_the_logits_that_the_ta
         gpu: None,
         dtype: Dtype::F32,
         max_model_len: 512,
+        max_waiting: 8,
         vocab_size: VOCAB_SIZE,
         unproven: None,
     };

@@ -206,6 +206,10 @@ pub(crate) trait Backend: Send + 'static {
     /// The experts that rows go through, where the backend chooses them.
     type Chosen;
 
+    /// Is called by each thread that works with the backend, before all else.
+    fn enter_thread(&self) {}
+    /// Has the system get back what was freed, as far as anybody keeps it for later.
+    fn return_freed_memory(&self) {}
     /// A matrix of zeros, `outputs` rows of `inputs` numbers.
     fn matrix(&self, outputs: usize, inputs: usize) -> Result<Self::Matrix, NoRoom>;
     /// Likewise, for an adapter, which may be held in more than weights are.

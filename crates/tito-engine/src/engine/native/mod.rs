@@ -308,6 +308,11 @@ impl NativeEngine {
         self.cache_events.lock().take()
     }
 
+    /// Returns the most tokens of a sequence that the cache of keys and values holds; the context may be longer.
+    pub fn longest_sequence(&self) -> usize {
+        self.longest_sequence
+    }
+
     /// What a row of a model that drafts takes, as a share of what a row of the model takes; infinite where it has no room to
     /// draft. `None` where no model drafts.
     pub fn draft_cost(&self) -> Option<f64> {

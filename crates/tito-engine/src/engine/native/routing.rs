@@ -123,6 +123,8 @@ pub(crate) struct ExpertWeights<'a, M, V> {
 
 /// The experts of one token, with their weights, from the best to the worst: those that are `given`, or the best ones,
 /// the first among equal ones. The order does not depend on that of the given ones, and so no bit of a weight does.
+///
+/// Where a chance is not a number, nobody knows who would have been chosen: the weights are none either then.
 pub(crate) fn choose(
     scores: &[f32],
     bias: Option<&[f32]>,
@@ -147,6 +149,8 @@ pub(crate) fn choose(
     order.truncate(per_token);
     let chosen: f32 = order.iter().map(|expert| weights[*expert]).sum();
     let divisor = normalize.map_or(total, |least| chosen.max(least * total) + added * total);
+    // Its sign would decide whether it is sorted before all others or behind them.
+    let factor = if chances.iter().any(|chance| chance.is_nan()) { f32::NAN } else { factor };
     order.into_iter().map(|expert| (expert, weights[expert] / divisor * factor)).collect()
 }
 
@@ -222,6 +226,33 @@ mod tests {
             panic!("one")
         };
         assert_eq!((expert, weight), (0, 0.5));
+    }
+
+    #[test]
+    fn a_chance_that_is_no_number_spoils_all_weights() {
+        let spoils = |scores: &[f32], bias: Option<&[f32]>, router, given: Option<&[u16]>| {
+            let chosen = choose(scores, bias, routing(4, 2, router), given);
+            assert_eq!(chosen.len(), 2);
+            chosen.iter().all(|(_, weight)| weight.is_nan())
+        };
+        let normalized = RouterShape { normalize: Some(1e-20), ..PLAIN };
+        let in_groups = RouterShape { groups: Some(Groups { count: 2, chosen: 1, best: 2 }), ..PLAIN };
+        let softmax = RouterShape { scores: Scores::Softmax, normalize: Some(0.0), ..PLAIN };
+        for router in [PLAIN, normalized, in_groups, softmax] {
+            let well = [0.5, 0.25, 1.0, 2.0];
+            assert!(!spoils(&well, Some(&[0.0; 4]), router, None));
+            for nan in [f32::NAN, -f32::NAN] {
+                for place in 0..4 {
+                    let mut broken = well;
+                    broken[place] = nan;
+                    assert!(spoils(&broken, None, router, None), "{router:?}");
+                    assert!(spoils(&broken, Some(&[0.0; 4]), router, Some(&[0, 1])), "{router:?}");
+                    let mut bias = [0.0; 4];
+                    bias[place] = nan;
+                    assert!(spoils(&well, Some(&bias), router, None), "{router:?}");
+                }
+            }
+        }
     }
 
     #[test]

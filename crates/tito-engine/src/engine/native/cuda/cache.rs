@@ -5,7 +5,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use super::{buffer::TensorKind, shared::Run};
+use super::{buffer::TensorKind, failure::with_room, shared::Run};
 use crate::engine::native::backend::{BLOCK_TOKENS, CacheShape, NoRoom};
 
 /// Bytes that a thread reads of a key at a time.
@@ -29,7 +29,7 @@ impl Cache {
         bytes.and_then(|bytes| isize::try_from(bytes).ok()).ok_or(NoRoom)?;
         allocations.count();
         let x = numbers_of_a_read(dtype, head_dim);
-        let zeros = |shape: &[usize]| Tensor::zeros(shape, dtype, device).map_err(|_| NoRoom);
+        let zeros = |shape: &[usize]| with_room(Tensor::zeros(shape, dtype, device));
         Ok(Self {
             keys: zeros(&[blocks, heads, head_dim / x, BLOCK_TOKENS, x])?,
             values: zeros(&[blocks, heads, head_dim, BLOCK_TOKENS])?,

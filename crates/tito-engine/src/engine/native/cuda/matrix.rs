@@ -49,7 +49,7 @@ impl Matrix {
         inputs: usize,
     ) -> std::result::Result<Self, NoRoom> {
         allocations.count();
-        Tensor::zeros((outputs, inputs), dtype, device).map(Self::Plain).map_err(|_| NoRoom)
+        with_room(Tensor::zeros((outputs, inputs), dtype, device)).map(Self::Plain)
     }
 
     /// Rows and columns.
@@ -140,7 +140,10 @@ impl Matrix {
     pub(super) fn save(&self) -> std::result::Result<Tensor, NoRoom> {
         let Self::Plain(tensor) = self else { unreachable!("{QUANTIZED}") };
         // On a device that is the processor, moving would copy nothing.
-        with_room(if tensor.device().is_cpu() { tensor.copy() } else { tensor.to_device(&Device::Cpu) })
+        let saved = with_room(if tensor.device().is_cpu() { tensor.copy() } else { tensor.to_device(&Device::Cpu) })?;
+        #[cfg(feature = "cuda")]
+        done(super::kernels::wait_for_copies(tensor));
+        Ok(saved)
     }
 
     /// Overwrites all rows with a copy of them.

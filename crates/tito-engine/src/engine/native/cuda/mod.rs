@@ -99,6 +99,16 @@ impl Backend for DeviceBackend {
     type StepShared = StepShared;
     type Chosen = Chosen;
 
+    #[cfg(feature = "cuda")]
+    fn enter_thread(&self) {
+        done(kernels::bind_to_thread(&self.device));
+    }
+
+    #[cfg(feature = "cuda")]
+    fn return_freed_memory(&self) {
+        done(kernels::return_freed_memory(&self.device));
+    }
+
     fn matrix(&self, outputs: usize, inputs: usize) -> std::result::Result<Matrix, NoRoom> {
         if self.keeps_codes {
             return Ok(Matrix::Unwritten { outputs, inputs });
@@ -119,7 +129,7 @@ impl Backend for DeviceBackend {
 
     fn vector(&self, len: usize) -> std::result::Result<Tensor, NoRoom> {
         self.allocations.count();
-        Tensor::zeros(len, DType::F32, &self.device).map_err(|_| NoRoom)
+        with_room(Tensor::zeros(len, DType::F32, &self.device))
     }
 
     fn write_vector(&mut self, vector: &mut Tensor, first: usize, numbers: &[f32]) -> std::result::Result<(), NoRoom> {

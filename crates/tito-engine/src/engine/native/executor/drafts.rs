@@ -7,6 +7,7 @@ use super::{
     state::Executor,
 };
 use crate::{
+    TokenId,
     engine::native::{
         backend::Backend,
         draft_model::Ask,
@@ -79,18 +80,23 @@ impl<B: Backend> Executor<B> {
         if plan.work.iter().all(|work| work.drafts == 0) {
             return;
         }
-        let mut sampled = vec![0_usize; plan.work.len()];
+        let mut accepted = vec![0; plan.work.len()];
         for ((work, of), made) in places.iter().zip(made) {
-            let is_sampled = matches!((of, made), (RowUse::Sample { .. }, Ok(Made::Step(_))));
-            sampled[*work] += usize::from(is_sampled);
+            if let (RowUse::Sample { .. }, Ok(Made::Step(step))) = (of, made) {
+                accepted[*work] += usize::from(is_accepted(plan.work[*work].draft(), accepted[*work], step.token.id));
+            }
         }
-        for (work, sampled) in plan.work.iter().zip(sampled).filter(|(work, _)| work.drafts > 0) {
-            // The last one is the model's own.
-            let accepted = sampled.saturating_sub(1);
+        for (work, accepted) in plan.work.iter().zip(accepted).filter(|(work, _)| work.drafts > 0) {
             self.scheduler.drafted(work.id, work.drafts, accepted);
             if let Some(meters) = &self.draft_meters {
                 meters.drafted(work.drafts, accepted);
             }
         }
     }
+}
+
+/// Whether a token that was sampled after so many accepted ones is the next one of the draft. One that ends its sequence counts
+/// too.
+fn is_accepted(draft: &[TokenId], accepted: usize, sampled: TokenId) -> bool {
+    draft.get(accepted) == Some(&sampled)
 }

@@ -15,7 +15,6 @@ mod steps;
 mod tally;
 
 use std::{
-    any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Instant,
@@ -41,25 +40,21 @@ use crate::{
     engine::{
         EngineError, EngineLoad, EngineOutput, FinishReason, PromptOutput, SequenceRequest, backlog::Sender as Outputs,
     },
+    files::panic_text,
     sampling::{SampleError, SequenceSampler},
 };
 use parking_lot::Mutex;
 
-/// Why the engine's thread ended. A text without arguments is a `str` in a panic, and another one a `String`.
-fn panicked(panic: &(dyn Any + Send)) -> String {
-    match panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied()) {
-        Some(reason) => format!("the engine's thread panicked: {reason}"),
-        None => "the engine's thread panicked".to_owned(),
-    }
-}
-
 impl<B: Backend> Executor<B> {
     /// Works until it is told to stop.
     pub(super) fn run(mut self) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| while self.turn() {}));
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            self.model.enter_thread();
+            while self.turn() {}
+        }));
         let end = match outcome {
             Ok(()) => Ok(EngineOutput::Finished(FinishReason::Abort)),
-            Err(panic) => Err(EngineError::Failed(panicked(&*panic))),
+            Err(panic) => Err(EngineError::Failed(format!("the engine's thread panicked: {}", panic_text(&*panic)))),
         };
         self.status.close(end.as_ref().err().cloned());
         for active in std::mem::take(&mut self.active).into_values() {
@@ -355,22 +350,6 @@ impl<B: Backend> Executor<B> {
                 true
             }
             (Ok(Made::Score(_)), RowUse::Sample { .. }) => unreachable!("only a score has a place in the prompt"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_says_why_with_arguments_and_without() {
-        for (panics, why) in [
-            (catch_unwind(|| panic!("a block is written twice")), ": a block is written twice"),
-            (catch_unwind(|| panic!("block {} is written twice", 1)), ": block 1 is written twice"),
-            (catch_unwind(|| std::panic::panic_any(1)), ""),
-        ] {
-            assert_eq!(panicked(&*panics.unwrap_err()), format!("the engine's thread panicked{why}"));
         }
     }
 }

@@ -98,6 +98,11 @@ impl<B: Backend> Model<B> {
         self.backend.swap_threads(other);
     }
 
+    /// Is called by each thread that works with the model, before all else.
+    pub(crate) fn enter_thread(&self) {
+        self.backend.enter_thread();
+    }
+
     /// What computes.
     pub(crate) fn backend_mut(&mut self) -> &mut B {
         &mut self.backend

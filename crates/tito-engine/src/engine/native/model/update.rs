@@ -245,6 +245,7 @@ impl<B: Backend> Model<B> {
     pub(crate) fn discard_weights(&mut self) {
         self.parameters = None;
         self.lose_weights();
+        self.backend.return_freed_memory();
     }
 
     /// Whether there is memory for weights.
@@ -264,6 +265,7 @@ impl<B: Backend> Model<B> {
     pub(crate) fn discard_cache(&mut self) {
         self.caches.clear();
         self.recurrents.clear();
+        self.backend.return_freed_memory();
     }
 
     /// Takes memory for as many blocks and slots as before.

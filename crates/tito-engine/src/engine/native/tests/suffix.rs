@@ -113,6 +113,29 @@ async fn a_text_that_was_sampled_before_is_drafted_from_it() {
 }
 
 #[tokio::test]
+async fn a_draft_that_ends_its_text_is_accepted_whole() {
+    let (engine, metrics) = counted(&with(SETTINGS));
+    let text = collected(engine.generate(random_text(1, 60))).await;
+    let ids: Vec<TokenId> = text.1.iter().map(|token| token.id).collect();
+    let last = (20..60).find(|last| !ids[..*last].contains(&ids[*last])).expect("a token that comes late");
+    let mut again = random_text(1, 60);
+    let ends = SamplingParams { stop_token_ids: vec![ids[last]], ..SamplingParams::clone(&again.sampling) };
+    again.sampling = ends.valid();
+    let gate = engine.step_gate();
+    gate.shut().await.unwrap();
+    let (stream, before, mut steps) = (engine.generate(again), accepted(&metrics), 0);
+    while steps == 0 || gate.sequences().await.unwrap() > 0 {
+        gate.step().await.unwrap();
+        steps += 1;
+    }
+    gate.open().await.unwrap();
+    assert_eq!(collected(stream).await.2, FinishReason::StopToken(ids[last]));
+    // Each step has a token of its own beside its draft, but the one that ended with its draft.
+    let sampled = last as u64 + 1;
+    assert_eq!(accepted(&metrics) - before, sampled - (steps - 1), "{steps} steps");
+}
+
+#[tokio::test]
 async fn siblings_that_run_together_draft_from_each_other() {
     let (engine, metrics) = counted(&with(SETTINGS));
     let gate = engine.step_gate();

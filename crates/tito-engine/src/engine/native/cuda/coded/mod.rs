@@ -41,8 +41,8 @@ impl Coded {
             Code::E4m3 => DType::F32,
             Code::E2m1 => DType::BF16,
         };
-        let codes = Tensor::zeros((outputs, packing.row_bytes()), DType::U8, device).map_err(|_| NoRoom)?;
-        let scales = Tensor::zeros((outputs, packing.groups()), dtype, device).map_err(|_| NoRoom)?;
+        let codes = with_room(Tensor::zeros((outputs, packing.row_bytes()), DType::U8, device))?;
+        let scales = with_room(Tensor::zeros((outputs, packing.groups()), dtype, device))?;
         Ok(Self { packing, codes, scales })
     }
 

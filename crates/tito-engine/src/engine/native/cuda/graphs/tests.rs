@@ -4,7 +4,7 @@ use candle_core::DType;
 use serde_json::{Value, json};
 
 use super::super::{
-    DeviceBackend, Gpu,
+    DeviceBackend, Gpu, kernels,
     tests::{assert_same_bits, one_tensor, processor, replace, step, test_device},
     work::{Step, config},
 };
@@ -112,6 +112,20 @@ fn what_was_recorded_reads_new_weights_and_goes_with_memory_that_it_names() {
     // A longer step than ever before takes more memory for itself.
     compare(&mut models, &batch(0, 90, 4), "a long step");
     assert_eq!(rounds(&mut models, "after a long step"), 2);
+}
+
+/// What the driver refuses to record panics, as all that it refuses does; steps are computed as before then.
+#[test]
+fn what_panics_while_it_is_recorded_ends_the_recording() {
+    let Some(mut models) = both("llama") else { return };
+    let backend = models[0].backend_mut();
+    let (device, allocations) = (backend.device.clone(), backend.allocations.clone());
+    let recorded = kernels::record(&device, &allocations, || panic!("the device failed: not while it records"));
+    assert_eq!(recorded.err().unwrap().to_string(), "the device failed: not while it records");
+    for _ in 0..3 {
+        compare(&mut models, &batch(30, 1, 2), "after a recording that failed");
+    }
+    assert!(launched(&mut models[0]) > 0);
 }
 
 #[test]

@@ -118,6 +118,14 @@ __device__ float weigh(
     return total;
 }
 
+// Whether a chance of a warp's row is not a number: nobody knows then who would have been chosen.
+__device__ bool is_broken(const Router &router, const float *chances, unsigned lane) {
+    bool broken = false;
+    for (unsigned i = lane; i < router.experts; i += 32)
+        broken |= isnan(chances[i]);
+    return __any_sync(ALL_LANES, broken);
+}
+
 // Whether this is one of the experts that a row is given.
 __device__ bool is_given(const unsigned *given, unsigned count, unsigned expert) {
     for (unsigned i = 0; i < count; ++i)
@@ -142,6 +150,8 @@ extern "C" __global__ void choose_experts(
     scores += size_t(row) * experts;
     float *weights = all_weights[warp], *chances = all_chances[warp];
     const float total = weigh(router, scores, bias, weights, chances, lane);
+    if (is_broken(router, chances, lane))
+        factor = NAN;
     const unsigned *own = given == nullptr ? nullptr : given + size_t(row) * per_token;
     const bool has_own = own != nullptr && own[0] != NONE;
     const unsigned groups_chosen = groups == 0 || has_own ? ALL_LANES : chosen_groups(router, chances, lane);

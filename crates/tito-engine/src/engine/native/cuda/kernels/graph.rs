@@ -1,6 +1,9 @@
 //! Work that is recorded once, and then launched as a whole.
 
-use std::ffi::c_void;
+use std::{
+    ffi::c_void,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use candle_core::{
     Device, Result, bail,
@@ -20,6 +23,7 @@ use candle_core::{
 };
 
 use super::super::buffer::Allocations;
+use crate::files::panic_text;
 
 /// Memory that products work in. Without any of its own, cuBLAS may allocate some in the midst of what is recorded.
 const WORKSPACE_BYTES: usize = 32 << 20;
@@ -60,8 +64,13 @@ pub(in super::super) fn record(
     let stream = device.as_cuda_device()?.cuda_stream();
     // Calls of other threads are of no concern: they have streams of their own.
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).w()?;
-    work();
-    let Some(graph) = stream.end_capture(CUgraphInstantiate_flags(0)).w()? else { return Ok(None) };
+    // What the driver refuses while it records panics. The recording ends in any case: nothing else can be done before.
+    let worked = catch_unwind(AssertUnwindSafe(work));
+    let ended = stream.end_capture(CUgraphInstantiate_flags(0));
+    if let Err(panic) = worked {
+        bail!("{}", panic_text(&*panic));
+    }
+    let Some(graph) = ended.w()? else { return Ok(None) };
     let is_whole = has_only_kernels(graph.cu_graph())?;
     Ok(is_whole.then(|| Graph { launches: graph, allocations: allocations.clone(), allocated }))
 }

@@ -85,7 +85,11 @@ pub(in super::super) fn landed<T: WithDType>(tensor: &Tensor) -> Result<Vec<T>> 
     let (count, bytes) = (tensor.elem_count(), tensor.elem_count() * size_of::<T>());
     if bytes == 0 || bytes > MOST_BYTES || tensor.dtype() != T::DTYPE {
         // Copied on the device first: candle brings all memory behind a part.
-        return tensor.force_contiguous()?.flatten_all()?.to_vec1();
+        let numbers = tensor.force_contiguous()?.flatten_all()?.to_vec1()?;
+        if bytes > 0 {
+            wait_for_copies(tensor)?;
+        }
+        return Ok(numbers);
     }
     let tensor = &tensor.contiguous()?;
     let stream = device(tensor)?.cuda_stream();
@@ -103,6 +107,12 @@ pub(in super::super) fn landed<T: WithDType>(tensor: &Tensor) -> Result<Vec<T>> 
         };
         Ok(numbers.to_vec())
     })
+}
+
+/// Waits until copies of candle's have come to the host. The driver may say that they are done before they are: only for some
+/// memory of the host does it promise anything else.
+pub(in super::super) fn wait_for_copies(tensor: &Tensor) -> Result<()> {
+    if tensor.device().is_cuda() { wait_for(&device(tensor)?.cuda_stream()) } else { Ok(()) }
 }
 
 fn wait_for(stream: &CudaStream) -> Result<()> {

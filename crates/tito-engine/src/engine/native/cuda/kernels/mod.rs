@@ -30,7 +30,7 @@ use candle_core::{
         CudaError, WrapErr,
         cudarc::driver::{
             DevicePtr, DriverError, result,
-            sys::{self, CUresult},
+            sys::{self, CUmemoryPool, CUresult},
         },
     },
 };
@@ -43,7 +43,7 @@ pub(super) use self::{
     draws::draw_tokens,
     experts::{add_experts, choose_experts, list_rows, multiply_experts, table},
     graph::{Graph, give_workspace, record},
-    landing::{Coming, Landing, landed},
+    landing::{Coming, Landing, landed, wait_for_copies},
     logits::{blocks_of, count_at_least, summarize},
     mistralrs_paged_attention::{attend, serve, write_cache},
     paged_attention::{attend_paged, prepare_paged, serve_paged, tiles_prepare, write_paged},
@@ -54,7 +54,7 @@ pub(super) use self::{
 
 /// How much freed memory the driver keeps for the next allocation, in bytes. By default it keeps none over a wait for the
 /// device, of which each step has several, and asks for it anew. What a step takes and gives back is less than this; a
-/// server that sleeps gives back all the rest.
+/// server that sleeps keeps nothing.
 const KEPT_FREE: u64 = 512 << 20;
 
 /// Opens a GPU, with a stream of its own.
@@ -80,16 +80,29 @@ fn keep_freed_memory(device: &CudaDevice) -> Result<()> {
     let mut kept = KEPT_FREE;
     let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
     // SAFETY: the device is open, its pool lives as long as it does, and the attribute is a number of 64 bits.
-    unsafe {
-        let pool = result::device::get_default_mem_pool(device.cuda_stream().context().cu_device()).w()?;
-        result::mem_pool::set_attribute(pool, attribute, (&raw mut kept).cast()).w()
-    }
+    unsafe { result::mem_pool::set_attribute(pool_of(device)?, attribute, (&raw mut kept).cast()).w() }
+}
+
+/// Where memory comes from, and where it goes when it is freed.
+fn pool_of(device: &CudaDevice) -> Result<CUmemoryPool> {
+    // SAFETY: the device is open.
+    unsafe { result::device::get_default_mem_pool(device.cuda_stream().context().cu_device()).w() }
+}
+
+/// Has the driver give back to the system all that was freed. By itself, it does so when somebody waits for the device, and as far
+/// as more is free than is kept.
+pub(super) fn return_freed_memory(device: &Device) -> Result<()> {
+    let Device::Cuda(device) = device else { return Ok(()) };
+    // What is freed is freed in the order of the stream.
+    device.cuda_stream().synchronize().w()?;
+    // SAFETY: the pool lives as long as the device, which is open.
+    unsafe { result::mem_pool::trim_to(pool_of(device)?, 0).w() }
 }
 
 /// Free and all memory of a GPU, in bytes.
 pub(super) fn memory(device: &Device) -> Result<(u64, u64)> {
+    return_freed_memory(device)?;
     let stream = device.as_cuda_device()?.cuda_stream();
-    stream.synchronize().w()?;
     let (free, total) = stream.context().mem_get_info().w()?;
     Ok((free as u64, total as u64))
 }

@@ -89,6 +89,27 @@ fn the_device_chooses_the_experts_that_the_processor_does() {
 }
 
 #[test]
+fn a_chance_that_is_no_number_spoils_all_weights() {
+    if !has_gpu() {
+        return;
+    }
+    let sigmoid = RouterShape { scores: Scores::Sigmoid, ..SOFTMAX };
+    for router in [SOFTMAX, sigmoid, RouterShape { groups: Some(Groups { count: 4, chosen: 2, best: 2 }), ..sigmoid }] {
+        let routing = Routing { experts: 40, per_token: 3, router };
+        let mut scores: Vec<f32> = (0..3 * 40).map(|place| (place % 7) as f32).collect();
+        // The last row is well.
+        (scores[1], scores[40 + 39]) = (f32::NAN, -f32::NAN);
+        let leaning = Leaning { bias: None, factors: None, given: None };
+        let table = tensor(&scores, (3, 40), DType::F32);
+        let chosen = choose(&table, routing, leaning, 8, (&mut Buffer::default(), &Allocations::default())).unwrap();
+        assert!(chosen.read().unwrap().iter().all(|expert| *expert < 40));
+        let weights = chosen.list(List::Weights).unwrap().to_vec1::<u32>().unwrap();
+        let are_nan: Vec<bool> = weights.into_iter().map(|bits| f32::from_bits(bits).is_nan()).collect();
+        assert_eq!(are_nan, [[true; 3], [true; 3], [false; 3]].concat(), "{router:?}");
+    }
+}
+
+#[test]
 fn factors_of_experts_are_in_their_weights() {
     if !has_gpu() {
         return;

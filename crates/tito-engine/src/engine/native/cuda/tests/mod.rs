@@ -2,6 +2,8 @@
 
 #![expect(clippy::cast_precision_loss, reason = "small numbers")]
 
+#[cfg(feature = "cuda")]
+mod sleeping;
 mod speculation;
 
 use std::{env, sync::OnceLock};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use candle_core::DType;
 use futures::future::join_all;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{super::DeviceBackend, processor, test_device};
 use crate::{
@@ -43,14 +43,19 @@ fn requests() -> Vec<SequenceRequest> {
     (0..5).map(one).collect()
 }
 
-/// An engine whose heads have the size that a GPU's kernels of attention serve.
-fn engine(drafting: Drafting, dtype: DType) -> NativeEngine {
-    let config = json!({
+/// A model whose block of keys and values takes 16 KiB in bf16.
+pub(super) fn config() -> Value {
+    json!({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 128, "intermediate_size": 64,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 64, "vocab_size": 96,
         "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
         "hidden_act": "silu",
-    });
+    })
+}
+
+/// An engine whose heads have the size that a GPU's kernels of attention serve.
+pub(super) fn engine(drafting: Drafting, dtype: DType) -> NativeEngine {
+    let config = config();
     let backend = DeviceBackend::new(test_device(), dtype, processor(1)).deterministic();
     let room = Room { blocks: 5 * 256 / BLOCK_TOKENS, slots: 0 };
     let model = made_up_to_add(&config, backend, room);

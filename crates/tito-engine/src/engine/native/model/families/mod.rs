@@ -174,7 +174,9 @@ impl ModelShape {
                 refuse_other_than(false, part, "use_bidirectional_attention")?;
             }
         }
-        read(&Settings(config))
+        let mut shape = read(&Settings(config))?;
+        shape.longest = shape.longest.or(of_one_chunk(config)?);
+        Ok(shape)
     }
 
     /// Refuses sequences that are longer than what is computed as the model's own code does.
@@ -222,6 +224,20 @@ fn refuse_other_factor(config: &Map<String, Value>, key: &str) -> Result<(), Con
 fn refuse_what_no_family_computes(config: &Map<String, Value>) -> Result<(), ConfigError> {
     Quantization::read(config).map_err(|reason| ConfigError::setting("quantization_config", reason))?;
     refuse_other_than(true, config, "is_causal")
+}
+
+/// The longest sequences that attention in two kinds of chunks (Qwen2.5-1M) sees as one: up to there it is plain attention.
+fn of_one_chunk(config: &Map<String, Value>) -> Result<Option<Longest>, ConfigError> {
+    const KEY: &str = "dual_chunk_attention_config";
+    let Some(chunks) = config.get(KEY).filter(|chunks| !chunks.is_null()) else { return Ok(None) };
+    let size = |name: &str| chunks.get(name).and_then(Value::as_u64).and_then(|size| usize::try_from(size).ok());
+    match size("chunk_size").zip(size("local_size")) {
+        Some((chunk, local)) if local < chunk => {
+            let reason = "has attention in chunks for longer sequences, which is not computed here";
+            Ok(Some(Longest { tokens: chunk - local, key: KEY, reason }))
+        }
+        _ => Err(ConfigError::setting(KEY, "has no `chunk_size` that is over its `local_size`")),
+    }
 }
 
 /// The architectures that are known.

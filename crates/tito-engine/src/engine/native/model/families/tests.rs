@@ -104,6 +104,50 @@ fn what_would_change_the_result_is_refused_by_name() {
         ConfigError::Architecture("BertForMaskedLM".to_owned())
     );
 }
+
+#[test]
+fn steps_of_nemotron_that_only_prompts_have_are_refused() {
+    let with_least = |least: Value| {
+        let settings = json!({
+            "hybrid_override_pattern": "M*-M", "mamba_num_heads": 4, "mamba_head_dim": 4, "ssm_state_size": 4, "n_groups": 2,
+            "conv_kernel": 4, "time_step_min": least,
+        });
+        read("NemotronHForCausalLM", &settings)
+    };
+    for usual in [json!(null), json!(0.001), json!(0)] {
+        assert_eq!(with_least(usual).unwrap().layers.len(), 4);
+    }
+    let error = with_least(json!(0.01)).unwrap_err().to_string();
+    assert!(error.contains("`time_step_min` is 0.01"), "{error}");
+}
+
+#[test]
+fn the_epsilon_of_bamba_that_is_left_out_is_that_of_transformers() {
+    let sizes = json!({ "hidden_size": 16, "attn_layer_indices": [1], "mamba_n_heads": 4, "mamba_d_state": 4 });
+    let shape = read("BambaForCausalLM", &sizes).unwrap();
+    assert_eq!(shape.norm.epsilon.to_bits(), 1e-5_f32.to_bits());
+}
+
+#[test]
+fn attention_in_chunks_is_plain_within_one() {
+    let with = |chunks: Value| read("Qwen2ForCausalLM", &json!({ "dual_chunk_attention_config": chunks }));
+    let shape = with(json!({ "chunk_size": 262_144, "local_size": 8192, "original_max_position_embeddings": 262_144 }))
+        .unwrap();
+    shape.check_length(253_952).unwrap();
+    let error = shape.check_length(253_953).unwrap_err().to_string();
+    assert!(
+        error.contains("`dual_chunk_attention_config` has attention in chunks")
+            && error.contains("--max-model-len 253952")
+    );
+    with(json!(null)).unwrap().check_length(usize::MAX).unwrap();
+    for unclear in
+        [json!({}), json!({ "chunk_size": 8, "local_size": 8 }), json!({ "chunk_size": "8", "local_size": 4 })]
+    {
+        let error = with(unclear).unwrap_err().to_string();
+        assert!(error.contains("`dual_chunk_attention_config`"), "{error}");
+    }
+}
+
 #[test]
 fn sizes_that_no_model_has_are_refused_before_anything_is_made_of_them() {
     for (key, value) in [

@@ -1,4 +1,4 @@
-//! One example of every shape that kernels tell apart.
+//! One example of every shape that kernels tell apart, but for weights that stay in blocks or codes and for recurrences.
 
 use super::{
     super::{
@@ -15,7 +15,7 @@ use crate::engine::native::{
 };
 
 /// What one product of numbers up to 1 may add to the error of a sum in f32, whatever its order.
-const ERROR_OF_A_SUMMAND: f32 = 1e-6;
+pub(super) const ERROR_OF_A_SUMMAND: f32 = 1e-6;
 /// What attention may be off over values up to 1: weights and results are rounded to bf16 by both sides.
 const ERROR_OF_BF16_ATTENTION: f32 = 0.016;
 /// How far attention in f32 may be off.
@@ -69,7 +69,7 @@ pub(super) fn all() -> Vec<Example> {
 }
 
 /// Numbers between -1 and 1 that bf16 holds exactly, so that only sums are rounded.
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
+pub(super) fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     let next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -79,7 +79,7 @@ fn numbers(count: usize, seed: u32) -> Vec<f32> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-fn states(rows: usize, columns: usize, seed: u32) -> States {
+pub(super) fn states(rows: usize, columns: usize, seed: u32) -> States {
     let mut states = States::default();
     states.reshape(rows, columns);
     for (row, values) in numbers(rows * columns, seed).chunks_exact(columns).enumerate() {
@@ -88,11 +88,11 @@ fn states(rows: usize, columns: usize, seed: u32) -> States {
     states
 }
 
-fn numbers_of_states(states: &States) -> Vec<f32> {
+pub(super) fn numbers_of_states(states: &States) -> Vec<f32> {
     (0..states.rows()).flat_map(|row| states.row(row).to_vec()).collect()
 }
 
-fn numbers_of_operand(operand: &Operand) -> Vec<f32> {
+pub(super) fn numbers_of_operand(operand: &Operand) -> Vec<f32> {
     (0..operand.rows()).flat_map(|row| operand.read_row(row)).collect()
 }
 
@@ -213,7 +213,7 @@ fn attention_in_both_directions(precision: Precision) -> Example {
     }
 }
 
-fn exact(operation: &str, compute: impl Fn(&mut Processor) -> Vec<f32> + 'static) -> Example {
+pub(super) fn exact(operation: &str, compute: impl Fn(&mut Processor) -> Vec<f32> + 'static) -> Example {
     Example { operation: operation.to_owned(), tolerance: Tolerance::SameBits, compute: Box::new(compute) }
 }
 

@@ -6,17 +6,19 @@
 //! portable set. Products and attention sum in their own order and may differ by the error that is stated here;
 //! everything else must be equal to the bit.
 //!
-//! Owns the examples and the errors that are allowed. Refuses to choose. Weights in the blocks of a GGUF file are
-//! computed by candle, which no set changes, and are not tried.
+//! Owns the examples and the errors that are allowed. Refuses to choose.
 
 mod example;
 mod examples;
+mod kept;
+mod recurrences;
 #[cfg(target_os = "linux")]
 mod signals;
 #[cfg(test)]
 mod tests;
 
 use super::{KernelSet, Processor};
+use example::Example;
 pub use example::Mismatch;
 #[cfg(target_os = "linux")]
 pub(crate) use signals::try_under_signals;
@@ -29,11 +31,16 @@ pub(crate) fn compare_with_portable(processor: &mut Processor) -> Result<(), Mis
     if set == KernelSet::PORTABLE {
         return Ok(());
     }
-    examples::all().iter().try_for_each(|example| {
+    all().iter().try_for_each(|example| {
         let found = (example.compute)(processor);
         processor.set = KernelSet::PORTABLE;
         let expected = (example.compute)(processor);
         processor.set = set;
         example.compare(&found, &expected)
     })
+}
+
+/// All examples.
+fn all() -> Vec<Example> {
+    [examples::all(), kept::all(), recurrences::all()].into_iter().flatten().collect()
 }

@@ -19,7 +19,7 @@ fn every_set_that_this_machine_runs_passes() {
 #[test]
 fn a_wrong_number_anywhere_in_an_example_is_found() {
     let mut processor = processor(KernelSet::PORTABLE, 1);
-    for example in examples::all() {
+    for example in all() {
         let expected = (example.compute)(&mut processor);
         assert!(expected.len() > 10, "{}", example.operation);
         assert_eq!(example.compare(&expected, &expected), Ok(()));
@@ -42,7 +42,7 @@ fn a_wrong_number_anywhere_in_an_example_is_found() {
 #[test]
 fn examples_tell_a_lost_product_from_a_rounding() {
     let mut processor = processor(KernelSet::PORTABLE, 1);
-    for example in examples::all() {
+    for example in all() {
         let numbers = (example.compute)(&mut processor);
         let Tolerance::Within(most) = example.tolerance else { continue };
         let differing = numbers.windows(2).filter(|pair| (pair[0] - pair[1]).abs() > 4.0 * most).count();
