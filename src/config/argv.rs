@@ -9,16 +9,18 @@ use serde_json::{Map, Value};
 
 use super::{config_file, other_servers, vllm_flags};
 
-/// Respells what follows `serve` or `doctor`; other commands stay as they are. `names` are all flags, with their dashes.
+/// Respells what follows a command that serves a model, or computes it as one that serves it does; other commands stay as they
+/// are. `names` are all flags, with their dashes.
 pub(super) fn rewrite(arguments: Vec<OsString>, names: &BTreeSet<String>) -> Result<Vec<OsString>, String> {
-    let Some(at) = serve_at(&arguments) else { return Ok(arguments) };
+    let Some((at, before_model)) = command_at(&arguments) else { return Ok(arguments) };
     let mut rest = arguments;
     let mut rewritten: Vec<OsString> = rest.drain(..=at).collect();
     let mut rest = spelt(rest, names)?;
     if let Some(path) = take_config(&mut rest)? {
         let given: BTreeSet<String> = rest.iter().filter_map(|argument| flag(argument)).map(bare).collect();
-        let model_given = given.contains("model")
-            || rest.first().is_some_and(|first| flag(first).is_none() && !first.to_string_lossy().starts_with('-'));
+        let is_word = |argument: &&OsString| !argument.to_string_lossy().starts_with('-');
+        let words = rest.iter().take(before_model + 1).take_while(is_word).count();
+        let model_given = given.contains("model") || words > before_model;
         let mut from_file = Vec::new();
         for (key, arguments) in config_file::read(&path, names)? {
             let arguments = spelt(arguments, names)?;
@@ -28,21 +30,19 @@ pub(super) fn rewrite(arguments: Vec<OsString>, names: &BTreeSet<String>) -> Res
             }
         }
         // A list of the file must not swallow the model.
-        let after = usize::from(
-            rest.first().is_some_and(|first| flag(first).is_none() && !first.to_string_lossy().starts_with('-')),
-        );
-        rest.splice(after..after, from_file);
+        rest.splice(words..words, from_file);
     }
     rewritten.extend(json_joined(rest)?);
     Ok(rewritten)
 }
 
-/// The index of the command, which may follow flags that all commands have.
-fn serve_at(arguments: &[OsString]) -> Option<usize> {
+/// The index of the command, which may follow flags that all commands have, and how many words it has before the model.
+fn command_at(arguments: &[OsString]) -> Option<(usize, usize)> {
     let mut at = 1;
     while let Some(argument) = arguments.get(at)?.to_str() {
         match argument {
-            "serve" | "doctor" => return Some(at),
+            "serve" | "doctor" => return Some((at, 0)),
+            "replay" => return Some((at, 1)),
             "--log" => at += 2,
             flag if flag.starts_with('-') => at += 1,
             _ => return None,
@@ -231,6 +231,7 @@ mod tests {
             ("tito serve m --no-such_flag x_y", "tito serve m --no-such-flag x_y"),
             ("tito --log a_b serve m --api_key k_1", "tito --log a_b serve m --api-key k_1"),
             ("tito serve m --help=all", "tito serve m --help"),
+            ("tito replay turns m --max_model_len=4k", "tito replay turns m --max-model-len=4k"),
             ("tito serve m -- --api_key", "tito serve m -- --api_key"),
             ("tito convert a_b --c_d", "tito convert a_b --c_d"),
         ] {
@@ -266,6 +267,18 @@ mod tests {
             (
                 format!("tito serve --config {file} --model m --api-key z"),
                 "tito serve --served-model-name a b --max-model-len 8 --model m --api-key z",
+            ),
+        ] {
+            assert_eq!(rewritten(&line).as_deref(), Ok(expected), "{line}");
+        }
+        for (line, expected) in [
+            (
+                format!("tito replay turns m --config {file} --max_model_len 4"),
+                "tito replay turns m --served-model-name a b --api-key k --max-model-len 4",
+            ),
+            (
+                format!("tito replay turns --config {file}"),
+                "tito replay turns --model other --served-model-name a b --max-model-len 8 --api-key k",
             ),
         ] {
             assert_eq!(rewritten(&line).as_deref(), Ok(expected), "{line}");

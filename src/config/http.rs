@@ -48,7 +48,8 @@ pub struct HttpArgs {
     pub ssl_ca_certs: Option<PathBuf>,
 
     /// Whether clients need a certificate: 0 for no, 1 for optional, 2 for required.
-    #[arg(long, value_name = "0|1|2", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
+    #[arg(long, value_name = "0|1|2", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2),
+          requires_ifs = [("1", "ssl_certfile"), ("2", "ssl_certfile")])]
     pub ssl_cert_reqs: u8,
 
     /// Load the certificate again when its files change.

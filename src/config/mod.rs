@@ -16,6 +16,7 @@ mod foreign;
 mod generated;
 mod harmony;
 mod http;
+mod hub;
 mod images;
 mod kv_events;
 mod number;
@@ -171,13 +172,14 @@ impl Arguments {
         match (&self.log, &self.command) {
             (Some(filter), _) => filter.clone(),
             (None, Command::Serve(args) | Command::Doctor(args)) => args.logs.filter(),
+            (None, Command::Replay { model, .. }) => model.logs.filter(),
             (None, _) => "warn,tito=info".to_owned(),
         }
     }
 }
 
 /// The commands that take a command line of `vllm serve`.
-const OF_SERVE: [&str; 2] = ["serve", "doctor"];
+const OF_SERVE: [&str; 3] = ["serve", "doctor", "replay"];
 
 const NO_MODEL: &str = "no model is given; pass a hub id, a model directory or a .gguf file, for example: \
                         tito serve HuggingFaceTB/SmolLM2-135M-Instruct";

@@ -95,11 +95,7 @@ const ROWS: &[Row] = &[
     Row(LLAMA_CPP, &["--rope-scaling", "--rope-freq-base", "--rope-scale", "--rope-freq-scale"], OF_CONFIG),
     Row(LLAMA_CPP, &["--predict", "--n-predict"], NOT_PRUNED),
     Row(LLAMA_CPP, &["--temp", "--top-k", "--top-p", "--min-p", "--repeat-penalty"], OF_REQUESTS),
-    Row(
-        LLAMA_CPP,
-        &["-md", "--model-draft"],
-        Nothing("no draft models are loaded; --speculative-config drafts from texts"),
-    ),
+    Row(LLAMA_CPP, &["-md", "--model-draft"], Both("--speculative-config, with the method draft_model")),
     Row(LLAMA_CPP, &["--lora"], Both("--enable-lora --lora-modules NAME=DIR")),
     Row(LLAMA_CPP, &["--metrics"], Nothing("/metrics is always served")),
     Row(LLAMA_CPP, &["--slots", "--no-slots"], Nothing("/metrics says how many sequences run and wait")),

@@ -14,6 +14,7 @@ use super::{
     efforts::{self, Efforts},
     harmony::HarmonyArgs,
     http::{HttpArgs, LogArgs},
+    hub::HubArgs,
     images::ImageArgs,
     kv_events::{self, KvEventsArg},
     number::{human_readable_count, human_readable_int, human_readable_size, positive, share, store_size},
@@ -394,33 +395,9 @@ pub struct ServeArgs {
     #[arg(long, help_heading = STORE, default_value_t = 86_400, value_parser = clap::value_parser!(u64).range(1..), value_name = "SECONDS")]
     pub response_store_ttl: u64,
 
-    /// Never reach for the hub.
-    #[arg(long, env = "HF_HUB_OFFLINE", value_parser = clap::builder::FalseyValueParser::new(), hide = true,
-          action = clap::ArgAction::Set, default_value = "false")]
-    pub hub_offline: bool,
-
-    /// The hub's cache lies in `hub` under it.
-    #[arg(long, env = "HF_HOME", hide = true)]
-    pub hub_home: Option<PathBuf>,
-
-    /// The address of another hub than Hugging Face.
-    #[arg(long, env = "HF_ENDPOINT", hide = true)]
-    pub hub_endpoint: Option<String>,
-
-    /// The branch, tag or commit of a model on the hub [default: main]
-    #[arg(long, help_heading = MODEL)]
-    pub revision: Option<String>,
-
-    /// The token for private and gated models on the hub.
-    ///
-    /// Without a value, this is the token that `hf auth login` stored.
-    #[arg(long = "hf-token", help_heading = MODEL, alias = "hub-token", env = "HF_TOKEN", hide_env_values = true, num_args = 0..=1,
-          default_missing_value = "", value_name = "TOKEN")]
-    pub hub_token: Option<String>,
-
-    /// Where models of the hub are stored [default: the hub's own cache]
-    #[arg(long, help_heading = MODEL, value_name = "DIR")]
-    pub download_dir: Option<PathBuf>,
+    /// Models of the hub.
+    #[command(flatten)]
+    pub hub: HubArgs,
 
     /// Take the tokenizer and the chat template of another model [default: the model's]
     #[arg(long, help_heading = MODEL, value_name = "MODEL")]
@@ -455,15 +432,6 @@ impl ServeArgs {
     /// What to serve; the parser wants one of the two.
     pub fn model(&self) -> &str {
         self.model_tag.as_deref().or(self.model_flag.as_deref()).unwrap_or_default()
-    }
-
-    /// Where models of the hub are kept: `hub` under `HF_HOME`, which is a directory of the user's cache by default.
-    pub fn hub_cache_dir(&self) -> PathBuf {
-        if let Some(directory) = &self.download_dir {
-            return directory.clone();
-        }
-        let home = self.hub_home.clone().or_else(|| Some(std::env::home_dir()?.join(".cache/huggingface")));
-        home.unwrap_or_default().join("hub")
     }
 }
 

@@ -10,17 +10,17 @@ use std::{
 use anyhow::bail;
 
 use super::{
-    adapters,
+    adapters, admin,
     device::Device,
     draft_model,
     engine::{self, Choice},
-    listen,
+    images, listen,
     load_plan::LoadPlan,
     memory::{self, megabytes},
     model, native, native_weights,
     parsers::{self, Vocabulary},
     progress::Progress,
-    settings::{Listener, Settings},
+    settings::{AdminPort, Listener, Settings},
     text::TextSide,
     weights,
 };
@@ -32,11 +32,15 @@ use crate::{
 };
 
 /// Prints what `serve` would do, and fails as it would, in so far as that shows without weights, adapters and stores.
-pub(super) async fn examine(listener: Listener, settings: &Settings) -> anyhow::Result<()> {
+pub(super) async fn examine(
+    (listener, admin_port): (Listener, Option<AdminPort>),
+    settings: &Settings,
+) -> anyhow::Result<()> {
     // A port that is taken is what `serve` fails with first; the rest is worth reading all the same.
     let port = listen::bind(listener, &["--host", "--port"]).await.map(drop);
+    let admin_port = admin::bind(admin_port).await.map(drop);
     let examined = of_model(settings).await;
-    port.and(examined)?;
+    port.and(admin_port).and(examined)?;
     say("start", "serve would start with these flags")
 }
 
@@ -58,6 +62,7 @@ async fn of_model(settings: &Settings) -> anyhow::Result<()> {
     settings.sampling.take_over(&mut files)?;
     say("model", &files_text(&files))?;
     let text = TextSide::read(settings, &files, &progress)?;
+    settings.sampling.policy(&files, &text.eos)?;
     say("chat template", &text.template_source)?;
     say_parsers(&files, &text)?;
     let max_model_len = model::max_model_len(&settings.model, &files)?;
@@ -113,10 +118,15 @@ fn is_fetched(name: &str, files: &ModelFiles) -> bool {
 }
 
 async fn of_engine(load_plan: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<()> {
-    let LoadPlan { settings, device, max_model_len, .. } = load_plan;
+    let LoadPlan { settings, device, images, max_model_len, .. } = load_plan;
     let _silence = Silence::begin();
-    match engine::choose(load_plan)? {
-        Choice::Scripted => say("engine", "scripted, which plays scripts and computes nothing"),
+    let choice = engine::choose(load_plan)?;
+    images::check_processor(images, matches!(&choice, Choice::Native(found) if found.reads_images()))?;
+    match choice {
+        Choice::Scripted => {
+            engine::scripted(load_plan)?;
+            say("engine", "scripted, which plays scripts and computes nothing")
+        }
         Choice::Native(found) => {
             say("engine", "native")?;
             let settings = native::settings(settings, device, *found, max_model_len).await?;
@@ -164,6 +174,9 @@ fn of_native(native: &NativeSettings, load_plan: LoadPlan<'_>, is_fetched: bool)
         None => "what the weights leave of the GPU's memory, see --gpu-memory-utilization".to_owned(),
     };
     say("keys and values", &room)?;
+    if let Some(line) = cached_tokens.and_then(|tokens| native::shorter_than_context(tokens, load_plan.max_model_len)) {
+        say("limit", &line)?;
+    }
     if let Some((draft, tokens)) = native.draft_model.as_ref().zip(draft_tokens) {
         let (path, weights) = (draft.path().display(), draft_model::weights_text(draft, native)?);
         let absent = if is_fetched { "" } else { ", which serve has to download first" };

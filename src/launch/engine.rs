@@ -29,6 +29,7 @@ const SPECULATION: &str = "--speculative-config works only with the native engin
 const ROUTED_EXPERTS: &str = "--enable-return-routed-experts works only with the native engine";
 const ACTIVATIONS: &str = "--activation-dtype float32 works only with the native engine";
 const KV_EVENTS: &str = "--kv-events-config works only with the native engine";
+const ADAPTERS: &str = "only the native engine serves adapters; leave --enable-lora out, or pass --engine native";
 const STEP_GATE: &str = "--step-gate works only with the native engine";
 
 /// Where the engine computes that the command line asks for; one line says so if `auto` has to do without a GPU.
@@ -128,11 +129,15 @@ fn for_native_only(settings: &EngineSettings) -> Option<&'static str> {
         (settings.f32_activations(), ACTIVATIONS),
         (settings.step_gate.is_some(), STEP_GATE),
         (settings.kv_events.is_some(), KV_EVENTS),
+        (settings.adapters.is_some(), ADAPTERS),
     ];
     flags.into_iter().find_map(|(is_given, reason)| is_given.then_some(reason))
 }
 
-fn scripted(LoadPlan { settings, tokenizer, eos, max_model_len, .. }: LoadPlan<'_>) -> anyhow::Result<Arc<dyn Engine>> {
+/// The engine that plays scripts.
+pub(super) fn scripted(
+    LoadPlan { settings, tokenizer, eos, max_model_len, .. }: LoadPlan<'_>,
+) -> anyhow::Result<Arc<dyn Engine>> {
     let info = EngineInfo::scripted(tokenizer.vocab_size(), max_model_len);
     let engine = if let Some(path) = &settings.script {
         ScriptedEngine::playing(info, script::read(path, tokenizer, eos.primary)?)
@@ -140,7 +145,7 @@ fn scripted(LoadPlan { settings, tokenizer, eos, max_model_len, .. }: LoadPlan<'
         let ends = eos.primary.into_iter().chain(eos.others.iter().copied()).collect();
         ScriptedEngine::hashed(info, ends)
     };
-    let engine = engine.with_max_num_seqs(settings.max_num_seqs);
+    let engine = engine.with_seats(settings.max_num_seqs, settings.max_waiting);
     Ok(Arc::new(engine.lending_seats_after(UNREAD_SEAT)))
 }
 

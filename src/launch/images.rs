@@ -28,9 +28,7 @@ pub(super) fn find(
     progress: &Progress,
 ) -> anyhow::Result<Option<ImageSide>> {
     let Some(reading) = engine.images().filter(|_| !settings.text_only) else {
-        if settings.processor.is_some() {
-            anyhow::bail!("--mm-processor-kwargs is for models that see images here, and this one does not");
-        }
+        check_processor(&settings, false)?;
         if !settings.text_only && processor(files, None)?.is_ok() {
             progress.say("requests with images are refused: this engine reads none for this model on this device");
         }
@@ -48,6 +46,14 @@ pub(super) fn find(
             Ok(None)
         }
     }
+}
+
+/// Refuses settings of a processor where no image is read.
+pub(super) fn check_processor(settings: &ImageSettings, reads_images: bool) -> anyhow::Result<()> {
+    if settings.processor.is_some() && !reads_images {
+        anyhow::bail!("--mm-processor-kwargs is for models that see images here, and this one does not");
+    }
+    Ok(())
 }
 
 /// The most patches that an image may have: none where the files of the model do not say how images are read, and `None` where

@@ -26,13 +26,15 @@ use crate::{
     store::ResponseStore,
     telemetry::Metrics,
     trajectory::Trajectories,
-    turn::{Policies, RequestTemplates, StructuredOutputCompiler, Turns},
+    turn::{Policies, RequestTemplates, SamplingPolicy, StructuredOutputCompiler, Turns},
 };
 
 /// A model that can be served.
 pub(super) struct Loaded {
     files: ModelFiles,
     pub(super) text: TextSide,
+    /// How requests sample that do not say it.
+    sampling: SamplingPolicy,
     max_model_len: usize,
     /// The names under which the model and its adapters are served.
     pub(super) models: ServedModels,
@@ -59,6 +61,7 @@ impl Loaded {
         let responses = store::open(&settings.store, progress)?;
         let trajectories = store::capture(settings.capture.as_ref(), progress)?;
         let text = TextSide::read(settings, &files, progress)?;
+        let sampling = settings.sampling.policy(&files, &text.eos)?;
         let store = store::shared(settings.continuity_store.clone()).await;
         let max_model_len = model::max_model_len(&settings.model, &files)?;
         let models = ServedModels::new(settings.model.name.clone(), settings.model.served_names.clone());
@@ -72,6 +75,7 @@ impl Loaded {
         Ok(Self {
             files,
             text,
+            sampling,
             max_model_len,
             models,
             metrics,
@@ -91,9 +95,10 @@ impl Loaded {
         stream_stall_timeout: Option<Duration>,
         utc_offset: UtcOffset,
     ) -> anyhow::Result<Api> {
-        let Self { files, text, max_model_len, models, engine, responses, trajectories, store, images, .. } = self;
+        let Self {
+            files, text, sampling, max_model_len, models, engine, responses, trajectories, store, images, ..
+        } = self;
         let namespace = store.as_ref().map(|_| text.namespace(&settings, &files, models.name())).transpose()?;
-        let sampling = settings.sampling.policy(&files, &text.eos)?;
         let renderer =
             PromptRenderer::new(text.templates, Arc::clone(&text.tokenizer), &text.eos, settings.on_unprovable);
         let ends = sampling.eos_token_id.into_iter().chain(sampling.extra_eos_token_ids.iter().copied());

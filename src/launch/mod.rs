@@ -110,7 +110,8 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
 ///
 /// What it would fail with, as far as that shows without weights, adapters and stores.
 pub async fn doctor(args: ServeArgs) -> anyhow::Result<()> {
-    doctor::examine(PortSettings::of(&args)?.listener, &Settings::of(&args)?).await
+    let PortSettings { listener, control_plane, .. } = PortSettings::of(&args)?;
+    doctor::examine((listener, control_plane.own_port), &Settings::of(&args)?).await
 }
 
 /// Samples the turns of a capture again, or those of one trajectory, and prints which of them come out as they are kept;

@@ -54,6 +54,13 @@ pub(super) fn find(load_plan: LoadPlan<'_>) -> anyhow::Result<Result<Found, Stri
     Ok(Ok(Found { config, source, image_patches, draft }))
 }
 
+impl Found {
+    /// Whether images are among what is computed.
+    pub(super) fn reads_images(&self) -> bool {
+        self.image_patches.is_some_and(|patches| patches > 0)
+    }
+}
+
 /// What the engine is told; fails with one sentence if the machine cannot hold the weights.
 pub(super) async fn settings(
     asked: &EngineSettings,
@@ -105,6 +112,18 @@ pub(super) async fn settings(
     Ok(settings)
 }
 
+/// What is said where the cache cannot hold a sequence that fills the context.
+pub(super) fn shorter_than_context(longest: usize, max_model_len: usize) -> Option<String> {
+    // The last token is sampled, not computed.
+    (longest + 1 < max_model_len).then(|| {
+        format!(
+            "keys and values have room for sequences of {longest} tokens, and the context is {max_model_len}: requests that \
+             may become longer are refused, as those that set no limit may; pass a larger --kv-cache-memory, or --max-model-len \
+             {longest}"
+        )
+    })
+}
+
 /// Loads the engine.
 pub(super) async fn load(
     asked: &EngineSettings,
@@ -131,6 +150,9 @@ pub(super) async fn load(
     let engine = engine.map_err(|reason| anyhow!("the model cannot be loaded: {reason}"))??;
     if let Some(step) = Arc::into_inner(step) {
         step.done();
+    }
+    if let Some(line) = shorter_than_context(engine.longest_sequence(), max_model_len) {
+        progress.say(&line);
     }
     if let Some(cost) = engine.draft_cost() {
         progress.say(&draft_model::cost_text(cost));

@@ -65,8 +65,10 @@ impl TextSide {
         let tokenizer = self.tokenizer.to_json()?;
         let templates = model::template_texts(files, self.given.as_ref());
         let others = format!(
-            "{:?} {:?} {:?} {:?} {:?} {:?}",
+            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
             self.harmony.is_some(),
+            settings.model.harmony,
+            settings.model.content_format,
             self.eos,
             self.tools,
             settings.requests.default_chat_template_kwargs,

@@ -18,7 +18,7 @@ use crate::{
     },
     state::Api,
     trajectory::Said,
-    turn::{PromptRequest, RequestPolicy},
+    turn::{PromptRequest, RESERVED_TEMPLATE_VARIABLES, RequestPolicy},
     wire::{error::ApiError, fields::chat_messages::two_ends},
 };
 
@@ -73,11 +73,16 @@ impl SessionFields {
     pub(crate) fn session(self, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
         let header = headers.get(SESSION_HEADER).map(HeaderValue::to_str).transpose();
         let header = header.map_err(|_| ApiError::invalid(SESSION_HEADER, "`X-Session-ID` must be plain text"))?;
+        let header = header.filter(|name| !name.is_empty()).map(str::to_owned);
+        Ok(header.or_else(|| self.in_body()))
+    }
+
+    /// The first of the names in the body that is not empty.
+    pub(crate) fn in_body(self) -> Option<String> {
         let argument =
             self.vllm_xargs.as_ref().and_then(|arguments| arguments.get("session_id")).and_then(Value::as_str);
         let argument = argument.map(str::to_owned);
-        let names = [header.map(str::to_owned), self.session_id, argument, self.prompt_cache_key];
-        Ok(names.into_iter().flatten().find(|name| !name.is_empty()))
+        [self.session_id, argument, self.prompt_cache_key].into_iter().flatten().find(|name| !name.is_empty())
     }
 }
 
@@ -178,8 +183,6 @@ impl Conversation {
     }
 }
 
-/// Variables that the renderer sets itself.
-const RESERVED: [&str; 4] = ["messages", "tools", "tokenize", "chat_template"];
 /// The variable by which templates of thinking models decide whether the model thinks.
 const THINKS: &str = "enable_thinking";
 
@@ -200,7 +203,7 @@ fn template_kwargs(
     if template && !policy.trust_request_chat_template {
         return Err(untrusted_template());
     }
-    if let Some(name) = RESERVED.iter().find(|name| kwargs.contains_key(**name)) {
+    if let Some(name) = RESERVED_TEMPLATE_VARIABLES.iter().find(|name| kwargs.contains_key(**name)) {
         let message = format!("`chat_template_kwargs` cannot set `{name}`");
         return Err(ApiError::invalid(Path::from("chat_template_kwargs").then(*name), message));
     }

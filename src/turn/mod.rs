@@ -50,7 +50,10 @@ pub use images::IdsWithImages;
 pub(crate) use images::{ImageTexts, SentImage};
 pub use inspection::{Drift, Inspection, Origin, OriginSpan};
 pub use offsets::WholePrompt;
-pub use policy::{Policies, RequestPolicy, SamplingMaskPolicy, SamplingPolicy, ToolPolicy, ToolStrictLevel};
+pub use policy::{
+    Policies, RESERVED_TEMPLATE_VARIABLES, RequestPolicy, SamplingMaskPolicy, SamplingPolicy, ToolPolicy,
+    ToolStrictLevel,
+};
 pub use prompt::{PromptRequest, Prompted};
 pub use record::TextForm;
 pub use routing::RouteWishes;

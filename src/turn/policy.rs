@@ -30,6 +30,9 @@ impl Policies {
     }
 }
 
+/// Variables of a chat template that the renderer sets itself.
+pub const RESERVED_TEMPLATE_VARIABLES: [&str; 4] = ["messages", "tools", "tokenize", "chat_template"];
+
 /// The flags that decide how sampling parameters are read.
 #[derive(Debug, Clone)]
 pub struct SamplingPolicy {

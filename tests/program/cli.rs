@@ -442,6 +442,8 @@ fn a_key_that_is_empty_or_cannot_be_sent_is_refused_at_the_start() {
     }
     assert!(refusal(&[flag, "secret", ""], &[]).starts_with("error: key 2 of --api-key"));
     assert!(refusal(&[], &[(api, "secret\n")]).contains("cannot be sent in a header"));
+    let both = ["--admin-on-main-port", "--insecure-admin", admin_flag, "secret"];
+    assert!(refusal(&both, &[]).contains("leave one of them out"));
 }
 
 fn script(lines: &str) -> (tempfile::TempDir, String) {

@@ -80,6 +80,11 @@ fn what_would_not_start_ends_with_the_error_of_serve() {
         (path, &["--kv-cache-memory", "100T"]),
         (path, &["--quantization", "gptq"]),
         (path, &["--enable-return-routed-experts"]),
+        (TINY_MODEL, &["--engine", "scripted", "--enable-lora"]),
+        (TINY_MODEL, &["--engine", "scripted", "--script", "/no/such/script"]),
+        (TINY_MODEL, &["--engine", "scripted", "--override-generation-config", "{\"temperature\":\"x\"}"]),
+        (TINY_MODEL, &["--engine", "scripted", "--admin-port", "0", "--admin-host", "0.0.0.0"]),
+        (path, &["--mm-processor-kwargs", "{\"max_pixels\":9}"]),
     ] {
         let (examined, served) = (flags("doctor", model, more), flags("serve", model, more));
         assert_eq!(error(&examined), error(&served), "{model} {more:?}");

@@ -47,6 +47,14 @@ fn the_exit_code_says_how_much_is_proven() {
     assert_eq!((some.code, last), (Some(3), counted), "{}", some.err);
     assert!(!some.err.contains("error: "), "{}", some.err);
 
+    // What is proven is proven of the flags in the file, which are read.
+    let missing = replayed(&whole, &["--config", "/no/such.yaml"]);
+    assert!(missing.code != Some(0) && missing.err.contains("/no/such.yaml"), "{}", missing.err);
+    let flags = directory.path().join("flags.yaml");
+    fs::write(&flags, "max-model-len: 2\n").unwrap();
+    let shorter = replayed(&whole, &["--config", flags.to_str().unwrap()]);
+    assert_ne!(shorter.code, Some(0), "{}", shorter.out);
+
     // A difference counts for more than a part.
     let script = directory.path().join("script");
     fs::write(&script, "[67, 67, 68, 68]\n[67, 67]\n").unwrap();

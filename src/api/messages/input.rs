@@ -66,7 +66,7 @@ fn refuse_silent(messages: &[InputMessage]) -> Result<(), ApiError> {
     let is_empty_text = |block: &Value| kind(block) == "text" && string(block, "text") == Some("");
     let is_silent = |index: usize, message: &InputMessage| match (message.role.as_str(), &message.content) {
         ("assistant", Value::Array(blocks)) => blocks.is_empty() && index + 1 < messages.len(),
-        ("system", Value::String(text)) => text.is_empty(),
+        ("user" | "system", Value::String(text)) => text.is_empty(),
         (_, Value::Array(blocks)) => blocks.iter().all(is_empty_text),
         _ => false,
     };

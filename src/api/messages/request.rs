@@ -10,7 +10,7 @@ use crate::{
     json::Value,
     request_fields::{
         answer_id::answer_id,
-        conversation::{CarrierFields, Conversation},
+        conversation::{CarrierFields, Conversation, SessionFields},
         template_wishes::{effort_without_thinking, refuses_inline_system},
         tools::{ToolChoice, ToolUse},
     },
@@ -107,13 +107,17 @@ fn conversation(request: MessagesRequest, tools: &MessageTools, api: &Api) -> Re
     let merges = has_inline_system(request.system.as_ref(), &request.messages) && refuses_inline_system(api);
     let readable = Readable { tools: tools.declared(), merges_system: merges, images: api.turns.media.is_some() };
     let user = request.metadata.as_ref().and_then(|metadata| metadata.get("user_id")).and_then(Value::as_str);
+    // Whoever speaks for a user is the last to name the session.
+    let named =
+        SessionFields { session_id: request.session_id, vllm_xargs: request.vllm_xargs, ..SessionFields::default() };
+    let session = named.in_body();
     Ok(Conversation {
         messages: chat_messages(request.system.as_ref(), request.messages, readable)?,
         carriers: CarrierFields {
             required_prefix_token_ids: request.required_prefix_token_ids,
             prompt_token_ids: request.prompt_token_ids,
             kv_transfer_params: request.kv_transfer_params,
-            session_id: request.session_id.or(user.map(str::to_owned)),
+            session_id: session.or(user.map(str::to_owned)),
             return_token_continuity: request.return_token_continuity,
             ..CarrierFields::default()
         },

@@ -54,6 +54,10 @@ pub(in crate::launch) enum MainPort {
 /// What flags say of the control plane; an error where they would open it to everybody without saying so.
 pub(super) fn settings(args: &ServeArgs) -> anyhow::Result<ControlPlaneSettings> {
     let keys = keys::of_admin(args)?;
+    ensure!(
+        keys.is_empty() || !args.admin.insecure_admin,
+        "--insecure-admin requires no key, and --admin-api-key is one: leave one of them out"
+    );
     let main_port = main_port(args, &keys)?;
     let own_port = args.admin.admin_port.map(|port| AdminPort {
         host: args.admin.admin_host.clone(),
@@ -76,7 +80,8 @@ fn main_port(args: &ServeArgs, own: &ApiKeys) -> anyhow::Result<MainPort> {
         let adapters_only = admin.vllm_allow_runtime_lora_updating;
         return Ok(if adapters_only { MainPort::AdaptersOnly(hosts(admin)) } else { MainPort::Closed });
     }
-    if admin.is_insecure() {
+    // A key that was given counts, also where `VLLM_SERVER_DEV_MODE` asks for none.
+    if admin.is_insecure() && own.is_empty() {
         return Ok(MainPort::Insecure(hosts(admin)));
     }
     let keys = if own.is_empty() { keys::of_api(args)? } else { own.clone() };

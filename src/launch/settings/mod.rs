@@ -43,6 +43,7 @@ pub(super) struct PortSettings {
 impl PortSettings {
     /// Fails with one sentence where flags do not go together.
     pub(super) fn of(args: &ServeArgs) -> anyhow::Result<Self> {
+        server::warn_of_idle_authorities(&args.http);
         Ok(Self {
             listener: server::listener(&args.http),
             server: server::config(args)?,
@@ -109,7 +110,7 @@ impl Settings {
             engine: engine::settings(args),
             adapters: adapters::settings(args)?,
             sampling: policies::sampling(args),
-            requests: policies::requests(args),
+            requests: policies::requests(args)?,
             parsers: policies::parsers(args),
             continuity: policies::continuity(args),
             continuity_store: policies::continuity_store(args)?,

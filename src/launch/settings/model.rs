@@ -65,11 +65,11 @@ pub(super) fn settings(args: &ServeArgs) -> ModelSettings {
         },
         max_model_len: args.max_model_len,
         hub: Hub {
-            offline: args.hub_offline,
-            cache_dir: args.hub_cache_dir(),
-            token: args.hub_token.clone().filter(|token| !token.is_empty()),
-            endpoint: args.hub_endpoint.clone(),
-            revision: args.revision.clone(),
+            offline: args.hub.hub_offline,
+            cache_dir: args.hub.cache_dir(),
+            token: args.hub.token(),
+            endpoint: args.hub.hub_endpoint.clone(),
+            revision: args.hub.revision.clone(),
         },
     }
 }

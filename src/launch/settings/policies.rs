@@ -14,7 +14,7 @@ use crate::{
     parser::{ReasoningParser, ToolParser},
     sampling::LogprobsMode,
     structured::JsonOptions,
-    turn::{RequestPolicy, SamplingMaskPolicy, SamplingPolicy, ToolStrictLevel},
+    turn::{RESERVED_TEMPLATE_VARIABLES, RequestPolicy, SamplingMaskPolicy, SamplingPolicy, ToolStrictLevel},
 };
 
 /// Room for responses, and for trajectories, in memory, unless the flags say otherwise.
@@ -38,11 +38,17 @@ pub(super) fn request_metrics(args: &ServeArgs) -> anyhow::Result<bool> {
 }
 
 /// What is decided about conversations and their answers.
-pub(super) fn requests(args: &ServeArgs) -> RequestPolicy {
-    RequestPolicy {
+pub(super) fn requests(args: &ServeArgs) -> anyhow::Result<RequestPolicy> {
+    let default_chat_template_kwargs = args.default_chat_template_kwargs.clone().unwrap_or_default();
+    if let Some(name) =
+        RESERVED_TEMPLATE_VARIABLES.iter().find(|name| default_chat_template_kwargs.contains_key(**name))
+    {
+        anyhow::bail!("--default-chat-template-kwargs cannot set `{name}`, which the server sets itself");
+    }
+    Ok(RequestPolicy {
         response_role: args.response_role.clone(),
         trust_request_chat_template: args.trust_request_chat_template,
-        default_chat_template_kwargs: args.default_chat_template_kwargs.clone().unwrap_or_default(),
+        default_chat_template_kwargs,
         reasoning_effort_map: args.reasoning_effort_map.clone().unwrap_or_default(),
         stream_interval: args.stream_interval,
         force_include_usage: args.enable_force_include_usage,
@@ -50,7 +56,7 @@ pub(super) fn requests(args: &ServeArgs) -> RequestPolicy {
         return_routed_experts: args.enable_return_routed_experts,
         max_prompts: args.max_request_prompts,
         max_sequences: args.max_request_sequences,
-    }
+    })
 }
 
 /// What flags say of how answers are read; `auto` depends on the model's chat template.
@@ -195,7 +201,7 @@ impl SamplingSettings {
     }
 
     /// What is decided about sampling.
-    pub(in crate::launch) fn policy(self, files: &ModelFiles, eos: &EosTokens) -> anyhow::Result<SamplingPolicy> {
+    pub(in crate::launch) fn policy(&self, files: &ModelFiles, eos: &EosTokens) -> anyhow::Result<SamplingPolicy> {
         let defaults = match self.defaults {
             Defaults::None => GenerationConfig::default(),
             Defaults::OfModel | Defaults::Of(_) => files.generation.clone(),

@@ -54,6 +54,15 @@ pub(super) fn tls(args: &HttpArgs) -> Option<TlsFiles> {
     })
 }
 
+/// Says that authorities are of no use where clients are not asked for certificates. vLLM takes them all the same.
+pub(super) fn warn_of_idle_authorities(args: &HttpArgs) {
+    if args.ssl_ca_certs.is_some() && args.ssl_cert_reqs == 0 {
+        tracing::warn!(
+            "--ssl-ca-certs has no effect without --ssl-cert-reqs 1 or 2: clients are not asked for certificates"
+        );
+    }
+}
+
 fn unless_zero(seconds: u64) -> Option<Duration> {
     Some(seconds).filter(|seconds| *seconds > 0).map(Duration::from_secs)
 }

@@ -72,6 +72,9 @@ pub(crate) struct MessagesRequest {
     pub prompt_token_ids: Option<TokenIds>,
     /// The client's name for the conversation; the header `X-Session-ID` wins.
     pub session_id: Option<String>,
+    /// Arguments for a server's own extensions, of which `session_id` is read.
+    #[schema(value_type = Option<Object>)]
+    pub vllm_xargs: Option<Value>,
     /// Report what became of the ids of earlier turns, drift included.
     pub return_token_continuity: Option<bool>,
     /// Becomes part of the answer's id; the header `X-Request-Id` wins.
