@@ -147,7 +147,10 @@ fn with_retry(mut response: Response, retry: Retry) -> Response {
 
 /// Answers with text, and 200 or, where something was not to be done now, 400.
 pub(super) fn text(done: bool, text: &'static str) -> Response {
-    (if done { StatusCode::OK } else { StatusCode::BAD_REQUEST }, text).into_response()
+    if done {
+        return text.into_response();
+    }
+    with_retry((StatusCode::BAD_REQUEST, text).into_response(), Cause::OutOfTurn.retry())
 }
 
 /// Answers whether the engine is well, with 200 or 503.

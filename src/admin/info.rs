@@ -7,7 +7,10 @@ use axum::{
     response::Response,
     routing::{MethodRouter, get},
 };
-use futures::StreamExt;
+use futures::{
+    StreamExt,
+    future::{Either, select},
+};
 use serde_json::{Value, json};
 
 use super::{Answered, Shared, error::health, json as answer, query::Parameters};
@@ -15,6 +18,8 @@ use crate::engine::{AdapterLimits, EngineError, EngineOutput, SamplingParams, Se
 
 /// How long a token may take that shows that the engine is well.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How often it is looked whether other requests have got tokens meanwhile.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     vec![("/liveness", get(liveness))]
@@ -26,7 +31,8 @@ async fn liveness(State(admin): State<Shared>) -> Response {
     health(well, Some(json!({ "status": if well { "ok" } else { "engine_unresponsive" } })))
 }
 
-/// `GET /health_generate`: samples a token, unless nothing is to be sampled now.
+/// `GET /health_generate`: samples a token, unless nothing is to be sampled now. As in SGLang, one of another request is as
+/// good: where all seats are taken, the token that is asked for waits for one.
 pub(super) async fn health_generate(State(admin): State<Shared>) -> Response {
     health(generates(&admin).await, None)
 }
@@ -42,14 +48,23 @@ async fn generates(admin: &Shared) -> bool {
     }
     let params = SamplingParams { max_tokens: 1, ..SamplingParams::default() };
     let Ok(params) = params.validated(engine.info().vocab_size) else { return false };
+    let others = std::pin::pin!(more_outputs(admin, admin.control.outputs()));
     let outputs = engine.generate(SequenceRequest::new([0], params));
-    let token = outputs.filter(|output| std::future::ready(matches!(output, Ok(EngineOutput::Token(_)) | Err(_))));
-    match tokio::time::timeout(PATIENCE, Box::pin(token).next()).await {
-        Ok(Some(Ok(_))) => true,
+    let mut token =
+        Box::pin(outputs.filter(|output| std::future::ready(matches!(output, Ok(EngineOutput::Token(_)) | Err(_)))));
+    match tokio::time::timeout(PATIENCE, select(token.next(), others)).await {
+        Ok(Either::Left((Some(Ok(_)), _)) | Either::Right(_)) => true,
         // It is well, and has no room for one request more.
-        Ok(Some(Err(EngineError::Overloaded))) => engine.health().is_ok(),
+        Ok(Either::Left((Some(Err(EngineError::Overloaded)), _))) => engine.health().is_ok(),
         // Somebody may have paused it meanwhile.
         _ => engine.health().is_ok() && admin.control.status().stands_still(),
+    }
+}
+
+/// Waits until the engine has given requests of clients more than it had `before`.
+async fn more_outputs(admin: &Shared, before: u64) {
+    while admin.control.outputs() == before {
+        tokio::time::sleep(BETWEEN_LOOKS).await;
     }
 }
 
@@ -167,12 +182,13 @@ pub(super) async fn model_info(State(admin): State<Shared>) -> Response {
     }))
 }
 
-/// `GET /v1/loads`, of SGLang.
-pub(super) async fn loads(State(admin): State<Shared>) -> Response {
+/// `GET /v1/loads`, of SGLang: of its sections, there is `core`.
+pub(super) async fn loads(State(admin): State<Shared>, query: Parameters) -> Answered {
+    query.one_of("include", &["all", "core"], "all")?;
     let load = admin.control.engine().load();
     let (running, waiting) = (load.running + load.paused, load.waiting);
     let one = json!({ "dp_rank": 0, "num_running_reqs": running, "num_waiting_reqs": waiting, "num_total_reqs": running + waiting });
     let mut said = one.clone();
     said["loads"] = json!([one]);
-    answer(said)
+    Ok(answer(said))
 }

@@ -130,6 +130,11 @@ impl Control {
         &*self.engine
     }
 
+    /// How often the engine gave something to a request: this grows as long as it works.
+    pub fn outputs(&self) -> u64 {
+        self.requests.outputs()
+    }
+
     /// Has all calls wait, in the order in which they come, until what is returned is dropped.
     #[cfg(test)]
     pub async fn hold_calls(&self) -> impl Drop {

@@ -50,6 +50,8 @@ struct Shared {
     /// How many prompts have generations that were let in and have not ended.
     present: watch::Sender<usize>,
     tickets: AtomicU64,
+    /// Counts what the engine gave to all generations.
+    outputs: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -184,6 +186,11 @@ impl RunningRequests {
         });
     }
 
+    /// How often the engine gave something to a generation, whosever it is: this grows as long as it works and is read.
+    pub fn outputs(&self) -> u64 {
+        self.shared.outputs.load(Ordering::Relaxed)
+    }
+
     /// Waits until no generation is left that was let in.
     pub async fn settled(&self) {
         let mut present = self.shared.present.subscribe();
@@ -248,6 +255,8 @@ impl Registration {
         let mut abort = self.abort.subscribe();
         let outputs = if *abort.borrow() { stream::empty().boxed() } else { start() };
         let registered = Registered(Arc::clone(self));
+        let shared = Arc::clone(&self.shared);
+        let outputs = outputs.inspect(move |_| _ = shared.outputs.fetch_add(1, Ordering::Relaxed));
         let aborted = self.abort.clone();
         let end = stream::once(async move {
             // An engine that stops without a reason is not excused by this one.
@@ -316,6 +325,7 @@ mod tests {
         assert_eq!(next(&mut outputs), None);
         assert_eq!(running.abort(None, ["a"]), 1);
         assert_eq!(next(&mut outputs), Some(EngineOutput::Finished(FinishReason::Abort)));
+        assert_eq!(running.outputs(), 1, "the end did not come of the engine");
     }
 
     #[test]

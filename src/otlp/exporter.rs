@@ -1,6 +1,14 @@
 //! The task that sends spans, from the start of the process to its end.
 
-use std::{collections::BTreeMap, process, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use prost::Message;
@@ -31,6 +39,8 @@ const MODULE: &str = "vllm.llm_engine";
 /// Sends spans until it is told to finish.
 pub(crate) struct Exporter {
     queue: Arc<Queue>,
+    /// The spans of the batch that is being sent.
+    in_flight: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -64,7 +74,9 @@ impl Prepared {
         for reason in Dropped::ALL {
             reason.count(0);
         }
+        let in_flight = Arc::<AtomicUsize>::default();
         let sending = Sending {
+            in_flight: Arc::clone(&in_flight),
             resource: resource(&settings.resource),
             timeout: settings.timeout,
             collector,
@@ -73,26 +85,32 @@ impl Prepared {
             fails: false,
         };
         let task = tokio::spawn(sending.run());
-        (tracer, Exporter { queue, task })
+        (tracer, Exporter { queue, in_flight, task })
     }
 }
 
 impl Exporter {
-    /// Sends what is left, for a few seconds at most; what is left then is dropped and counted.
-    pub(crate) async fn finish(mut self) {
+    /// Sends what is left, for a few seconds at most; what is left then is dropped and counted. Returns how many spans these
+    /// were.
+    pub(crate) async fn finish(mut self) -> usize {
         self.queue.close();
-        if timeout(LAST_WORDS, &mut self.task).await.is_err() {
-            self.task.abort();
-            let spans = self.queue.clear();
-            Dropped::Unreachable.count(spans);
-            tracing::warn!(spans, "traces: the last ones could not be sent in time");
+        if timeout(LAST_WORDS, &mut self.task).await.is_ok() {
+            return 0;
         }
+        self.task.abort();
+        // It may have ended by itself meanwhile.
+        _ = self.task.await;
+        let spans = self.queue.clear() + self.in_flight.load(Ordering::Acquire);
+        Dropped::Unreachable.count(spans);
+        tracing::warn!(spans, "traces: the last ones could not be sent in time");
+        spans
     }
 }
 
 /// What the task works with.
 struct Sending {
     queue: Arc<Queue>,
+    in_flight: Arc<AtomicUsize>,
     collector: Collector,
     resource: Resource,
     model: String,
@@ -108,7 +126,10 @@ impl Sending {
             let spans: usize = batch.iter().map(Ended::count).sum();
             let message = self.message(&batch);
             drop(batch);
-            match self.send(&message).await {
+            self.in_flight.store(spans, Ordering::Release);
+            let sent = self.send(&message).await;
+            self.in_flight.store(0, Ordering::Release);
+            match sent {
                 Ok(partial) => self.taken(spans, partial),
                 Err(not_taken) => self.not_taken(spans, &not_taken),
             }

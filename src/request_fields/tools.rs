@@ -3,7 +3,7 @@
 
 use crate::{
     chat::FunctionTool,
-    json::Value,
+    json::{Object, Value},
     parser::{ForcedCall, ToolFormat},
     structured::Forceable,
     tokenizer::Tokenizer,
@@ -177,21 +177,39 @@ fn is_held(tool: &FunctionTool, choice: &ToolChoice, level: ToolStrictLevel) -> 
 /// Returns a tool with the schema that its calls are held to. What of it cannot be forced is left out and named.
 fn constrained_tool(tool: &FunctionTool, is_held: bool, unforced: &mut Vec<String>) -> FunctionTool {
     let is_strict = tool.strict == Some(true);
-    let parameters = tool.parameters.as_ref().filter(|parameters| !parameters.is_null());
-    let (Some(parameters), true) = (parameters, is_strict || is_held) else { return tool.clone() };
+    if !is_strict && !is_held {
+        return tool.clone();
+    }
+    let parameters = tool.parameters.clone().filter(|parameters| !parameters.is_null());
+    let parameters = parameters.unwrap_or_else(|| Value::Object(Object::default()));
     // JSON that is none is refused where the calls are demanded.
     let Ok(schema) = serde_json::from_str(&parameters.to_json_string()) else { return tool.clone() };
-    if let Ok(forceable) = Forceable::of(&schema) {
+    if let Ok(forceable) = Forceable::of(&of_object(&schema)) {
         unforced.extend(forceable.unforced.iter().map(|keyword| format!("{}: {keyword}", tool.name)));
         let changed = Some(&forceable.schema).filter(|relaxed| **relaxed != schema);
         let relaxed = changed.and_then(|relaxed| Value::parse(&relaxed.to_string()).ok());
-        let parameters = Some(relaxed.unwrap_or_else(|| parameters.clone()));
+        let parameters = Some(relaxed.unwrap_or(parameters));
         FunctionTool { strict: Some(true), parameters, ..tool.clone() }
     } else {
         // A strict tool is refused for the same reason where its calls are demanded.
         unforced.extend((!is_strict).then(|| format!("{}: its schema", tool.name)));
         tool.clone()
     }
+}
+
+/// The schema of arguments that are an object, whether it says so or not: nobody can take others.
+fn of_object(schema: &serde_json::Value) -> serde_json::Value {
+    let mut schema = if *schema == true { serde_json::json!({}) } else { schema.clone() };
+    if let Some(entries) = schema.as_object_mut() {
+        let says_another = match entries.get("type") {
+            Some(serde_json::Value::Array(types)) => !types.iter().any(|kind| kind == "object"),
+            kind => kind.is_some(),
+        };
+        if !says_another {
+            entries.insert("type".to_owned(), serde_json::json!("object"));
+        }
+    }
+    schema
 }
 
 /// Returns the tool that `choice` names.

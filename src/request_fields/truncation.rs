@@ -20,8 +20,8 @@ impl TruncationFields {
     pub(crate) fn resolve(self, max_model_len: usize, max_tokens: Option<i64>) -> Result<Option<Truncation>, ApiError> {
         let Some(asked) = self.truncate_prompt_tokens else { return Ok(None) };
         let limit = match asked {
-            // vLLM leaves room for a token only where the request says how many it wants.
-            -1 if max_tokens.unwrap_or(0) != 0 => max_model_len.saturating_sub(1),
+            // As in vLLM 0.33, there is room for a token unless the request wants none.
+            -1 if max_tokens != Some(0) => max_model_len.saturating_sub(1),
             -1 => max_model_len,
             asked => usize::try_from(asked).map_err(|_| {
                 let message = "1 validation error:\n  body.truncate_prompt_tokens: Input should be greater than or \
@@ -60,7 +60,8 @@ mod tests {
             fields.resolve(10, max_tokens).map(|truncation| truncation.map(|truncation| truncation.limit))
         };
         assert_eq!(limit(-1, Some(3)), Ok(Some(9)));
-        assert_eq!(limit(-1, None), Ok(Some(10)));
+        assert_eq!(limit(-1, None), Ok(Some(9)));
+        assert_eq!(limit(-1, Some(0)), Ok(Some(10)));
         assert_eq!(limit(10, None), Ok(Some(10)));
         assert_eq!(limit(11, None).unwrap_err().body().error.param.as_deref(), Some("truncate_prompt_tokens"));
         assert!(limit(-2, None).is_err());

@@ -116,6 +116,7 @@ impl SglangPlan {
         let sampling = fields.resolve(max_tokens, logprobs, &policy, api.turns.tokenizer());
         let mut sampling = sampling.map_err(|error| error.elsewhere(renamed))?;
         sampling.candidates = candidates;
+        sampling.scores_only = scores_only;
         sampling.cache_salt = match cache_salt(request.cache_salt.as_ref())? {
             Some(salt) => Some(salt),
             None => cache_salt(request.extra_key.as_ref())?,

@@ -208,13 +208,13 @@ impl Drop for Unfinished {
     }
 }
 
-/// Passes on the events of several sequences, each of which is captured before its last event goes out. Where that
-/// fails, the events end with an error instead.
+/// Passes on the events of several sequences, each of which is captured before its last event goes out, if it is to be. Where
+/// that fails, the events end with an error instead.
 pub(super) fn captured(
     events: impl Stream<Item = Result<(usize, Event), EngineError>> + Send + 'static,
-    turns: Vec<Capturing>,
+    turns: Vec<Option<Capturing>>,
 ) -> impl Stream<Item = Result<(usize, Event), EngineError>> + Send + 'static {
-    let mut unfinished = Unfinished { turns: turns.into_iter().map(Some).collect(), finish: Ended::Disconnect };
+    let mut unfinished = Unfinished { turns, finish: Ended::Disconnect };
     async_stream::stream! {
         let mut events = std::pin::pin!(events);
         while let Some(item) = events.next().await {

@@ -16,6 +16,7 @@ use crate::{
 
 /// Valid parameters, before it is known how much room there is for the output.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own")]
 pub struct Sampling {
     params: ValidSamplingParams,
     /// The constraint on the output, which is not compiled yet.
@@ -50,6 +51,8 @@ pub struct Sampling {
     pub cache_salt: Option<Arc<str>>,
     /// What the request says about the experts that tokens go through.
     pub routes: RouteWishes,
+    /// Whether only the prompt is scored. The token that comes of that is nobody's, and no turn.
+    pub scores_only: bool,
 }
 
 /// Who puts a constraint on an output.
@@ -82,6 +85,7 @@ impl Sampling {
             adapter: None,
             cache_salt: None,
             routes: RouteWishes::default(),
+            scores_only: false,
         }
     }
 

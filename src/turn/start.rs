@@ -174,7 +174,8 @@ impl Turns {
             request_ids: names.into(),
         };
         let demand = || sampling.demand_with(budget);
-        let turn = self.capture.as_ref().map(|capture| Box::new(capture.begun(&request, asker.session, demand)));
+        let capture = self.capture.as_ref().filter(|_| !sampling.scores_only);
+        let turn = capture.map(|capture| Box::new(capture.begun(&request, asker.session, demand)));
         Ok(Prepared { request, hold, recorder: None, turn })
     }
 
@@ -210,8 +211,10 @@ impl Turns {
         for Prepared { mut request, hold, recorder, turn } in prepared {
             holds.extend(hold);
             self.generator.seed(&mut request);
-            if let (Some(capture), Some(turn)) = (&self.capture, turn) {
-                turns.extend(capture.turns(&turn, &request));
+            match self.capture.as_ref().zip(turn) {
+                Some((capture, turn)) => turns.extend(capture.turns(&turn, &request).into_iter().map(Some)),
+                // Sequences are numbered across all requests.
+                None => turns.extend(std::iter::repeat_with(|| None).take(request.sequences)),
             }
             recorders.extend(std::iter::repeat_n(recorder, request.sequences));
             requests.push(request);

@@ -132,7 +132,8 @@ fn lists(tokens: &[Value]) -> Option<RouteArray> {
     let layers = first.map_or(Some(0), |first| Some(first?.len()))?;
     let first = first.flatten().and_then(|first| first.first()).map(Value::as_array);
     let experts = first.map_or(Some(0), |first| Some(first?.len()))?;
-    let mut numbers = Vec::with_capacity(tokens.len() * layers * experts);
+    // No room is taken for more than there is: the first ones alone say how many numbers all would be.
+    let mut numbers = Vec::new();
     for token in tokens {
         for layer in token.as_array().filter(|of_token| of_token.len() == layers)? {
             for number in layer.as_array().filter(|of_layer| of_layer.len() == experts)? {
@@ -180,6 +181,12 @@ mod tests {
         }
     }
 
+    /// Its first lists alone say that there were more numbers than there is memory.
+    fn far_more_than_there_is() -> Value {
+        let followed = |first: Value| Value::Array([vec![first], vec![json!([]); 50_000]].concat());
+        followed(followed(json!(vec![0; 50_000])))
+    }
+
     #[test]
     fn lists_are_read_and_nothing_else_is() {
         let read = |value: &Value| read(Some(value));
@@ -193,6 +200,7 @@ mod tests {
             json!([1]),
             json!([[[0, 1]], [[0]]]),
             json!([[[0, 1]], []]),
+            far_more_than_there_is(),
             json!([[[0.5]]]),
             json!("nrlre2:int8:1x1x1:AA=="),
             json!("nrlre1:float16:1x1x1:AAA="),

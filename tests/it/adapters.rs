@@ -1,14 +1,18 @@
 //! Adapters that come, stay while they are in use, and leave for others.
 
-use std::sync::Arc;
+use std::{future::Future, sync::Arc, task::Poll};
 
+use futures::FutureExt;
 use serde_json::{Value, json};
 use tito::{
     adapters::{AdapterDirectory, AdapterError, AdapterPolicy, AdapterSource, Adapters, Load},
-    engine::{AdapterLimits, native::NativeSettings},
+    admin::{self, Admin},
+    control::ControlPolicy,
+    engine::{AdapterLimits, Engine, native::NativeSettings},
+    generation::{Finish, GenerationRequest},
 };
 
-use crate::it::control;
+use crate::it::{control, control_effects::ask};
 
 /// An adapter of one module of the tiny model that changes nothing, as safetensors.
 pub(super) fn adapter(settings: &NativeSettings) -> Vec<u8> {
@@ -70,6 +74,59 @@ async fn a_load_waits_for_a_request_that_is_about_to_end() {
     drop(request);
     loading.await.unwrap();
     assert_eq!(names(&adapters), ["b"]);
+}
+
+/// A request takes the only adapter that may leave, while the next one is being read.
+#[tokio::test]
+async fn a_load_waits_for_a_request_that_comes_while_it_reads() {
+    let (adapters, load) = adapters(1);
+    adapters.load(load("a")).await.unwrap();
+    let mut loading = std::pin::pin!(adapters.load(load("b")));
+    let (mut polls, mut request) = (0, None);
+    std::future::poll_fn(|context| {
+        let loaded = loading.as_mut().poll(context);
+        polls += 1;
+        match polls {
+            1 => request = adapters.get("a"),
+            // The adapter was read, and finds the other one in use.
+            2 => assert!(loaded.is_pending() && request.take().is_some(), "{loaded:?}"),
+            _ => return loaded,
+        }
+        Poll::Pending
+    })
+    .await
+    .unwrap();
+    assert_eq!(names(&adapters), ["b"]);
+}
+
+/// Requests that run with an adapter end once it is replaced, though the client that asked for it is gone by then.
+#[tokio::test]
+async fn a_replacement_ends_the_requests_of_the_adapter_whether_or_not_its_client_stays() {
+    let limits = AdapterLimits { max_loras: 1, max_lora_rank: 1 };
+    let settings = NativeSettings { adapters: Some(limits), ..control::settings() };
+    let engine = Arc::new(control::engine_of(&settings));
+    let gate = engine.step_gate();
+    gate.shut().await.unwrap();
+    let engine: Arc<dyn Engine> = engine;
+    let served = control::serve(Arc::clone(&engine), ControlPolicy::default());
+    let adapters = Arc::new(Adapters::new(engine, AdapterPolicy::default()));
+    let names = admin::Served { model: "tiny".to_owned(), name: "tiny".to_owned(), kv_block_size: None };
+    let (control, loaded) = (Arc::clone(&served.control), Arc::clone(&adapters));
+    let router = admin::router(Arc::new(Admin { control, served: names, adapters }));
+    let (media_type, bytes) = ("application/octet-stream", adapter(&settings));
+    let load = |query: &str| {
+        let path = format!("/skyrl/v1/load_lora_adapter?lora_name=a{query}");
+        let (router, bytes) = (router.clone(), bytes.clone());
+        async move { ask(&router, &axum::http::Method::POST, &path, media_type, bytes).await }
+    };
+    assert_eq!(load("").await.0, 200);
+    let generation = GenerationRequest { adapter: loaded.get("a"), ..control::generation(400) };
+    let running = tokio::spawn(control::answered(served.generate(generation)));
+    gate.step().await.unwrap();
+    assert!(load("&on_replace=abort").now_or_never().is_none(), "the client goes before the adapter was read");
+    assert_eq!(running.await.unwrap().unwrap().1, Finish::Abort);
+    assert_eq!(&**loaded.get("a").unwrap().label(), "a@2");
+    gate.open().await.unwrap();
 }
 
 #[tokio::test]

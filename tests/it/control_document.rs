@@ -94,7 +94,7 @@ const LEFT_OUT: [(&str, &[&str]); 7] = [
 ];
 
 /// Fields that calls of the document read and that it leaves out, and why.
-const UNTOLD: [(&str, &str); 14] = [
+const UNTOLD: [(&str, &str); 15] = [
     ("args", "of /collective_rpc"),
     ("init_info", "of /init_weight_transfer_engine"),
     ("kwargs", "of /collective_rpc"),
@@ -106,6 +106,7 @@ const UNTOLD: [(&str, &str); 14] = [
     ("target_version", "within `update_info`, and of /fetch_weights"),
     ("weights_path", "of /collective_rpc"),
     ("config_format", "of /server_info"),
+    ("include", "of /v1/loads"),
     ("include_dp", "of /get_world_size"),
     ("version", "the same as `target_version`"),
     ("reset_external", "of /reset_prefix_cache, which has no other cache to forget"),

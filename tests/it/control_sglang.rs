@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use axum::http::{Method, StatusCode};
+use axum::{
+    body::Body,
+    http::{Method, Request, StatusCode},
+};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
@@ -13,12 +16,14 @@ use tito::{
     },
     server::{self, AllowedHosts, ApiKeys, ServerConfig},
 };
+use tower::ServiceExt;
 
 use super::{
     app::TestApp,
     control::{MODEL, settings},
-    control_effects::{Server, ask},
+    control_effects::{Server, ask, under_way},
     labels::admin_of,
+    patience::until,
 };
 
 async fn posted(server: &Server, path: &str, body: &Value) -> (StatusCode, Value) {
@@ -412,4 +417,39 @@ async fn an_engine_that_has_no_room_for_one_request_more_is_well() {
     let (status, _) = ask(&port, &Method::GET, "/health_generate", "application/json", String::new()).await;
     assert_eq!(status, 200);
     drop(running);
+}
+
+#[tokio::test]
+async fn an_engine_whose_seats_are_taken_is_well_as_long_as_it_works() {
+    let gate = Gate::shut();
+    let app = TestApp::new().gate(&gate).seats(1);
+    let mut running =
+        app.open("/v1/completions", json!({ "prompt": "hello", "stream": true, "ignore_eos": true })).await;
+    app.until_load(1, 0).await;
+    let port =
+        server::admin_app(&admin_of(&app), ApiKeys::default(), AllowedHosts::default(), &ServerConfig::default());
+    let asked =
+        tokio::spawn(
+            async move { ask(&port, &Method::GET, "/health_generate", "application/json", String::new()).await },
+        );
+    // The token that is asked for waits for the only seat, which stays taken.
+    app.until_load(1, 1).await;
+    gate.pass(1);
+    running.next().await.unwrap();
+    assert_eq!(asked.await.unwrap().0, 200);
+    app.until_load(1, 0).await;
+    drop(running);
+}
+
+/// The cache is not forgotten while requests hold some of it; the same call is done once they have ended.
+#[tokio::test]
+async fn a_cache_that_is_in_use_is_flushed_by_the_same_call_later() {
+    let server = Server::new();
+    let running = under_way(&server).await;
+    let request = Request::post("/flush_cache").body(Body::empty()).unwrap();
+    let refused = server.router().clone().oneshot(request).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(refused.headers()["x-retry"], "here; done=nothing");
+    drop(running);
+    until("the cache is flushed", async || looked(&server, "/flush_cache").await.0 == 200).await;
 }

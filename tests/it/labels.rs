@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
     sync::Arc,
 };
 
@@ -18,18 +17,12 @@ use tito::{
     admin::{self, Admin, Served},
     control::{Control, ControlPolicy},
     engine::{Engine, EngineLoad},
-    generation::Generator,
-    model::ModelFiles,
     server::{self, AllowedHosts, ApiKeys, ServerConfig},
     telemetry::Metrics,
 };
 use tower::ServiceExt;
 
-use crate::it::{
-    app::{TINY_MODEL, TestApp},
-    layering::sources,
-    rooms::CODE,
-};
+use crate::it::{app::TestApp, layering::sources, rooms::CODE};
 
 /// What bounds the values of a label.
 #[derive(Debug, Clone, Copy)]
@@ -151,9 +144,7 @@ fn complaint(name: &str, label: &str, value: &str, routes: &BTreeSet<String>) ->
 /// The control plane of an app.
 pub(crate) fn admin_of(app: &TestApp) -> Arc<Admin> {
     let engine = app.engine() as Arc<dyn Engine>;
-    let tokenizer = ModelFiles::open(Path::new(TINY_MODEL)).unwrap().tokenizer().unwrap();
-    let generator = Generator::new(Arc::clone(&engine), Arc::new(tokenizer));
-    let control = Control::new(Arc::clone(&engine), generator.running().clone(), ControlPolicy::default());
+    let control = Control::new(Arc::clone(&engine), app.running().clone(), ControlPolicy::default());
     let adapters = Arc::new(Adapters::new(engine, AdapterPolicy::default()));
     let served = Served { model: "tiny".to_owned(), name: "tiny".to_owned(), kv_block_size: None };
     Arc::new(Admin { control, served, adapters })

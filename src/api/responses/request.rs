@@ -194,6 +194,7 @@ fn refuse_unserved(request: &ResponsesRequest) -> Result<(), ApiError> {
     }
     refuse_media_settings(request.mm_processor_kwargs.as_ref(), None)?;
     let unserved = [
+        ("input_ids", request.input_ids.is_some()),
         ("n", request.sampling.n.is_some_and(|n| n != 1)),
         ("prompt_logprobs", request.sampling.prompt_logprobs.is_some()),
         ("truncate_prompt_tokens", request.sampling.truncate_prompt_tokens.is_some()),

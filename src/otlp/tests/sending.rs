@@ -108,7 +108,8 @@ async fn a_collector_that_never_answers_does_not_keep_the_process() {
     trace(&tracer, "/a");
     collector.came().await;
     trace(&tracer, "/b");
-    tokio::time::timeout(PATIENCE, exporter.finish()).await.unwrap();
+    let dropped = tokio::time::timeout(PATIENCE, exporter.finish()).await.unwrap();
+    assert_eq!(dropped, 2, "the one that is being sent is lost too");
 }
 
 #[tokio::test]

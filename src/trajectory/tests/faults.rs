@@ -64,3 +64,47 @@ fn notes_that_are_taken_away_leave_nothing() {
     assert!(trajectories.delete(&None, &id).unwrap());
     assert_eq!(kept.ids().unwrap().len(), 1);
 }
+
+/// A trajectory was deleted while its next turn was being written, and the process ended before that turn left too.
+#[test]
+fn a_turn_that_a_deleted_trajectory_left_over_leaves_when_the_store_is_opened() {
+    let store = a_store();
+    let trajectories = opened(&store, POLICY);
+    for prompt in [&[1][..], &[1, 1, 0]] {
+        trajectories.capture(generation(prompt, &[1])).unwrap();
+    }
+    let mut keys = store.ids().unwrap();
+    keys.sort();
+    let [_, last] = &keys[..] else { panic!("two turns, not {keys:?}") };
+    let record = BatchStore::read(&*store, last).unwrap().unwrap();
+    let id = trajectories.list(&None, &Filter::default(), 9).unwrap().trajectories[0].id.clone();
+    assert!(trajectories.delete(&None, &id).unwrap());
+    drop(trajectories);
+    BatchStore::write(&*store, &[], &[(last, &record)]).unwrap();
+    let to_look = Trajectories::open_to_look(Arc::clone(&store) as Arc<dyn BatchStore>).unwrap();
+    assert!(to_look.list(&None, &Filter::default(), 9).unwrap().trajectories.is_empty());
+    assert_eq!(store.ids().unwrap(), std::slice::from_ref(last), "whoever looks deletes nothing");
+    let again = opened(&store, POLICY);
+    assert!(again.list(&None, &Filter::default(), 9).unwrap().trajectories.is_empty());
+    assert!(store.ids().unwrap().is_empty());
+    again.capture(generation(&[1], &[1])).unwrap();
+    assert_ne!(store.ids().unwrap(), std::slice::from_ref(last), "its number is not given again");
+}
+
+/// A turn is missing of a trajectory that is there: not a remainder of one that was deleted.
+#[test]
+fn a_trajectory_without_a_turn_in_its_midst_is_not_opened() {
+    let store = a_store();
+    let trajectories = opened(&store, POLICY);
+    for prompt in [&[1][..], &[1, 1, 0], &[1, 1, 0, 1, 0]] {
+        trajectories.capture(generation(prompt, &[1])).unwrap();
+    }
+    drop(trajectories);
+    let mut keys = store.ids().unwrap();
+    keys.sort();
+    BatchStore::write(&*store, &keys[1..2], &[]).unwrap();
+    let opened = Trajectories::open(Arc::clone(&store) as Arc<dyn BatchStore>, POLICY);
+    let Err(CaptureError::Corrupted(reason)) = opened else { panic!("it was opened") };
+    assert!(reason.contains("is missing"), "{reason}");
+    assert_eq!(store.ids().unwrap().len(), 2, "nothing was deleted");
+}

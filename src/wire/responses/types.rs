@@ -102,6 +102,9 @@ pub struct ResponsesRequest {
     /// The whole prompt: items are not rendered.
     #[schema(value_type = Option<Vec<u32>>)]
     pub prompt_token_ids: Option<TokenIds>,
+    /// Refused: here, it is `prompt_token_ids`.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub input_ids: Option<TokenIds>,
     /// `prompt_token_ids` in it is the whole prompt; everything else is ignored.
     #[schema(value_type = Option<Object>)]
     pub kv_transfer_params: Option<Value>,

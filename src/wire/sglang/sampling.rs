@@ -18,6 +18,16 @@ use crate::{
     },
 };
 
+/// Names of other servers, and those of SGLang.
+const NAMED_ELSEWHERE: [(&str, &str); 6] = [
+    ("max_tokens", "max_new_tokens"),
+    ("max_completion_tokens", "max_new_tokens"),
+    ("min_tokens", "min_new_tokens"),
+    ("seed", "sampling_seed"),
+    ("include_stop_str_in_output", "no_stop_trim"),
+    ("guided_json", "json_schema"),
+];
+
 /// SGLang's default.
 const MAX_NEW_TOKENS: i64 = 128;
 
@@ -77,7 +87,14 @@ pub(crate) struct SglangSamplingParams {
     /// Refused unless null or empty.
     #[schema(value_type = Option<Object>)]
     pub custom_params: Option<Value>,
+    /// What SGLang does not have: refused unless null, as there.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    others: BTreeMap<String, Value>,
 }
+
+/// What SGLang has for the pieces of a stream, which are as small as can be here.
+const WITHOUT_EFFECT: &str = "stream_interval";
 
 #[expect(clippy::unnecessary_wraps, reason = "the field may be null")]
 fn max_new_tokens() -> Option<i64> {
@@ -93,6 +110,7 @@ impl SglangSamplingParams {
     /// Returns the same fields under the names that they have elsewhere.
     pub(crate) fn into_fields(self) -> Result<SamplingFields, ApiError> {
         refuse_unserved([("stop_regex", &self.stop_regex), ("custom_params", &self.custom_params)], is_filled)?;
+        self.refuse_others()?;
         if self.max_new_tokens == Some(0) && self.min_new_tokens.is_some_and(|least| least > 0) {
             let message = "`min_new_tokens` must not be over `max_new_tokens`, which is 0";
             return Err(ApiError::invalid("min_new_tokens", message));
@@ -119,6 +137,15 @@ impl SglangSamplingParams {
             structured,
             ..SamplingFields::default()
         })
+    }
+
+    /// Refuses what would be lost: a limit or a seed by the name that it has elsewhere, for one.
+    fn refuse_others(&self) -> Result<(), ApiError> {
+        let mut others = self.others.iter().filter(|(name, value)| !value.is_null() && *name != WITHOUT_EFFECT);
+        let Some((name, _)) = others.next() else { return Ok(()) };
+        let meant = NAMED_ELSEWHERE.iter().find(|(elsewhere, _)| elsewhere == name);
+        let hint = meant.map(|(_, here)| format!("; `{here}` is what it is called there")).unwrap_or_default();
+        Err(ApiError::invalid(name.clone(), format!("`sampling_params` has no `{name}` in SGLang{hint}")))
     }
 
     /// The form of the answer, in vLLM's words.

@@ -282,6 +282,8 @@ async fn candidates_that_cannot_be_scored_are_refused_by_name() {
         (json!([vec![1; 21]]), json!(0), "of length 21, which is greater than max allowed: 20"),
         (json!([1]), json!(1), "start leaves no position of a prompt of 2 tokens to score"),
         (json!([1]), json!(-1), "start must be non-negative"),
+        (json!(null), json!(0), "start requires prompt_logprob_token_ids"),
+        (json!(null), json!(-5), "start requires prompt_logprob_token_ids"),
     ];
     for (candidates, start, expected) in refusals {
         let params = json!({ "prompt_logprob_token_ids": candidates, "prompt_logprob_start": start });

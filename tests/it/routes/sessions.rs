@@ -21,9 +21,11 @@ fn capturing() -> TestApp {
 }
 
 /// Each endpoint with a body that it takes.
-fn bodies(app: &TestApp) -> [(&'static str, Value); 3] {
+fn bodies(app: &TestApp) -> [(&'static str, Value); 4] {
     let ids = app.ids("hello world");
+    let messages = json!([{ "role": "user", "content": "Hi" }]);
     [
+        ("/v1/messages", json!({ "model": MODEL, "messages": messages, "max_tokens": 2 })),
         ("/v1/chat/completions", json!({ "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 2 })),
         ("/v1/completions", json!({ "prompt": "hello world", "max_tokens": 2 })),
         ("/inference/v1/generate", json!({ "token_ids": ids, "sampling_params": { "max_tokens": 2 } })),
@@ -70,7 +72,7 @@ async fn a_session_in_the_body_is_read_everywhere() {
             );
         }
     }
-    for path in ["/v1/chat/completions", "/v1/completions"] {
+    for path in ["/v1/chat/completions", "/v1/completions", "/v1/messages"] {
         let arguments = json!({ "vllm_xargs": { "session_id": "x" }, "prompt_cache_key": "b" });
         assert_eq!(captured(path, &arguments, None).await, "x", "{path}");
     }
@@ -83,22 +85,55 @@ async fn turns_of_a_session_are_one_trajectory_whatever_endpoint_they_came_by() 
         ask(&app, path, body, &json!({ "session_id": "a" }), None).await.ok();
     }
     let listed = app.get("/v1/trajectories?session=a").await.ok();
-    assert_eq!((listed["data"].as_array().unwrap().len(), &listed["data"][0]["turn_count"]), (1, &json!(3)));
+    assert_eq!((listed["data"].as_array().unwrap().len(), &listed["data"][0]["turn_count"]), (1, &json!(4)));
 }
 
 #[tokio::test]
 async fn a_session_that_is_no_text_is_refused() {
     let app = capturing();
     for (path, body) in bodies(&app) {
-        for field in ["session_id", "prompt_cache_key"] {
+        // Anthropic's API has nothing like `prompt_cache_key`.
+        let fields = if path == "/v1/messages" { &["session_id"][..] } else { &["session_id", "prompt_cache_key"] };
+        for field in fields {
             let mut named = json!({});
-            named[field] = json!(5);
+            named[*field] = json!(5);
             let answer = ask(&app, path, body.clone(), &named, None).await;
             assert_eq!(answer.status, 400, "{path} {field} {}", answer.text);
             assert!(answer.text.contains(field) || answer.text.contains("expected a string"), "{path} {}", answer.text);
         }
         let answer = ask(&app, path, body, &json!({}), Some(b"\xff")).await;
-        assert_eq!((answer.status, &answer.error()["param"]), (400, &json!("x-session-id")), "{path}");
+        assert_eq!(answer.status, 400, "{path}");
+        // Errors of Anthropic's API have no field.
+        assert!(path == "/v1/messages" || answer.error()["param"] == "x-session-id", "{path} {}", answer.text);
     }
     assert_eq!(app.get("/v1/trajectories").await.ok()["data"], json!([]));
+}
+
+/// What comes of scoring a prompt is no turn: the client is told of no token.
+#[tokio::test]
+async fn a_prompt_that_is_only_scored_is_not_captured() {
+    let app = capturing();
+    let none = json!({ "max_new_tokens": 0 });
+    let scored = [
+        ("/generate", json!({ "text": "hello world", "sampling_params": none, "return_logprob": true })),
+        ("/v1/completions", json!({ "prompt": "hello world", "max_tokens": 0, "echo": true, "logprobs": 0 })),
+    ];
+    for (path, body) in scored {
+        for stream in [false, true] {
+            let answer = ask(&app, path, body.clone(), &json!({ "stream": stream, "session_id": "s" }), None).await;
+            assert_eq!(answer.status, 200, "{path} {}", answer.text);
+        }
+    }
+    assert_eq!(app.get("/v1/trajectories").await.ok()["data"], json!([]));
+    // Beside prompts that are sampled from, too.
+    let params = json!([{ "max_new_tokens": 2 }, none, { "max_new_tokens": 3 }]);
+    let body = json!({ "text": ["hello", "world", "you"], "sampling_params": params });
+    let answers = ask(&app, "/generate", body, &json!({}), None).await.ok();
+    let turns = app.get("/v1/trajectories").await.ok()["data"].as_array().unwrap().len();
+    assert_eq!((answers[1]["output_ids"].as_array().unwrap().len(), turns), (0, 2));
+    let exported = app.get("/v1/trajectories/export?format=jsonl&allow_raw=true").await;
+    for answer in [&answers[0], &answers[2]] {
+        let ids = answer["output_ids"].to_string();
+        assert!(exported.text.contains(&ids[1..ids.len() - 1]), "{ids} in {}", exported.text);
+    }
 }

@@ -202,6 +202,9 @@ async fn what_is_not_served_is_refused_by_its_name() {
         ("max_new_tokens", json!({ "sampling_params": { "max_new_tokens": 1_000_000 } })),
         ("stop_regex", json!({ "sampling_params": { "stop_regex": "a+" } })),
         ("custom_params", json!({ "sampling_params": { "custom_params": { "a": 1 } } })),
+        ("seed", json!({ "sampling_params": { "seed": 5 } })),
+        ("max_tokens", json!({ "sampling_params": { "max_new_tokens": 2, "max_tokens": 2 } })),
+        ("no_such", json!({ "sampling_params": { "no_such": false } })),
         ("regex", json!({ "sampling_params": { "json_schema": "{}", "regex": "a" } })),
         ("input_ids", json!({ "text": null, "input_ids": [1, VOCAB_SIZE] })),
         ("input_ids", json!({ "text": null, "input_ids": [] })),
@@ -217,7 +220,7 @@ async fn what_is_not_served_is_refused_by_its_name() {
     // Null and empty change nothing.
     let idle = json!({
         "text": "hello", "image_data": null, "session_params": null, "return_hidden_states": false, "priority": 3,
-        "sampling_params": { "max_new_tokens": 2, "custom_params": {}, "stop_regex": null }
+        "sampling_params": { "max_new_tokens": 2, "custom_params": {}, "stop_regex": null, "stream_interval": 1, "no_such": null }
     });
     assert_eq!(app.post(PATH, idle).await.status, 200);
 }

@@ -368,3 +368,39 @@ async fn an_answer_that_ends_before_its_forced_call_does_not_say_that_it_calls()
         assert_eq!(answer["stop_reason"], "stop_sequence", "{answer}");
     }
 }
+
+/// Nobody can call a function with a list, so arguments are an object, whatever the schema leaves unsaid.
+#[tokio::test]
+async fn arguments_of_forced_calls_are_objects_whatever_the_schema_leaves_out() {
+    let required = json!({ "properties": { "a": { "type": "integer" } }, "required": ["a"] });
+    let nullable = json!({ "type": ["null", "object"], "properties": {} });
+    for parser in ["hermes", "qwen3_coder", "llama3_json", "mistral"] {
+        let policy = ToolPolicy { parser: ToolParser::named(parser), auto: true, ..ToolPolicy::default() };
+        let app = TestApp::new().tools(policy);
+        for parameters in [json!(null), json!({}), json!(true), required.clone(), nullable.clone()] {
+            for (seed, choice) in
+                [(1, json!("required")), (2, json!({ "type": "function", "function": { "name": "f" } }))]
+            {
+                let tools = json!([{ "type": "function", "function": { "name": "f", "parameters": parameters } }]);
+                let body = json!({
+                    "messages": [{ "role": "user", "content": "hello" }], "tools": tools, "tool_choice": choice,
+                    "seed": seed, "max_tokens": 3000,
+                });
+                let choice = app.post(PATH, body).await.ok()["choices"][0].take();
+                let arguments = choice["message"]["tool_calls"][0]["function"]["arguments"].as_str();
+                let Some(arguments) = arguments else {
+                    // An object of anything may have no end; its beginning is one's.
+                    assert!(parameters != required && choice["finish_reason"] == "length", "{parser}: {choice}");
+                    continue;
+                };
+                assert!(arguments.starts_with('{'), "{parser} {parameters}: {arguments}");
+                if parameters != required && choice["finish_reason"] == "length" {
+                    continue;
+                }
+                let arguments: Value = serde_json::from_str(arguments).unwrap();
+                assert!(arguments.is_object(), "{parser} {parameters}: {arguments}");
+                assert!(parameters != required || arguments["a"].is_i64(), "{parser} {parameters}: {arguments}");
+            }
+        }
+    }
+}

@@ -12,7 +12,7 @@ use super::{
     cost,
     error::StructuredError,
     references,
-    schemas::{NAMED, NESTED},
+    schemas::{NAMED, NESTED, each_schema},
 };
 
 /// The most characters of white space between two tokens of JSON: a line break and 31 blanks, which is enough for seven
@@ -48,6 +48,7 @@ pub(super) fn prepared(schema: &Value, options: &JsonOptions) -> Result<Value, S
         }
     };
     references::decode(&mut schema);
+    spell_items(&mut schema);
     check(&schema)?;
     if options.closed || !joins_objects(&schema) {
         close(&mut schema);
@@ -144,6 +145,23 @@ fn joins_objects(schema: &Value) -> bool {
 
 fn names_properties(entries: &Map<String, Value>) -> bool {
     ["properties", "patternProperties"].iter().any(|keyword| entries.contains_key(*keyword))
+}
+
+/// Says of the items after those of `prefixItems` what `additionalItems` says of them. The compiler takes the latter for a sign of
+/// an old draft, in which the former says nothing; in a new one, the latter does not.
+fn spell_items(schema: &mut Value) {
+    let draft = schema.get("$schema").and_then(Value::as_str).unwrap_or_default();
+    if draft.contains("draft-0") || draft.contains("2019-09") {
+        return;
+    }
+    each_schema(schema, &mut |entries| {
+        if entries.contains_key("prefixItems")
+            && !matches!(entries.get("items"), Some(Value::Array(_)))
+            && let Some(additional) = entries.shift_remove("additionalItems")
+        {
+            entries.entry("items").or_insert(additional);
+        }
+    });
 }
 
 /// Forbids further properties where properties are named.

@@ -40,10 +40,15 @@ async fn render_chat_completion(
     refuse_meta_info(&request)?;
     request.tokens = None;
     let history_tool_call_cnt = calls(&request.messages);
+    let mut fields = request.sampling.clone();
+    if request.echo == Some(true) {
+        // As in vLLM's own chat: what is repeated has log-probs too.
+        fields.prompt_logprobs = fields.prompt_logprobs.or(request.top_logprobs);
+    }
     let rendering = Rendering {
         caller,
         own,
-        fields: request.sampling.clone(),
+        fields,
         logprobs: (request.logprobs == Some(true)).then(|| request.top_logprobs.unwrap_or(0)),
         model: request.model.clone(),
         stream: request.stream.unwrap_or(false),

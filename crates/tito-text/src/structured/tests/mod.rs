@@ -203,6 +203,30 @@ fn objects_that_several_schemas_describe_are_not_closed() {
     model.check(&closed, &["{}", "{\"a\": null}"], &["{\"b\": 1}", "{\"a\":null}", "{ }"]);
 }
 
+/// The compiler alone would take `additionalItems` for a sign of an old draft, and all of `prefixItems` for nothing.
+#[test]
+fn items_after_the_first_ones_are_what_either_keyword_says() {
+    let model = Model::new();
+    let tuple = |more: Value| {
+        let mut list = json!({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "null"}], "minItems": 2});
+        list.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        schema(json!({"type": "object", "properties": {"a": list}, "required": ["a"]}))
+    };
+    let (two, other, three, four) =
+        ("{\"a\":[1,null]}", "{\"a\":[null,1]}", "{\"a\":[1,null,true]}", "{\"a\":[1,null,2]}");
+    for none in
+        [json!({"additionalItems": false}), json!({"items": false}), json!({"items": false, "additionalItems": true})]
+    {
+        model.check(&tuple(none), &[two], &[other, three, four]);
+    }
+    for more in [json!({"additionalItems": {"type": "boolean"}}), json!({"items": {"type": "boolean"}})] {
+        model.check(&tuple(more), &[two, three], &[other, four]);
+    }
+    let old = json!({"$schema": "http://json-schema.org/draft-07/schema#", "type": "array", "minItems": 1,
+        "items": [{"type": "integer"}], "additionalItems": false});
+    model.check(&schema(old), &["[1]"], &["[1,1]", "[null]"]);
+}
+
 #[test]
 fn white_space_in_json_can_be_chosen() {
     let model = Model::new();
