@@ -9,7 +9,7 @@ use super::{
     test_device,
 };
 use crate::engine::{
-    Engine, EngineControl, Memory,
+    Engine, Memory,
     native::{
         Drafting,
         model::{Room, tests::made_up::made_up_to_add},
