@@ -125,12 +125,15 @@ fn the_rules_of_a_text_completion_name_its_fields() {
             "custom_params",
             "ebnf",
             "extra_key",
+            "input_ids",
             "json_schema",
             "logits_processors",
             "lora_path",
             "no_stop_trim",
             "prompt_cache_key",
+            "prompt_token_ids",
             "regex",
+            "required_prefix_token_ids",
             "return_cached_tokens_details",
             "return_flat_raw_output_top_logprobs",
             "return_hidden_states",
@@ -160,6 +163,7 @@ fn the_rules_of_a_response_name_its_fields() {
         &[
             "context_management",
             "conversation",
+            "input_ids",
             "logits_processors",
             "logprob_token_ids",
             "mm_processor_kwargs",
@@ -190,7 +194,7 @@ fn the_rules_of_a_message_name_its_fields() {
         compare(
             rules.schema,
             "MessagesRequest",
-            &["ec_transfer_params", "mm_payload", "return_mm_kwargs", "vllm_xargs", "watermarking"],
+            &["ec_transfer_params", "mm_payload", "return_mm_kwargs", "watermarking"],
             &[
                 "add_generation_prompt",
                 "allowed_token_ids",

@@ -77,26 +77,32 @@ async fn a_load_waits_for_a_request_that_is_about_to_end() {
 }
 
 /// A request takes the only adapter that may leave, while the next one is being read.
-#[tokio::test]
-async fn a_load_waits_for_a_request_that_comes_while_it_reads() {
-    let (adapters, load) = adapters(1);
-    adapters.load(load("a")).await.unwrap();
-    let mut loading = std::pin::pin!(adapters.load(load("b")));
-    let (mut polls, mut request) = (0, None);
-    std::future::poll_fn(|context| {
-        let loaded = loading.as_mut().poll(context);
-        polls += 1;
-        match polls {
-            1 => request = adapters.get("a"),
-            // The adapter was read, and finds the other one in use.
-            2 => assert!(loaded.is_pending() && request.take().is_some(), "{loaded:?}"),
-            _ => return loaded,
-        }
-        Poll::Pending
-    })
-    .await
-    .unwrap();
-    assert_eq!(names(&adapters), ["b"]);
+#[test]
+fn a_load_waits_for_a_request_that_comes_while_it_reads() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let (adapters, load) = adapters(1);
+        adapters.load(load("a")).await.unwrap();
+        // The only thread that reads does so once the request is there.
+        let (taken, waits) = std::sync::mpsc::channel::<()>();
+        let waited = tokio::task::spawn_blocking(move || waits.recv());
+        let mut loading = std::pin::pin!(adapters.load(load("b")));
+        assert!(futures::poll!(&mut loading).is_pending());
+        let request = adapters.get("a");
+        drop(taken);
+        assert!(waited.await.unwrap().is_err());
+        // It is woken once when the adapter was read, and finds the other one in use.
+        let mut woken = false;
+        std::future::poll_fn(|context| {
+            assert!(loading.as_mut().poll(context).is_pending());
+            if std::mem::replace(&mut woken, true) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        drop(request);
+        loading.await.unwrap();
+        assert_eq!(names(&adapters), ["b"]);
+    });
 }
 
 /// Requests that run with an adapter end once it is replaced, though the client that asked for it is gone by then.

@@ -377,9 +377,9 @@ async fn arguments_of_forced_calls_are_objects_whatever_the_schema_leaves_out() 
     for parser in ["hermes", "qwen3_coder"] {
         let policy = ToolPolicy { parser: ToolParser::named(parser), auto: true, ..ToolPolicy::default() };
         let app = TestApp::new().tools(policy);
-        // An object that may hold anything ends as soon as it can.
-        let mut bias = serde_json::Map::new();
-        bias.insert(app.ids("}")[0].to_string(), json!(60));
+        // Texts end as soon as they can, and so do objects that may hold anything, in JSON and between tags.
+        let bias = [("\"", 80), ("/", 70), ("}", 60)].map(|(end, bias)| (app.ids(end)[0].to_string(), json!(bias)));
+        let bias = Value::Object(bias.into_iter().collect());
         for parameters in [json!(null), json!({}), required.clone(), nullable.clone()] {
             for (seed, choice) in
                 [(1, json!("required")), (2, json!({ "type": "function", "function": { "name": "f" } }))]
