@@ -1,5 +1,7 @@
 //! A device, how it computes, and its products.
 
+use std::collections::HashSet;
+
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::{
@@ -26,6 +28,8 @@ pub(crate) struct DeviceBackend {
     /// What reads weights, computes recurrent states and makes tokens of logits.
     pub(super) processor: Processor,
     pub(super) tile: Option<usize>,
+    /// Shapes of matrices, `[outputs, inputs]`, of which is known that a row's place in a tile changes no bit.
+    even_shapes: HashSet<(usize, usize)>,
     /// Whether weights of quantised checkpoints stay in their codes.
     pub(super) keeps_codes: bool,
     /// The numbers of the matrix in codes that is multiplied with.
@@ -56,6 +60,7 @@ impl DeviceBackend {
             dtype,
             processor,
             tile: None,
+            even_shapes: HashSet::new(),
             keeps_codes: false,
             widened: Buffer::default(),
             inputs: StepInputs::default(),
@@ -125,8 +130,26 @@ impl DeviceBackend {
             elementwise::put_vector(bias, out, accumulate)?;
         }
         let Some(tile) = self.tile else { return products::multiply(input, &matrix, out, begun) };
+        self.check_places(&matrix, tile)?;
         let product = products::multiply_in_tiles(input, &matrix, tile)?;
         let product = if begun { (out + product)? } else { product };
         out.slice_set(&product, 0, 0)
+    }
+
+    /// Refuses to go on where `--deterministic` would not hold, once for each shape: a model's before it is served.
+    fn check_places(&mut self, matrix: &Tensor, tile: usize) -> Result<()> {
+        let shape = matrix.dims2()?;
+        if self.even_shapes.contains(&shape) {
+            return Ok(());
+        }
+        if !products::has_equal_places(matrix, tile)? {
+            let (outputs, inputs) = shape;
+            candle_core::bail!(
+                "--deterministic does not hold on it: a row that is multiplied with a matrix of [{outputs}, {inputs}] has \
+                 other bits at another place among {tile} rows"
+            );
+        }
+        self.even_shapes.insert(shape);
+        Ok(())
     }
 }

@@ -4,7 +4,9 @@
 //! and the residual stream. Elsewhere numbers are widened before they are multiplied, which is the same arithmetic in
 //! another order.
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
+
+use super::host;
 
 /// `matrix * row` for every row of `input`, written to `out` or added to it.
 ///
@@ -31,6 +33,30 @@ pub(super) fn multiply_in_tiles(input: &Tensor, matrix: &Tensor, tile: usize) ->
         multiply(&input.narrow(0, first, tile)?, matrix, &out.narrow(0, first, tile)?, false)?;
     }
     out.narrow(0, 0, rows)
+}
+
+/// Whether a row has the same bits at every place of a tile. [`multiply_in_tiles`] needs it: a library may split the sums of
+/// some tiles of its own and not of others, by what is left over for the last units of a device.
+///
+/// Takes a row of made-up numbers, as one of a prompt may be zero throughout.
+pub(super) fn has_equal_places(matrix: &Tensor, tile: usize) -> Result<bool> {
+    let (outputs, inputs) = matrix.dims2()?;
+    let row: Vec<f32> = (0..inputs).map(made_up).collect();
+    let rows = Tensor::from_vec(row.repeat(tile), (tile, inputs), &Device::Cpu)?.to_dtype(matrix.dtype())?;
+    let out = Tensor::zeros((tile, outputs), DType::F32, matrix.device())?;
+    multiply(&rows.to_device(matrix.device())?, matrix, &out, false)?;
+    Ok(have_equal_bits(&host::numbers_of(&out)?, outputs))
+}
+
+/// A number between -0.5 and 0.5.
+#[expect(clippy::cast_precision_loss, reason = "a small number")]
+fn made_up(index: usize) -> f32 {
+    ((index * 7919) % 1009) as f32 / 1009.0 - 0.5
+}
+
+fn have_equal_bits(rows: &[f32], columns: usize) -> bool {
+    let (first, others) = rows.split_at(columns);
+    others.chunks(columns).all(|row| row.iter().zip(first).all(|(a, b)| a.to_bits() == b.to_bits()))
 }
 
 /// `left * rightᵀ` of each batch in f32: `[batches, rows, inputs]` and `[batches, outputs, inputs]`.
@@ -60,13 +86,11 @@ fn widened(tensor: &Tensor) -> Result<Tensor> {
 }
 
 #[cfg(test)]
-#[expect(clippy::cast_precision_loss, reason = "small numbers")]
 mod tests {
     use super::{super::tests::test_device, *};
 
     fn random(rows: usize, columns: usize, dtype: DType) -> Tensor {
-        let numbers: Vec<f32> =
-            (0..rows * columns).map(|index| ((index * 7919) % 1009) as f32 / 1009.0 - 0.5).collect();
+        let numbers: Vec<f32> = (0..rows * columns).map(made_up).collect();
         Tensor::from_vec(numbers, (rows, columns), &test_device()).unwrap().to_dtype(dtype).unwrap()
     }
 
@@ -96,6 +120,20 @@ mod tests {
         for row in 0..21 {
             let alone = multiply_in_tiles(&input.narrow(0, row, 1).unwrap(), &matrix, 8).unwrap();
             assert_eq!(bits(&alone), bits(&all.narrow(0, row, 1).unwrap()), "row {row}");
+        }
+    }
+
+    #[test]
+    fn a_row_that_has_other_bits_at_another_place_is_noticed() {
+        for (matrix, tile) in [(random(40, 96, DType::F32), 8), (random(7, 33, DType::BF16), 128)] {
+            assert!(has_equal_places(&matrix, tile).unwrap());
+        }
+        let rows = [0.5, f32::NAN, 0.5, f32::NAN, 0.5, f32::NAN];
+        assert!(have_equal_bits(&rows, 2));
+        for place in 2..6 {
+            let mut other = rows;
+            other[place] = f32::from_bits(other[place].to_bits() + 1);
+            assert!(!have_equal_bits(&other, 2), "{place}");
         }
     }
 

@@ -323,6 +323,10 @@ pub(super) fn parameters_by_kind(settings: &Settings<'_>) -> Result<Option<[Map<
     if !all.values().any(Value::is_object) {
         return Ok(None);
     }
+    // transformers looks for it here, and not among those of a kind.
+    if all.get("truncate").is_some_and(|truncates| *truncates != Value::Bool(true)) {
+        return Err(ConfigError::setting("truncate", "beside parameters of kinds of layers is not supported"));
+    }
     let of = |kind: &str| match all.get(kind) {
         Some(Value::Object(parameters)) => Ok(parameters.clone()),
         _ => Err(ConfigError::setting(KEY, format!("has nothing for {kind}"))),

@@ -1,6 +1,6 @@
 //! Gemma 1 to 3, the text models.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     super::{
@@ -9,7 +9,7 @@ use super::{
         settings::{ConfigError, Settings},
         shape::{LayerRotation, ModelShape, NormPlaces},
     },
-    decoder::{Defaults, NORMS_OF_HEADS, attention_biases, decoder, decoder_with, heads},
+    decoder::{Defaults, NORMS_OF_HEADS, attention_biases, decoder, decoder_with, heads, only},
     windows::{DEFAULT_WINDOW, same_windows, sliding, window_or, windows_of},
 };
 
@@ -23,10 +23,11 @@ fn defaults() -> Defaults {
 
 /// Gemma 1. Its `hidden_act` does not count unless it is what transformers makes of it.
 pub(super) fn gemma(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
-    let own_name: Option<String> = settings.get("hidden_activation")?;
-    let activation = if own_name.is_some() { "hidden_activation" } else { "hidden_act" };
+    let [own_name, older]: [Option<String>; 2] = [settings.get("hidden_activation")?, settings.get("hidden_act")?];
+    // Where both are left out, it is what the former stands for.
+    let activation = if own_name.is_none() && older.is_some() { "hidden_act" } else { "hidden_activation" };
     // Releases of transformers differ in which gelu they take it for.
-    if activation == "hidden_act" && settings.get::<String>(activation)?.as_deref() == Some("gelu") {
+    if activation == "hidden_act" && older.as_deref() == Some("gelu") {
         return Err(ConfigError::setting(activation, "\"gelu\" is not supported in this key"));
     }
     let mut shape = decoder(settings, Defaults { activation, ..defaults() })?;
@@ -58,6 +59,8 @@ pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError>
     let heads = heads(settings, defaults())?;
     let ropes = parameters(settings)?.into_iter().zip(THETAS).map(|(parameters, theta)| {
         let defaults = RopeDefaults { theta: Some(theta), partial: None };
+        // transformers looks for it beside both kinds, where it never is.
+        only(&Settings(&parameters), "truncate", &json!(true))?;
         // What both kinds of layers have in common is not at the top of config.json.
         of_parameters(&parameters, &Settings(&Map::new()), heads.kept.head_dim, defaults)
     });
@@ -121,17 +124,20 @@ fn parameters(settings: &Settings<'_>) -> Result<[Map<String, Value>; 2], Config
         if settings.get::<Value>("rope_scaling")?.is_some() {
             return Err(ConfigError::setting("rope_scaling", "beside `rope_parameters` is not supported here"));
         }
-        return Ok(apart);
+        return Ok(with_thetas(settings, apart));
     }
     if settings.get::<Value>("rope_parameters")?.is_some() {
         return Err(ConfigError::setting("rope_parameters", "that do not differ between layers are not supported"));
     }
-    let with_theta = |key: &str, mut parameters: Map<String, Value>| {
+    Ok(with_thetas(settings, [Map::new(), settings.get("rope_scaling")?.unwrap_or_default()]))
+}
+
+/// Takes the bases of frequencies from the top of config.json where the parameters have none.
+fn with_thetas(settings: &Settings<'_>, [local, global]: [Map<String, Value>; 2]) -> [Map<String, Value>; 2] {
+    [("rope_local_base_freq", local), ("rope_theta", global)].map(|(key, mut parameters)| {
         if let Some(theta) = settings.0.get(key) {
             parameters.entry("rope_theta").or_insert_with(|| theta.clone());
         }
         parameters
-    };
-    let scaling = settings.get("rope_scaling")?.unwrap_or_default();
-    Ok([with_theta("rope_local_base_freq", Map::new()), with_theta("rope_theta", scaling)])
+    })
 }

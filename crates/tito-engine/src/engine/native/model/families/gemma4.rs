@@ -147,6 +147,8 @@ fn ropes(settings: &Settings<'_>, slides: &[bool], kept: &[CacheShape]) -> Resul
         if parameters.get("rope_type").and_then(Value::as_str) == Some("proportional") {
             return proportional(parameters, width);
         }
+        // As in Gemma 3.
+        only(&Settings(parameters), "truncate", &json!(true))?;
         of_parameters(parameters, &Settings(&Map::new()), width, RopeDefaults { theta: None, partial: None })
     };
     kinds.iter().zip([true, false]).map(rope).collect()

@@ -170,8 +170,9 @@ impl ModelShape {
             if !SCALED_LOGITS.contains(&name) {
                 refuse_other_factor(part, "logit_scale")?;
             }
-            if !BIDIRECTIONAL_PICTURES.contains(&name) {
+            if !GEMMA_4.contains(&name) {
                 refuse_other_than(false, part, "use_bidirectional_attention")?;
+                refuse_layers_of_their_own(part)?;
             }
         }
         let mut shape = read(&Settings(config))?;
@@ -201,8 +202,19 @@ fn architecture(config: &Map<String, Value>) -> Result<&str, ConfigError> {
     }
 }
 
-/// Architectures where tokens of pictures may attend to later ones, which changes nothing for text.
-const BIDIRECTIONAL_PICTURES: [&str; 2] = ["Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"];
+/// Architectures where tokens of pictures may attend to later ones, which changes nothing for text, and whose layers may
+/// have heads of their own.
+const GEMMA_4: [&str; 2] = ["Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"];
+
+/// Refuses settings of single layers, which transformers knows for every family.
+fn refuse_layers_of_their_own(config: &Map<String, Value>) -> Result<(), ConfigError> {
+    const KEY: &str = "per_layer_config";
+    let says_nothing = |own: &Value| own.is_null() || own.as_object().is_some_and(Map::is_empty);
+    match config.get(KEY).filter(|own| !says_nothing(own)) {
+        Some(_) => Err(ConfigError::setting(KEY, "is not supported")),
+        None => Ok(()),
+    }
+}
 
 /// Refuses a setting other than this.
 fn refuse_other_than(expected: bool, config: &Map<String, Value>, key: &str) -> Result<(), ConfigError> {

@@ -80,6 +80,10 @@ fn norms_after(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), Co
 fn ropes(settings: &Settings<'_>, head_dim: usize) -> Result<Vec<RopeConfig>, ConfigError> {
     let defaults = RopeDefaults { theta: Some(THETA), partial: None };
     if let Some(apart) = parameters_by_kind(settings)? {
+        if apart.iter().any(|parameters| !parameters.contains_key("rope_theta")) {
+            // transformers takes it for layers without a window only.
+            only(settings, "rope_theta", &json!(THETA))?;
+        }
         let top: Map<String, Value> =
             settings.0.iter().filter(|(key, _)| *key == "max_position_embeddings").map(owned).collect();
         return apart

@@ -129,6 +129,53 @@ fn the_epsilon_of_bamba_that_is_left_out_is_that_of_transformers() {
 }
 
 #[test]
+fn bases_of_frequencies_come_from_where_transformers_looks_for_them() {
+    let thetas = |architecture: &str, settings: Value| -> Vec<f32> {
+        let mut all = json!({ "head_dim": 4, "rope_theta": null });
+        all.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+        let ropes = read(architecture, &all).unwrap().ropes;
+        ropes.iter().map(|rope| (rope.frequencies[1].powi(-2)).round()).collect()
+    };
+    let kinds =
+        json!({ "sliding_attention": { "rope_type": "default" }, "full_attention": { "rope_type": "default" } });
+    let nested = |more: Value| {
+        let mut settings = json!({ "rope_parameters": kinds });
+        settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        settings
+    };
+    assert_eq!(thetas("Gemma3ForCausalLM", nested(json!({}))), [10_000.0, 1e6]);
+    let top = json!({ "rope_theta": 250_000.0, "rope_local_base_freq": 40_000.0 });
+    assert_eq!(thetas("Gemma3ForCausalLM", nested(top)), [40_000.0, 250_000.0]);
+    assert!(refusal("Olmo3ForCausalLM", &nested(json!({ "rope_theta": 250_000.0 }))).contains("`rope_theta`"));
+    let grown = json!({ "rope_type": "default", "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 64 });
+    assert_eq!(thetas("Ministral3ForCausalLM", json!({ "rope_parameters": grown })), [10_000.0; 2]);
+}
+
+#[test]
+fn borders_of_yarn_that_are_not_rounded_are_refused_where_transformers_rounds_them() {
+    let yarn = json!({ "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "truncate": false });
+    let nested = json!({ "sliding_attention": { "rope_type": "default", "rope_theta": 1e4 }, "full_attention": yarn });
+    let mut beside = nested.clone();
+    beside["truncate"] = json!(false);
+    for parameters in [nested, beside] {
+        for architecture in ["Gemma3ForCausalLM", "Gemma4ForCausalLM", "Olmo3ForCausalLM"] {
+            let settings = json!({ "head_dim": 4, "global_head_dim": 4, "hidden_size_per_layer_input": 0,
+                "rope_theta": null, "rope_parameters": parameters });
+            let error = refusal(architecture, &settings);
+            assert!(error.contains("`truncate`"), "{architecture}: {error}");
+        }
+    }
+}
+
+#[test]
+fn the_gelu_of_gemma_that_is_left_out_is_that_of_transformers() {
+    let gelu = |settings: Value| read("GemmaForCausalLM", &settings).unwrap().layers[0].mlp.clone();
+    let named = gelu(json!({ "hidden_act": "gelu_pytorch_tanh" }));
+    assert_eq!(gelu(json!({ "head_dim": null })), named);
+    assert_ne!(gelu(json!({ "hidden_act": "silu" })), named);
+}
+
+#[test]
 fn attention_in_chunks_is_plain_within_one() {
     let with = |chunks: Value| read("Qwen2ForCausalLM", &json!({ "dual_chunk_attention_config": chunks }));
     let shape = with(json!({ "chunk_size": 262_144, "local_size": 8192, "original_max_position_embeddings": 262_144 }))
@@ -234,6 +281,7 @@ fn settings_of_later_families_that_would_change_the_result_are_refused_by_name()
         ("Gemma4ForCausalLM", &listed, "per_layer_config", json!({"1": {"sliding_window": 3}})),
         ("LlamaForCausalLM", &plain, "use_bidirectional_attention", json!("vision")),
         ("LlamaForCausalLM", &plain, "logit_scale", json!(0.5)),
+        ("GptOssForCausalLM", &plain, "per_layer_config", json!({"3": {"sliding_window": 4096}})),
     ] {
         let error = refusal(architecture, &with(base, key, value));
         assert!(error.contains(&format!("`{key}`")), "{architecture}: {error}");
