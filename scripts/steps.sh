@@ -141,13 +141,14 @@ needs() {
     shift
     for name in "$@"; do [[ -n ${made[$name]:-} ]] || missing+=("$name"); done
     ready=yes
-    if ((${#missing[@]})); then
+    # First: what was not made may be what a late run did not begin, and if making it failed, that is named.
+    if is_late; then
+        ready=
+        skip_late "$text"
+    elif ((${#missing[@]})); then
         ready=
         not_run+=("$text, without $(join_names "${missing[@]}")")
         say "NOT RUN: ${not_run[-1]}"
-    elif is_late; then
-        ready=
-        skip_late "$text"
     fi
 }
 
