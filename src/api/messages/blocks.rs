@@ -88,7 +88,7 @@ impl Blocks {
         sampling: &Sampling,
         (tool_choice, notices): (ToolChoice, ToolNotices),
     ) -> Self {
-        let shows_ids = sampling.return_token_ids;
+        let shows_ids = sampling.return_token_ids || sampling.tokens_as_ids;
         let token_continuity =
             (prompt.asks_for_continuity || shows_ids).then(|| TokenContinuity::from(&prompt.verdict));
         Self {

@@ -16,6 +16,9 @@ use crate::{
     wire::error::{ApiError, wording::Sentence},
 };
 
+/// The roles of messages, and `tool`, which vLLM does not take here.
+const ROLES: [&str; 5] = ["user", "assistant", "system", "developer", "tool"];
+
 /// The field of a custom tool's only argument.
 pub(super) const CUSTOM_INPUT: &str = "input";
 
@@ -92,6 +95,29 @@ pub(super) fn items(input: &RawValue) -> Result<Vec<Box<RawValue>>, ApiError> {
     }
     let item = format!(r#"{{"type":"message","role":"user","content":{text}}}"#);
     Ok(vec![RawValue::from_string(item).map_err(ApiError::internal)?])
+}
+
+/// Whether the last item is an answer that was cut off, which is to be continued (vLLM 0.33 `responses/utils.py`,
+/// `should_continue_final_message`). Content in one text is no answer there, whatever its status.
+pub(super) fn is_unfinished(items: &[Box<RawValue>]) -> Result<bool, ApiError> {
+    #[derive(Deserialize)]
+    struct Last {
+        #[serde(rename = "type")]
+        kind: Option<String>,
+        role: Option<String>,
+        status: Option<String>,
+        content: Option<Value>,
+    }
+    // What is no item is refused where all are read.
+    let last = items.last().and_then(|last| serde_json::from_str::<Last>(last.get()).ok());
+    let Some(last) = last.filter(|last| matches!(last.status.as_deref(), Some("in_progress" | "incomplete"))) else {
+        return Ok(false);
+    };
+    match (last.kind.as_deref(), last.role.as_deref()) {
+        (Some("message"), Some("assistant")) => Ok(matches!(last.content, Some(Value::Array(_)))),
+        (Some("reasoning"), _) => Err(Place(items.len() - 1).wrong("a thought that was cut off cannot be continued")),
+        _ => Ok(false),
+    }
 }
 
 impl ItemFold {
@@ -185,6 +211,7 @@ impl ItemFold {
         match kind.as_deref() {
             None | Some("message") => {
                 let role = at.needs("role", item.role.take())?;
+                at.knows(&role, item.content.as_ref())?;
                 if role != "assistant" {
                     return self.others(role, item, tokens, (at, place));
                 }
@@ -321,6 +348,17 @@ impl Place {
 
     fn wrong(&self, message: impl Into<Sentence>) -> ApiError {
         ApiError::invalid(self.path(), message)
+    }
+
+    /// Refuses messages of roles that templates do not have, and those that say nothing but by their names for it.
+    fn knows(&self, role: &str, content: Option<&Value>) -> Result<(), ApiError> {
+        if !ROLES.contains(&role) {
+            return Err(self.wrong(format!("messages of the role {role:?} are not supported")));
+        }
+        if role != "assistant" && content.is_none_or(Value::is_null) {
+            return Err(self.wrong(format!("a message of the role {role:?} needs a `content`")));
+        }
+        Ok(())
     }
 
     /// Refuses ids that the item may not carry.

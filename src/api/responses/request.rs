@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::{
-    input::{Carried, Folded, ItemFold, items},
+    input::{Carried, Folded, ItemFold, is_unfinished, items},
     names::CallNames,
     output::{ShownInResponse, ShownLogprobs, fresh_id},
     system::gathered,
@@ -103,6 +103,7 @@ impl ResponseTurn {
         let truncation = request.sampling.truncation(api.turns.max_model_len, request.max_output_tokens.or(Some(1)));
         let truncation = truncation.map_err(named_as_here)?;
         let new_items = items(&request.input)?;
+        let goes_on = is_unfinished(&new_items)?;
         let folded = folded(&context, stored.as_ref(), begins_anew, &new_items)?;
         let Folded { messages, places, ignored } = gathered(folded, api);
         for kind in ignored {
@@ -115,7 +116,11 @@ impl ResponseTurn {
         let (stream, background) = (request.stream.unwrap_or(false), repeated.background);
         let wants_text = request.enable_response_messages.unwrap_or(false);
         let continues = request.previous_response_id.as_deref().map(Into::into);
-        let conversation = conversation(request, messages, &tools, &sampling, api);
+        let conversation = Conversation {
+            add_generation_prompt: goes_on.then_some(false),
+            continue_final_message: goes_on.then_some(true),
+            ..conversation(request, messages, &tools, &sampling, api)
+        };
         let prompt = conversation.into_request(api, caller)?;
         let prompt = PromptRequest { truncation, wants_text, must_fit: true, continues, ..prompt };
         sampling.read(api.turns.policies.tools.output_format(format, &prompt.prompt));
@@ -192,9 +197,15 @@ fn refuse_unserved(request: &ResponsesRequest) -> Result<(), ApiError> {
         let message = "`context_management` is not supported by this server: nothing is compacted";
         return Err(ApiError::invalid_response("context_management", message));
     }
-    refuse_media_settings(request.mm_processor_kwargs.as_ref(), None)?;
+    refuse_media_settings(request.mm_processor_kwargs.as_ref(), request.media_io_kwargs.as_ref())?;
+    if request.include_reasoning == Some(false) {
+        let message = "`include_reasoning` must be true: a conversation continues from items of reasoning; leave them out \
+                       of what you read";
+        return Err(ApiError::invalid_response("include_reasoning", message));
+    }
     let unserved = [
         ("input_ids", request.input_ids.is_some()),
+        ("routed_experts", set(&request.routed_experts)),
         ("n", request.sampling.n.is_some_and(|n| n != 1)),
         ("prompt_logprobs", request.sampling.prompt_logprobs.is_some()),
         ("truncate_prompt_tokens", request.sampling.truncate_prompt_tokens.is_some()),

@@ -247,7 +247,8 @@ fn complete_served_tools(fields: &mut Members<Node<'_>>) {
         return;
     };
     for tool in tools {
-        if kind(tool).is_none_or(|kind| kind == "custom") || tool.get("input_schema").is_some() {
+        // The tools of chats and of responses are functions, which no server runs.
+        if kind(tool).is_none_or(|kind| matches!(kind, "custom" | "function")) || tool.get("input_schema").is_some() {
             continue;
         }
         let NodeKind::Object(fields) = &mut tool.kind else { continue };

@@ -133,6 +133,8 @@ static RESPONSES: Schema = Object(
         field::SESSION_ID,
         field::CACHE_SALT,
         optional("enable_response_messages", Bool),
+        optional("include_reasoning", Bool),
+        optional("media_io_kwargs", Nullable(&Dict(&Dict(&Any)))),
         field::STRUCTURED_OUTPUTS,
         field::PRESENCE_PENALTY,
         field::FREQUENCY_PENALTY,

@@ -105,6 +105,14 @@ pub struct ResponsesRequest {
     /// Refused: here, it is `prompt_token_ids`.
     #[schema(value_type = Option<Vec<u32>>)]
     pub input_ids: Option<TokenIds>,
+    /// Refused: chats and completions have them.
+    #[schema(value_type = Option<Object>)]
+    pub routed_experts: Option<Value>,
+    /// Refused where false: items of reasoning continue the conversation.
+    pub include_reasoning: Option<bool>,
+    /// Refused, as on chat.
+    #[schema(value_type = Option<Object>)]
+    pub media_io_kwargs: Option<Value>,
     /// `prompt_token_ids` in it is the whole prompt; everything else is ignored.
     #[schema(value_type = Option<Object>)]
     pub kv_transfer_params: Option<Value>,

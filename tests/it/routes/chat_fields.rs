@@ -301,6 +301,17 @@ async fn fields_that_change_nothing_here_are_taken() {
 }
 
 #[tokio::test]
+async fn functions_of_the_time_before_tools_are_refused_by_name() {
+    let app = TestApp::new().says("hello");
+    let function = json!({ "name": "f", "parameters": { "type": "object" } });
+    for (field, value) in [("functions", json!([function])), ("function_call", json!({ "name": "f" }))] {
+        let refused = ask(&app, json!({ field: value })).await;
+        assert_eq!((refused.status, &refused.error()["param"]), (400, &json!(field)), "{}", refused.text);
+    }
+    ask(&app, json!({ "functions": [], "function_call": null })).await.ok();
+}
+
+#[tokio::test]
 async fn chosen_tokens_are_shown_behind_the_sampled_one_in_the_order_of_the_request() {
     let app = TestApp::new().script([9, IM_END]);
     let more = json!({ "logprobs": true, "logprob_token_ids": [30, 9, 4, 30], "return_tokens_as_token_ids": true });

@@ -318,6 +318,10 @@ async fn what_is_refused_for_an_answer_is_refused_for_its_count_in_the_same_word
         json!({ "max_tokens": 5000 }),
         json!({ "stop_token_ids": [-1] }),
         json!({ "stop_sequences": ["a", "b", "c", "d", "e"] }),
+        json!({ "routed_experts": [[[0, 1]]] }),
+        json!({ "input_ids": [1] }),
+        json!({ "tools": [{ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } }] }),
+        json!({ "tools": [{ "type": "function", "name": "f", "parameters": { "type": "object" } }] }),
         json!({ "model": "" }),
     ];
     for more in refused {
@@ -433,6 +437,19 @@ async fn a_system_message_moves_to_the_front_where_the_template_wants_it_there()
     let messages = json!([{ "role": "system", "content": "Be.\n\nNot." }, { "role": "user", "content": "hello" }]);
     let chat = app.post(CHAT, json!({ "messages": messages, "return_token_ids": true })).await.ok();
     assert_eq!(answer["prompt_token_ids"], chat["prompt_token_ids"]);
+}
+
+#[tokio::test]
+async fn ids_come_with_either_wish_for_them() {
+    let app = spelled(&["</think>hello"]);
+    let plain = app.post(PATH, asking(&json!({}))).await.ok();
+    assert_eq!(plain.get("generation_token_ids"), None);
+    let [own, other] = ["return_token_ids", "return_tokens_as_token_ids"].map(|wish| asking(&json!({ wish: true })));
+    let (own, other) = (app.post(PATH, own).await.ok(), app.post(PATH, other).await.ok());
+    assert!(own["generation_token_ids"].is_array(), "{own}");
+    for field in ["prompt_token_ids", "generation_token_ids", "generation_log_probs"] {
+        assert_eq!(own[field], other[field], "{field}");
+    }
 }
 
 #[tokio::test]

@@ -291,3 +291,72 @@ async fn kept_once<S: ResponseStore + BatchStore + 'static>(store: Arc<S>) {
     }
     assert_eq!(store.kept_bytes().unwrap(), 0);
 }
+
+/// The ids of a prompt and of the answer to it, as the last item of a response has them.
+fn known(item: &Value) -> Vec<Value> {
+    let of = |field: &str| item[field].as_array().unwrap().clone();
+    [of("prompt_token_ids"), of("generation_token_ids")].concat()
+}
+
+#[tokio::test]
+async fn an_answer_that_was_cut_off_is_continued_where_it_is_the_last_item() {
+    let app = TestApp::new().says("Hello there, my friend").continuity(|policy| policy.memory = None);
+    let user = json!({ "role": "user", "content": "Hi" });
+    let short = json!({ "input": [user], "max_output_tokens": 2, "include": ["token_ids"] });
+    let cut = create(&app, short).await["output"][0].clone();
+    let prompt = async |items: Value| {
+        let next = create(&app, json!({ "input": items, "return_token_ids": true, "max_output_tokens": 2 })).await;
+        (next["output"][0]["prompt_token_ids"].as_array().unwrap().clone(), next["token_continuity"]["outcome"].clone())
+    };
+    assert_eq!(cut["status"], "incomplete");
+    assert_eq!(prompt(json!([user, cut])).await, (known(&cut), json!("exact")));
+    let mut other = cut.clone();
+    other["status"] = json!("in_progress");
+    assert_eq!(prompt(json!([user, other])).await.0, known(&cut));
+    // Neither of these is an answer that was cut off.
+    other["status"] = json!("completed");
+    let (finished, _) = prompt(json!([user, other])).await;
+    assert!(finished.starts_with(&known(&cut)) && finished.len() > known(&cut).len(), "{finished:?}");
+    other["status"] = json!("incomplete");
+    other["content"] = other["content"][0]["text"].take();
+    assert_eq!(prompt(json!([user, other])).await.0, finished);
+    let (behind, _) = prompt(json!([user, cut, user])).await;
+    assert!(behind.starts_with(&known(&cut)) && behind.len() > finished.len(), "{behind:?}");
+    let thought = json!({ "type": "reasoning", "id": "rs_1", "status": "incomplete", "summary": [],
+        "content": [{ "type": "reasoning_text", "text": "I th" }] });
+    let refused = app.post(PATH, json!({ "input": [user, thought] })).await;
+    assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("input[1]")), "{}", refused.text);
+}
+
+#[tokio::test]
+async fn messages_of_roles_that_nobody_shows_and_without_content_are_refused() {
+    let app = TestApp::new().says("x");
+    for (item, said) in [
+        (json!({ "role": "alien", "content": "Hi" }), "the role \"alien\""),
+        (json!({ "role": "user" }), "needs a `content`"),
+        (json!({ "role": "user", "contents": "Hi" }), "needs a `content`"),
+        (json!({ "id": "msg_1", "role": "system", "content": null }), "needs a `content`"),
+    ] {
+        let refused = app.post(PATH, json!({ "input": [{ "role": "user", "content": "Hi" }, item] })).await;
+        assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("input[1]")), "{}", refused.text);
+        assert!(refused.error()["message"].as_str().unwrap().contains(said), "{}", refused.text);
+    }
+    for role in ["user", "system", "developer", "assistant", "tool"] {
+        create(&app, json!({ "input": [{ "role": role, "content": [], "tool_call_id": "c" }] })).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_response_would_leave_out_is_refused() {
+    let app = TestApp::new().says("x");
+    for (field, value) in [
+        ("routed_experts", json!([[[0, 1]]])),
+        ("include_reasoning", json!(false)),
+        ("media_io_kwargs", json!({ "image": { "a": 1 } })),
+    ] {
+        let refused = app.post(PATH, json!({ "input": "Hi", field: value })).await;
+        assert_eq!((refused.status, &refused.error()["param"]), (400, &json!(field)), "{}", refused.text);
+    }
+    create(&app, json!({ "input": "Hi", "routed_experts": null, "include_reasoning": true, "media_io_kwargs": null }))
+        .await;
+}
