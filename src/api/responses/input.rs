@@ -211,7 +211,7 @@ impl ItemFold {
         match kind.as_deref() {
             None | Some("message") => {
                 let role = at.needs("role", item.role.take())?;
-                at.knows(&role, item.content.as_ref())?;
+                at.accepts_message(&role, item.content.as_ref())?;
                 if role != "assistant" {
                     return self.others(role, item, tokens, (at, place));
                 }
@@ -350,8 +350,8 @@ impl Place {
         ApiError::invalid(self.path(), message)
     }
 
-    /// Refuses messages of roles that templates do not have, and those that say nothing but by their names for it.
-    fn knows(&self, role: &str, content: Option<&Value>) -> Result<(), ApiError> {
+    /// Refuses messages of roles that templates may not show, and messages without content, which would be empty turns.
+    fn accepts_message(&self, role: &str, content: Option<&Value>) -> Result<(), ApiError> {
         if !ROLES.contains(&role) {
             return Err(self.wrong(format!("messages of the role {role:?} are not supported")));
         }

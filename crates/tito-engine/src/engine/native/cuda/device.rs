@@ -136,7 +136,8 @@ impl DeviceBackend {
         out.slice_set(&product, 0, 0)
     }
 
-    /// Refuses to go on where `--deterministic` would not hold, once for each shape: a model's before it is served.
+    /// Refuses to go on where `--deterministic` would not hold, once for each shape: in the warm-up for those of the text, and
+    /// at the first image for those of a tower.
     fn check_places(&mut self, matrix: &Tensor, tile: usize) -> Result<()> {
         let shape = matrix.dims2()?;
         if self.even_shapes.contains(&shape) {

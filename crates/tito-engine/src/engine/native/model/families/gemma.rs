@@ -24,7 +24,7 @@ fn defaults() -> Defaults {
 /// Gemma 1. Its `hidden_act` does not count unless it is what transformers makes of it.
 pub(super) fn gemma(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let [own_name, older]: [Option<String>; 2] = [settings.get("hidden_activation")?, settings.get("hidden_act")?];
-    // Where both are left out, it is what the former stands for.
+    // Where both are left out, transformers takes the gelu that `hidden_activation` has by default.
     let activation = if own_name.is_none() && older.is_some() { "hidden_act" } else { "hidden_activation" };
     // Releases of transformers differ in which gelu they take it for.
     if activation == "hidden_act" && older.as_deref() == Some("gelu") {
@@ -59,7 +59,7 @@ pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError>
     let heads = heads(settings, defaults())?;
     let ropes = parameters(settings)?.into_iter().zip(THETAS).map(|(parameters, theta)| {
         let defaults = RopeDefaults { theta: Some(theta), partial: None };
-        // transformers looks for it beside both kinds, where it never is.
+        // transformers looks for it beside both kinds, and rounds whatever these say.
         only(&Settings(&parameters), "truncate", &json!(true))?;
         // What both kinds of layers have in common is not at the top of config.json.
         of_parameters(&parameters, &Settings(&Map::new()), heads.kept.head_dim, defaults)

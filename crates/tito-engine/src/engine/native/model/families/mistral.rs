@@ -50,7 +50,7 @@ pub(super) fn mixtral(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
 
 /// Ministral 3: queries grow with their position.
 pub(super) fn ministral3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
-    // The base of parameters that have none; those that it has where there are none have another.
+    // The base where the parameters name none. Where there are no parameters, transformers' own name 1e6.
     let defaults = Defaults { head_dim: Some(128), epsilon: 1e-5, ..Defaults::COMMON.theta(10_000.0) };
     let heads = heads(settings, defaults)?;
     let parameters = ministral3_parameters(settings)?;
