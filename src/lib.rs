@@ -85,3 +85,8 @@ use tito_text::{chat, continuity, parser, prompt, structured};
 // Tests and fuzz targets name the crate as whoever uses it does.
 #[cfg(test)]
 extern crate self as tito;
+
+// As the program has it: what is bounded in bytes is compared with what this one takes.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

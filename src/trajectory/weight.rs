@@ -2,8 +2,9 @@
 //!
 //! A table that has just doubled holds 7 entries in 16 places, and a node of a tree is half full at worst; an allocation
 //! has 16 bytes of its own, and is rounded up. The constants are of such worst cases; a test compares them with what
-//! 115,000 turns really take with their store: 1,472 bytes each in trajectories of ten turns, and 2,247 where each is a
-//! trajectory (glibc, 23 November 2026), 100 of them those of the record.
+//! 115,000 turns really take with their store: 1,497 bytes each in trajectories of ten turns, and 2,322 where each is a
+//! trajectory (mimalloc, 29 November 2026), 100 of them those of the record. Memory that was freed does not count: until the
+//! allocator gives it back, a process may have some 5 to 10 % more.
 
 use super::{Notes, images, record::TurnRecord};
 

@@ -83,10 +83,10 @@ def test_a_structured_output_follows_the_forced_end(thinking):
 
 
 def test_preempted_sequences_have_the_bits_that_they_have_alone(thinking, model):
-    crowded = Server(*FLAGS, "--kv-cache-memory", "32M", model=model, gated=True)
+    crowded = Server(*FLAGS, "--kv-cache-memory", "20M", model=model, gated=True)
     try:
         def ask(server, seed):
-            answer = asked(server, 100, temperature=1, seed=seed, max_tokens=300, logprobs=True).choices[0]
+            answer = asked(server, 100, temperature=1, seed=seed, max_tokens=150, logprobs=True).choices[0]
             return answer.token_ids, [token.logprob for token in answer.logprobs.content]
 
         with concurrent.futures.ThreadPoolExecutor(12) as pool:

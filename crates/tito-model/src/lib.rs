@@ -24,3 +24,8 @@ pub mod model;
 pub mod tokenizer;
 
 use tito_sampling::TokenId;
+
+// Reading tokenizers is half allocation; the program has this allocator, too.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

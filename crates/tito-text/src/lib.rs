@@ -60,3 +60,8 @@ pub mod structured;
 
 use tito_model::{json, model, tokenizer};
 use tito_sampling::{self as sampling, TokenId};
+
+// Reading tokenizers is half allocation; the program has this allocator, too.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -2,6 +2,7 @@
 
 mod activations;
 mod adapters;
+mod allocated;
 mod draft_model;
 mod forced;
 mod guided;

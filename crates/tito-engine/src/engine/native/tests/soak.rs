@@ -4,18 +4,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::{StreamExt, stream};
 
-use super::{super::*, Random, blocks, engine, in_company, params, request, settings, weights::norm};
+use super::{
+    super::*, Random, allocated::bytes_in_use, blocks, engine, in_company, params, request, settings, weights::norm,
+};
 use crate::{
     TokenId,
     engine::{FinishReason, NewWeights, OnWeightsChange, SamplingParams, UndoPolicy},
 };
 
-/// A day's worth in the release build.
-const REQUESTS: u32 = if cfg!(unoptimised) { 600 } else { 200_000 };
+const REQUESTS: u32 = if cfg!(unoptimised) { 600 } else { 40_000 };
 const ROUNDS: u32 = if cfg!(unoptimised) { 3 } else { 300 };
 const AT_ONCE: usize = 100;
-/// What the process may have grown by, beyond what its first tenth took.
-const MOST_GROWTH_BYTES: u64 = 48 << 20;
+/// What all requests but the first tenth may leave in use: less than two bytes each.
+const MOST_GROWTH_BYTES: usize = 64 << 10;
 
 /// Runs one request as the number says: to its end, to a stop token, or until its client has had enough.
 async fn run(engine: &NativeEngine, number: u32) {
@@ -129,12 +130,6 @@ async fn every_stream_says_how_it_ended_whatever_is_done_meanwhile() {
     }
 }
 
-/// Memory of this process, where the system tells.
-fn resident_bytes() -> Option<u64> {
-    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
-    Some(pages.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_requests_leave_nothing_behind() {
     let engine = engine(&NativeSettings {
@@ -143,17 +138,20 @@ async fn many_requests_leave_nothing_behind() {
         max_num_batched_tokens: 256,
         ..settings("llama")
     });
-    let mut resident = None;
+    let mut in_use = Vec::new();
     for part in 0..10 {
         let numbers = part * (REQUESTS / 10)..(part + 1) * (REQUESTS / 10);
         stream::iter(numbers).for_each_concurrent(AT_ONCE, |number| run(&engine, number)).await;
-        resident = resident.or_else(resident_bytes);
+        // Commands are obeyed in order: this one is answered after the last abort.
+        assert!(engine.reset_prefix_cache(false).await.unwrap(), "a sequence holds blocks");
+        assert_eq!(engine.load(), EngineLoad::default());
+        assert_eq!(engine.status.present(), 0);
+        in_use.extend(bytes_in_use());
     }
-    // Commands are obeyed in order: this one is answered after the last abort.
-    assert!(engine.reset_prefix_cache(false).await.unwrap(), "a sequence holds blocks");
-    assert_eq!(engine.load(), EngineLoad::default());
-    assert_eq!(engine.status.present(), 0);
-    if let (Some(before), Some(after)) = (resident, resident_bytes()) {
-        assert!(after < before + MOST_GROWTH_BYTES, "{before} bytes became {after}");
-    }
+    println!("bytes in use after each tenth: {in_use:?}");
+    let (Some(before), Some(after)) = (in_use.first(), in_use.last()) else {
+        println!("SKIPPED: what is in use is only known in a process of its own");
+        return;
+    };
+    assert!(*after < before + MOST_GROWTH_BYTES, "{in_use:?}");
 }
