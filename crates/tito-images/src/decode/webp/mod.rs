@@ -3,26 +3,25 @@
 //! They have no checksums. A damaged one that still has the form of an image is decoded, as libwebp does, and may come out
 //! otherwise than there: both let numbers overflow that no encoder writes, each in its own way.
 
+mod container;
+
 use std::io::{Cursor, ErrorKind};
 
 use image_webp::{DecodingError, WebPDecoder};
 
-use super::{
-    Raster,
-    orientation::{Metadata, Orientation},
-    rgba_on_white,
-};
+use super::{Raster, orientation::Orientation, rgba_on_white};
 use crate::{decoded::ImageLimits, error::ImageError};
+use container::{Container, frame_chunks};
 
 const KIND: &str = "WebP";
 
 pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Orientation), ImageError> {
-    let mut decoder = WebPDecoder::new(Cursor::new(encoded)).map_err(refused)?;
+    let container = Container::read(encoded)?;
+    let file = container.for_decoder();
+    let mut decoder = WebPDecoder::new(Cursor::new(&*file)).map_err(refused)?;
     let (width, height) = decoder.dimensions();
     let pixels = limits.check(width, height)?;
-    // EXIF and XMP data.
-    decoder.set_memory_limit(encoded.len());
-    check_frames(encoded, width, height)?;
+    check_frames(container, width, height)?;
     let channels = if decoder.has_alpha() { 4 } else { 3 };
     let mut samples = vec![0; channels * pixels];
     decoder.read_image(&mut samples).map_err(refused)?;
@@ -30,9 +29,7 @@ pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Ori
         3 => samples,
         _ => samples.as_chunks().0.iter().flat_map(|&colour| rgba_on_white(colour)).collect(),
     };
-    let exif = decoder.exif_metadata().map_err(refused)?;
-    let xmp = decoder.xmp_metadata().map_err(refused)?;
-    Ok((Raster { width, height, rgb }, Metadata { exif, xmp }.orientation()))
+    Ok((Raster { width, height, rgb }, container.metadata().orientation()))
 }
 
 fn refused(error: DecodingError) -> ImageError {
@@ -44,19 +41,18 @@ fn refused(error: DecodingError) -> ImageError {
 
 /// Refuses what the decoder would allocate more for than the image has pixels, and first frames that are only a part of it,
 /// as decoders do not agree on what is around them.
-fn check_frames(encoded: &[u8], width: u32, height: u32) -> Result<(), ImageError> {
-    let top = chunks(encoded.get(12..).unwrap_or_default());
-    for (name, content) in top {
-        if name == b"ANMF" && !covers(content, width, height) {
+fn check_frames(container: Container<'_>, width: u32, height: u32) -> Result<(), ImageError> {
+    for chunk in container.chunks() {
+        let is_frame = chunk.name == b"ANMF";
+        if is_frame && !covers(chunk.content, width, height) {
             return Err(ImageError::unsupported(KIND, "its first frame is smaller than the image"));
         }
-        let frame = content.get(16..).filter(|_| name == b"ANMF").unwrap_or_default();
-        for (name, content) in chunks(frame).chain([(name, content)]) {
-            if name == b"VP8 " && lossy_size(content) != Some((width, height)) {
+        for part in frame_chunks(&chunk).filter(|_| is_frame).chain([chunk]) {
+            if part.name == b"VP8 " && lossy_size(part.content) != Some((width, height)) {
                 return Err(ImageError::broken(KIND, "a frame has another size than the image"));
             }
         }
-        if name == b"ANMF" {
+        if is_frame {
             break;
         }
     }
@@ -70,18 +66,6 @@ fn lossy_size(frame: &[u8]) -> Option<(u32, u32)> {
     Some((side(width_0, width_1), side(height_0, height_1)))
 }
 
-/// The names and contents of chunks.
-fn chunks(mut rest: &[u8]) -> impl Iterator<Item = (&[u8; 4], &[u8])> {
-    std::iter::from_fn(move || {
-        let (name, after) = rest.split_first_chunk::<4>()?;
-        let (length, after) = after.split_first_chunk::<4>()?;
-        let length = u32::from_le_bytes(*length) as usize;
-        let content = &after[..length.min(after.len())];
-        rest = after.get(length.saturating_add(length % 2)..).unwrap_or_default();
-        Some((name, content))
-    })
-}
-
 /// Whether a frame is the whole image.
 fn covers(frame: &[u8], width: u32, height: u32) -> bool {
     let number = |place: usize| {
@@ -90,3 +74,6 @@ fn covers(frame: &[u8], width: u32, height: u32) -> bool {
     };
     [0, 3, 6, 9].map(number) == [0, 0, width.wrapping_sub(1), height.wrapping_sub(1)].map(Some)
 }
+
+#[cfg(test)]
+mod tests;
