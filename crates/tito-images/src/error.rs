@@ -48,6 +48,21 @@ pub enum ImageError {
         /// The width and the height that it would get.
         to: (u32, u32),
     },
+    /// One side would become so short that its weights may be rounded in another way than torch rounds them.
+    #[error(
+        "image dimensions {width}x{height}: the image is too large to be resized to {}x{}, which is {times} times as small or more along one side",
+        to.0, to.1
+    )]
+    TooLarge {
+        /// Pixels from left to right.
+        width: u32,
+        /// Pixels from top to bottom.
+        height: u32,
+        /// The width and the height that it would get.
+        to: (u32, u32),
+        /// How many times as small a side must not become.
+        times: u32,
+    },
     /// One side is so short for the other one that it would vanish.
     #[error("image dimensions {width}x{height}: one side would have no pixels if the other one had {edge}")]
     Vanishing {

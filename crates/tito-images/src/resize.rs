@@ -12,6 +12,22 @@ use fast_image_resize::{
     pixels::U8x3,
 };
 
+use crate::error::ImageError;
+
+/// A side that becomes so many times as short, or more, is refused. torch gives weights up to 22 binary digits after the
+/// point, `fast_image_resize` 21. The greatest weight is one part in as many as a side shrinks, so up to 128 = 2^(22 - 15)
+/// times 21 digits are all that there is room for in either.
+const TOO_SMALL: u32 = 128;
+
+/// Refuses a size that would not come out as torch's.
+pub(crate) fn check(from: (u32, u32), to: (u32, u32)) -> Result<(), ImageError> {
+    let too_small = |from: u32, to: u32| u64::from(from) >= u64::from(TOO_SMALL) * u64::from(to);
+    if too_small(from.0, to.0) || too_small(from.1, to.1) {
+        return Err(ImageError::TooLarge { width: from.0, height: from.1, to, times: TOO_SMALL });
+    }
+    Ok(())
+}
+
 /// How pixels are weighed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Filter {
@@ -51,7 +67,7 @@ fn one_direction(
 
 #[cfg(test)]
 mod tests {
-    use super::{Filter, resize};
+    use super::{Filter, check, resize};
 
     fn noise(bytes: usize) -> Vec<u8> {
         (0..bytes).map(|index| (index * index % 251).to_le_bytes()[0]).collect()
@@ -71,6 +87,17 @@ mod tests {
         for filter in [Filter::Bicubic, Filter::Bilinear] {
             assert_eq!(resize(&row, (40, 1), (80, 1), filter), [10, 20, 30].repeat(80));
             assert_eq!(resize(&row, (1, 40), (1, 20), filter), [10, 20, 30].repeat(20));
+        }
+    }
+
+    #[test]
+    fn a_side_that_becomes_128_times_as_short_is_refused() {
+        assert_eq!(check((127 * 28 + 27, 4), (28, 4)), Ok(()));
+        assert_eq!(check((4, 128 * 28 - 1), (4, 28)), Ok(()));
+        for (from, to) in [((128 * 28, 4), (28, 4)), ((4, 5000), (56, 28)), ((u32::MAX, u32::MAX), (28, 28))] {
+            let error = check(from, to).unwrap_err().to_string();
+            let sizes = [from, to].map(|(width, height)| format!("{width}x{height}"));
+            assert!(sizes.iter().all(|size| error.contains(size)), "{error}");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Follows vLLM's `multimodal/media/image.py` and `multimodal/image.py`. A deliberate difference: a file that contradicts its
 //! kind is refused, where Pillow may make up the pixels that it cannot read.
 
+mod exif;
 mod gif;
 mod jpeg;
 mod orientation;

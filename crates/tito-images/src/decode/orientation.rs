@@ -1,7 +1,10 @@
 //! How a camera was held: the tag of EXIF data, or of XMP data where EXIF has none, as Pillow's `getexif` finds it.
 
-use super::Raster;
-use crate::decoded::DecodedImage;
+use super::{
+    Raster,
+    exif::{self, Pillow, Tag},
+};
+use crate::{decoded::DecodedImage, error::ImageError};
 
 /// What makes an image upright.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,23 +22,37 @@ pub(super) enum Orientation {
 /// What a file says of itself beside its pixels.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Metadata {
-    /// A TIFF directory, with or without `Exif\0\0` before it.
+    /// A TIFF directory, with or without `Exif\0\0` before it, as Pillow keeps it.
     pub(super) exif: Option<Vec<u8>>,
     /// A text in XML.
     pub(super) xmp: Option<Vec<u8>>,
 }
 
-const TAG: u16 = 0x0112;
-
 impl Metadata {
-    /// As EXIF says, or else XMP. Data that make no sense say nothing: vLLM leaves such an image as it is.
-    pub(super) fn orientation(&self) -> Orientation {
-        let exif = match self.exif.as_deref().filter(|exif| !without_prefix(exif).is_empty()).map(of_exif) {
-            Some(Err(NotReadable)) => return Orientation::AsIs,
-            Some(Ok(number)) => number,
-            None => None,
-        };
-        Orientation::of_number(exif.or_else(|| self.xmp.as_deref().and_then(of_xmp)))
+    /// As EXIF says, or XMP if EXIF has no such tag, in a file of this kind. Data that make no sense say nothing: vLLM leaves
+    /// such an image as it is.
+    ///
+    /// # Errors
+    ///
+    /// If versions of Pillow do not agree on it.
+    pub(super) fn orientation(&self, kind: &'static str) -> Result<Orientation, ImageError> {
+        let [orientation, older] = [Pillow::Thirteen, Pillow::Twelve].map(|pillow| self.orientation_in(pillow));
+        if orientation != older {
+            return Err(ImageError::unsupported(
+                kind,
+                "versions of Pillow turn it in different ways, for its EXIF data",
+            ));
+        }
+        Ok(orientation)
+    }
+
+    fn orientation_in(&self, pillow: Pillow) -> Orientation {
+        let exif = self.exif.as_deref().map_or(Tag::Missing, |exif| exif::orientation(exif, pillow));
+        Orientation::of_number(match exif {
+            Tag::Unreadable => None,
+            Tag::Number(number) => Some(number),
+            Tag::Missing => self.xmp.as_deref().and_then(of_xmp),
+        })
     }
 }
 
@@ -82,60 +99,6 @@ impl Orientation {
     }
 }
 
-/// What Pillow raises an error for, which vLLM passes over.
-struct NotReadable;
-
-/// Pillow drops up to two of these.
-fn without_prefix(exif: &[u8]) -> &[u8] {
-    let once = exif.strip_prefix(b"Exif\0\0").unwrap_or(exif);
-    if once.len() < exif.len() { once.strip_prefix(b"Exif\0\0").unwrap_or(once) } else { once }
-}
-
-/// The tag in the first directory. None if the directory lacks it, or ends before it.
-fn of_exif(exif: &[u8]) -> Result<Option<u32>, NotReadable> {
-    let tiff = without_prefix(exif);
-    let little = match tiff.get(..4) {
-        Some(b"II*\0") => true,
-        Some(b"MM\0*") => false,
-        _ => return Err(NotReadable),
-    };
-    let u16_at = |offset: usize| {
-        let bytes = tiff.get(offset..)?.first_chunk::<2>()?;
-        Some(if little { u16::from_le_bytes(*bytes) } else { u16::from_be_bytes(*bytes) })
-    };
-    let u32_at = |offset: usize| {
-        let bytes = tiff.get(offset..)?.first_chunk::<4>()?;
-        Some(if little { u32::from_le_bytes(*bytes) } else { u32::from_be_bytes(*bytes) })
-    };
-    let Some(directory) = u32_at(4) else { return Err(NotReadable) };
-    let directory = directory as usize;
-    let Some(entries) = u16_at(directory) else { return Ok(None) };
-    let mut found = None;
-    for entry in (0..usize::from(entries)).map(|index| directory + 2 + 12 * index) {
-        // The last of several entries counts; an entry that is cut off ends the directory.
-        let (Some(tag), Some(kind), Some(count), Some(_)) =
-            (u16_at(entry), u16_at(entry + 2), u32_at(entry + 4), u32_at(entry + 8))
-        else {
-            break;
-        };
-        if tag == TAG && count == 1 {
-            found = match kind {
-                SHORT | SIGNED_SHORT => u16_at(entry + 8).map(u32::from),
-                LONG | SIGNED_LONG | DIRECTORY => u32_at(entry + 8),
-                _ => found,
-            };
-        }
-    }
-    Ok(found)
-}
-
-/// Types of TIFF entries that are whole numbers of more than a byte.
-const SHORT: u16 = 3;
-const LONG: u16 = 4;
-const SIGNED_SHORT: u16 = 8;
-const SIGNED_LONG: u16 = 9;
-const DIRECTORY: u16 = 13;
-
 /// The first digit after `tiff:Orientation="` or `tiff:Orientation>`.
 fn of_xmp(xmp: &[u8]) -> Option<u32> {
     const NAME: &[u8] = b"tiff:Orientation";
@@ -151,32 +114,31 @@ fn of_xmp(xmp: &[u8]) -> Option<u32> {
 mod tests {
     use super::{Metadata, Orientation, Raster};
 
-    fn exif(kind: u16, value: u32) -> Vec<u8> {
-        let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01".to_vec();
-        exif.extend(kind.to_le_bytes());
-        exif.extend(1_u32.to_le_bytes());
-        exif.extend(value.to_le_bytes());
-        exif
+    fn exif(kind: u8, values: &[u8]) -> Vec<u8> {
+        let entry = |&value| [0x12, 1, kind, 0, 1, 0, 0, 0, value, 0, 0, 0];
+        let entries = values.iter().flat_map(entry).collect::<Vec<_>>();
+        let head = b"Exif\0\0II*\0\x08\0\0\0";
+        [&head[..], &[u8::try_from(values.len()).unwrap(), 0], &entries].concat()
     }
 
     #[test]
-    fn exif_counts_before_xmp() {
+    fn xmp_counts_where_exif_has_no_such_tag() {
         let xmp = Some(b"<x tiff:Orientation=\"8\"/>".to_vec());
-        let both = Metadata { exif: Some(exif(3, 6)), xmp: xmp.clone() };
-        assert_eq!(both.orientation(), Orientation::TurnedRight);
-        let without = Metadata { exif: Some(exif(2, 6)), xmp };
-        assert_eq!(without.orientation(), Orientation::TurnedLeft);
+        let of = |exif: Vec<u8>| Metadata { exif: Some(exif), xmp: xmp.clone() }.orientation("PNG").unwrap();
+        assert_eq!(of(exif(3, &[6])), Orientation::TurnedRight);
+        assert_eq!(of(exif(3, &[9])), Orientation::AsIs);
+        // A text, which is no number but is there; a type that is not known; data that cannot be read.
+        assert_eq!(of(exif(2, &[6])), Orientation::AsIs);
+        assert_eq!(of(exif(77, &[6])), Orientation::TurnedLeft);
+        assert_eq!(of(b"JJ*\0".to_vec()), Orientation::AsIs);
+        assert_eq!(of(Vec::new()), Orientation::TurnedLeft);
     }
 
     #[test]
-    fn data_that_end_too_early_say_nothing() {
-        let whole = exif(3, 6);
-        for length in 0..whole.len() {
-            let cut = Metadata { exif: Some(whole[..length].to_vec()), xmp: None };
-            assert_eq!(cut.orientation(), Orientation::AsIs, "{length}");
-        }
-        let far = Metadata { exif: Some(b"MM\0*\xff\xff\xff\xff".to_vec()), xmp: None };
-        assert_eq!(far.orientation(), Orientation::AsIs);
+    fn what_versions_of_pillow_do_not_agree_on_is_refused() {
+        let metadata = Metadata { exif: Some(exif(3, &[6, 3])), xmp: None };
+        let words = "PNG file not supported: versions of Pillow turn it in different ways, for its EXIF data";
+        assert_eq!(metadata.orientation("PNG").unwrap_err().to_string(), words);
     }
 
     /// Two rows, `012` and `345`.

@@ -13,6 +13,7 @@ use png::{
 
 use super::{
     Raster,
+    exif::PREFIX,
     orientation::{Metadata, Orientation},
     rgba_on_white,
 };
@@ -159,12 +160,13 @@ fn orientation(mut reader: Reader<Cursor<&[u8]>>) -> Result<Orientation, ImageEr
     reader.finish().map_err(refused)?;
     let info = reader.info();
     let exif = match info.exif_metadata.as_deref() {
-        Some(exif) => Some(exif.to_vec()),
+        // Pillow keeps it with this, of which it drops two.
+        Some(exif) => Some([PREFIX, exif].concat()),
         None => exif_in_text(info)?,
     };
     let xmp = info.utf8_text.iter().rev().find(|text| text.keyword == "XML:com.adobe.xmp");
     let xmp = xmp.map(ITXtChunk::get_text).transpose().map_err(refused)?;
-    Ok(Metadata { exif, xmp: xmp.map(String::into_bytes) }.orientation())
+    Metadata { exif, xmp: xmp.map(String::into_bytes) }.orientation(KIND)
 }
 
 /// The EXIF data of files that `ImageMagick` wrote before there was a chunk for them: in hexadecimal digits, after three lines.

@@ -18,7 +18,7 @@ use crate::{
     error::{ImageError, UnsupportedProcessor},
     identity::ImageIdentity,
     prepared::{Grid, Normalisation, PatchShape, PreparedImage},
-    resize::{Filter, resize},
+    resize::{self, Filter, resize},
 };
 use settings::ProcessorSettings;
 use sizes::Sizes;
@@ -56,7 +56,8 @@ impl ImageProcessor {
     ///
     /// # Errors
     ///
-    /// If a side is zero, or too long for the other one: more than 200 times as long for the processors of Qwen and GLM.
+    /// If a side is zero, too long for the other one (more than 200 times as long for the processors of Qwen and GLM), or 128
+    /// times as long as it would become.
     pub fn grid(&self, width: u32, height: u32) -> Result<Grid, ImageError> {
         let (wide, high) = self.size(width, height)?;
         let (columns, rows) = match self.sizes {
@@ -122,6 +123,15 @@ impl ImageProcessor {
         settings
     }
 
+    /// The smallest size that an image gets which is to get the size `to`.
+    fn smallest(&self, to: (u32, u32)) -> (u32, u32) {
+        match self.sizes {
+            // One square or more, and if there are more, a square of all.
+            Sizes::Tiles(tiles) => (tiles.side, tiles.side),
+            Sizes::Smart(_) | Sizes::Square(_) | Sizes::LongestEdge(_) => to,
+        }
+    }
+
     /// The size (width, height) that an image gets before it is cut.
     fn size(&self, width: u32, height: u32) -> Result<(u32, u32), ImageError> {
         if width == 0 || height == 0 {
@@ -130,7 +140,9 @@ impl ImageProcessor {
         let (wide, high) = self.sizes.of(width, height)?;
         let too_many = || ImageError::TooManyPixels { width, height, limit: self.sizes.most_pixels() };
         let side = |side: u64| u32::try_from(side).map_err(|_| too_many());
-        Ok((side(wide)?, side(high)?))
+        let to = (side(wide)?, side(high)?);
+        resize::check((width, height), self.smallest(to))?;
+        Ok(to)
     }
 }
 

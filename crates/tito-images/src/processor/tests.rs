@@ -136,7 +136,8 @@ fn every_image_of_gemma3_becomes_a_square_of_256_placeholders() {
     // What lies between two directions would be as long.
     let error = processor.grid(1, 178_000_000).unwrap_err().to_string();
     assert_eq!(error, "image dimensions 1x178000000: the image is too high to be resized to 896x896");
-    assert!(processor.grid(178_000_000, 1).is_ok());
+    assert!(processor.grid(128 * 896 - 1, 1).is_ok());
+    assert!(matches!(processor.grid(178_000_000, 1), Err(ImageError::TooLarge { .. })));
 }
 
 #[test]
@@ -252,7 +253,8 @@ fn squares_of_internvl_stand_between_two_ids() {
     // What lies between two directions would be as long.
     let error = processor.grid(1, 178_000_000).unwrap_err().to_string();
     assert_eq!(error, "image dimensions 1x178000000: the image is too high to be resized to 448x5376");
-    assert!(processor.grid(178_000_000, 1).is_ok());
+    assert!(processor.grid(128 * 448 - 1, 1).is_ok());
+    assert!(matches!(processor.grid(178_000_000, 1), Err(ImageError::TooLarge { .. })));
 }
 
 #[test]
@@ -309,7 +311,27 @@ fn an_image_of_no_pixels_or_too_long_a_side_has_no_grid() {
     let processor = qwen3(json!({})).unwrap();
     assert_eq!(processor.grid(0, 5), Err(ImageError::NoPixels { width: 0, height: 5 }));
     assert_eq!(processor.grid(1, 100_000), Err(ImageError::AspectRatio(100_000.0)));
-    assert!(processor.grid(u32::MAX, u32::MAX).is_ok());
+    assert!(processor.grid(100_000, 100_000).is_ok());
+    assert!(matches!(processor.grid(u32::MAX, u32::MAX), Err(ImageError::TooLarge { .. })));
+}
+
+#[test]
+fn an_image_that_becomes_128_times_as_small_is_refused_by_all_processors() {
+    let golden = |family: &str| {
+        let golden = read(&format!("{family}.json"));
+        ImageProcessor::of_model(&golden["config"], &golden["preprocessor"]).unwrap()
+    };
+    let limits =
+        [("gemma3_small", (128 * 96, 96)), ("internvl_small", (128 * 96, 2000)), ("glm4v_small", (50_000, 50_000))];
+    let others = [("qwen3_vl_small", (50_000, 50_000)), ("mistral3_small", (50_000, 50_000))];
+    for (family, (width, height)) in limits.into_iter().chain(others) {
+        let error = golden(family).grid(width, height).unwrap_err();
+        assert!(matches!(error, ImageError::TooLarge { .. }), "{family}: {error}");
+        assert!(error.to_string().contains(&format!("{width}x{height}")), "{error}");
+    }
+    assert!(golden("gemma3_small").grid(128 * 96 - 1, 96).is_ok());
+    // The square that shows all of the image is smaller than the others are together.
+    assert!(golden("internvl_small").grid(128 * 96 - 1, 2000).is_ok());
 }
 
 #[test]

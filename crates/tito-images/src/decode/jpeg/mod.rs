@@ -60,7 +60,7 @@ pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Ori
         }
     }
     let frame = frame.ok_or_else(|| broken("it has no pixels"))?;
-    let orientation = file.metadata.orientation();
+    let orientation = file.metadata.orientation(KIND)?;
     Ok((file.colours.raster(frame)?, orientation))
 }
 

@@ -29,7 +29,7 @@ pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Ori
         3 => samples,
         _ => samples.as_chunks().0.iter().flat_map(|&colour| rgba_on_white(colour)).collect(),
     };
-    Ok((Raster { width, height, rgb }, container.metadata().orientation()))
+    Ok((Raster { width, height, rgb }, container.metadata().orientation(KIND)?))
 }
 
 fn refused(error: DecodingError) -> ImageError {
