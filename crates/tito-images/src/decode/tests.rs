@@ -144,7 +144,7 @@ fn png_files_whose_pixels_pillow_may_make_up_are_refused() {
 }
 
 /// As PNG files have it.
-fn crc32(bytes: &[u8]) -> u32 {
+pub(super) fn crc32(bytes: &[u8]) -> u32 {
     let digit = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| digit(crc)))
 }

@@ -4,6 +4,8 @@
 //! upper half; the transparent colour of `tRNS` is compared by the lower half of its numbers, with samples that were already
 //! widened or cut to 8 bits; and a palette lacks no colour, as what it leaves out is black.
 
+mod chunks;
+
 use std::io::{Cursor, ErrorKind};
 
 use png::{
@@ -18,6 +20,7 @@ use super::{
     rgba_on_white,
 };
 use crate::{decoded::ImageLimits, error::ImageError};
+use chunks::{Chunks, PROFILE, XMP};
 
 const KIND: &str = "PNG";
 
@@ -30,7 +33,9 @@ pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Ori
     let mut decoder = Decoder::new_with_options(Cursor::new(encoded), options);
     decoder.set_transformations(Transformations::IDENTITY);
     let header = decoder.read_header_info().map_err(refused)?;
-    let pixels = limits.check(header.width, header.height)?;
+    let size = (header.width, header.height);
+    let pixels = limits.check(size.0, size.1)?;
+    let chunks = Chunks::read(encoded, (header.color_type, header.bit_depth), size)?;
     // Two rows of an image of one row are at most 16 bytes a pixel; the rest is for what is not pixels.
     decoder.set_limits(Limits { bytes: 16 * pixels + (16 << 20) });
     let mut reader = decoder.read_info().map_err(refused)?;
@@ -45,7 +50,7 @@ pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Ori
         return Err(ImageError::unsupported(KIND, "its first frame is smaller than the image"));
     }
     let rgb = pixels_of(reader.info(), &samples, frame.line_size);
-    Ok((Raster { width, height, rgb }, orientation(reader)?))
+    Ok((Raster { width, height, rgb }, orientation(reader, &chunks)?))
 }
 
 fn refused(error: DecodingError) -> ImageError {
@@ -156,36 +161,46 @@ fn transparent(info: &Info<'_>) -> Option<[u8; 3]> {
 }
 
 /// What the chunks before and after the pixels say.
-fn orientation(mut reader: Reader<Cursor<&[u8]>>) -> Result<Orientation, ImageError> {
+fn orientation(mut reader: Reader<Cursor<&[u8]>>, chunks: &Chunks) -> Result<Orientation, ImageError> {
     reader.finish().map_err(refused)?;
     let info = reader.info();
+    let text = profile(info)?;
+    let xmp = info.utf8_text.iter().find(|text| text.keyword == XMP);
+    if text.is_some() != chunks.profile || xmp.is_some() != chunks.xmp {
+        return Err(ImageError::broken(KIND, "it has metadata in a text that cannot be read"));
+    }
+    let xmp = xmp.map(ITXtChunk::get_text).transpose().map_err(refused)?;
     let exif = match info.exif_metadata.as_deref() {
         // Pillow keeps it with this, of which it drops two.
         Some(exif) => Some([PREFIX, exif].concat()),
-        None => exif_in_text(info)?,
+        // With what are no digits, Pillow's reading ends, as with other EXIF data that cannot be read.
+        None => text.map(|text| from_digits(&text).unwrap_or_else(|| b"no digits".to_vec())),
     };
-    let xmp = info.utf8_text.iter().rev().find(|text| text.keyword == "XML:com.adobe.xmp");
-    let xmp = xmp.map(ITXtChunk::get_text).transpose().map_err(refused)?;
     Metadata { exif, xmp: xmp.map(String::into_bytes) }.orientation(KIND)
 }
 
-/// The EXIF data of files that `ImageMagick` wrote before there was a chunk for them: in hexadecimal digits, after three lines.
-fn exif_in_text(info: &Info<'_>) -> Result<Option<Vec<u8>>, ImageError> {
-    const KEYWORD: &str = "Raw profile type exif";
-    let plain =
-        info.uncompressed_latin1_text.iter().filter(|text| text.keyword == KEYWORD).map(|text| Ok(text.text.clone()));
-    let packed = info.compressed_latin1_text.iter().filter(|text| text.keyword == KEYWORD).map(ZTXtChunk::get_text);
-    let mut texts = plain.chain(packed);
-    let Some(text) = texts.next().transpose().map_err(refused)? else { return Ok(None) };
-    if texts.next().is_some() {
-        return Err(ImageError::unsupported(KIND, "it has EXIF data more than once"));
+/// The text with the EXIF data of files that `ImageMagick` wrote before there was a chunk for them.
+fn profile(info: &Info<'_>) -> Result<Option<String>, ImageError> {
+    if let Some(plain) = info.uncompressed_latin1_text.iter().find(|text| text.keyword == PROFILE) {
+        return Ok(Some(plain.text.clone()));
     }
-    let digits = text.split('\n').skip(3).flat_map(str::chars).filter(|digit| !digit.is_ascii_whitespace());
-    let digits = digits.map(|digit| digit.to_digit(16)).collect::<Option<Vec<_>>>();
-    let Some(digits) = digits.filter(|digits| digits.len().is_multiple_of(2)) else {
-        // With that, Pillow's reading ends, as with other EXIF data that cannot be read.
-        return Ok(Some(b"no digits".to_vec()));
-    };
-    let bytes = digits.as_chunks::<2>().0.iter().map(|&[high, low]| (high << 4 | low).to_le_bytes()[0]);
-    Ok(Some(bytes.collect()))
+    let packed = info.compressed_latin1_text.iter().find(|text| text.keyword == PROFILE);
+    packed.map(ZTXtChunk::get_text).transpose().map_err(refused)
 }
+
+/// The bytes that stand in hexadecimal digits behind three lines, as Python's `bytes.fromhex` reads them: with any spaces
+/// between two bytes, but not within one. A new line is no space.
+fn from_digits(text: &str) -> Option<Vec<u8>> {
+    let is_space = |character: char| character.is_ascii_whitespace() || character == '\x0b';
+    let lines = text.split('\n').skip(3).collect::<String>();
+    let mut characters = lines.chars();
+    let mut bytes = Vec::new();
+    while let Some(high) = characters.find(|&character| !is_space(character)) {
+        let digits = [high.to_digit(16)?, characters.next()?.to_digit(16)?];
+        bytes.push(u8::try_from(digits[0] << 4 | digits[1]).ok()?);
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests;
