@@ -204,6 +204,53 @@ fn jpeg_files_that_would_not_come_out_as_in_libjpeg_are_refused() {
     assert_eq!(reason(&[&separate[..last], b"\xff\xd9"].concat()), "broken JPEG file: a component is missing");
 }
 
+/// Places of the beginnings of scans.
+fn scans(jpeg: &[u8]) -> Vec<usize> {
+    jpeg.windows(2).enumerate().filter(|(_, bytes)| *bytes == b"\xff\xda").map(|(place, _)| place).collect()
+}
+
+fn with_inserted(encoded: &[u8], place: usize, more: &[u8]) -> Vec<u8> {
+    [&encoded[..place], more, &encoded[place..]].concat()
+}
+
+/// As Pillow 13 and its libjpeg-turbo do.
+#[test]
+fn segments_of_a_jpeg_file_count_up_to_its_first_scan() {
+    let exif = b"\xff\xe1\0\x20Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x03\0\0\0\0\0";
+    let xmp = b"\xff\xe1\0\x37http://ns.adobe.com/xap/1.0/\0tiff:Orientation=\"3\"....";
+    let adobe = b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0\0";
+    let jfif = |jpeg: &[u8]| place_of(jpeg, b"\xff\xe0\0\x10JFIF");
+    for name in ["420.jpg", "444_progressive.jpg"] {
+        let jpeg = file(name);
+        // Without it, Adobe's segment counts.
+        let jpeg = [&jpeg[..jfif(&jpeg)], &jpeg[jfif(&jpeg) + 18..]].concat();
+        let plain = decoded(&jpeg).unwrap();
+        for segment in [&exif[..], xmp, adobe] {
+            let at = |place: usize| decoded(&with_inserted(&jpeg, place, segment)).unwrap();
+            assert_ne!(at(scans(&jpeg)[0]), plain, "{name}");
+            assert_eq!(at(jpeg.len() - 2), plain, "{name}");
+            assert!(scans(&jpeg).get(1).is_none_or(|&second| at(second) == plain), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_huffman_code_of_ones_is_refused_where_a_scan_uses_its_table() {
+    let jpeg = file("grey.jpg");
+    let scan = scans(&jpeg)[0];
+    // Two codes, 0 and 1, of one bit each.
+    let table = |head: u8| [&[0xff, 0xc4, 0, 21, head, 2][..], &[0; 15], &[0, 1]].concat();
+    for head in [0x00, 0x10] {
+        let error = reason(&with_inserted(&jpeg, scan, &table(head)));
+        assert_eq!(error, "broken JPEG file: a Huffman code is all ones");
+    }
+    for head in [0x01, 0x11, 0x03, 0x13] {
+        assert_eq!(decoded(&with_inserted(&jpeg, scan, &table(head))), decoded(&jpeg));
+    }
+    // The table is replaced before it is used.
+    assert_eq!(decoded(&with_inserted(&jpeg, 2, &table(0x00))), decoded(&jpeg));
+}
+
 #[test]
 fn a_jpeg_file_of_very_many_scans_is_refused() {
     let jpeg = file("grey.jpg");

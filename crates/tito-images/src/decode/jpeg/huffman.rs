@@ -14,6 +14,8 @@ pub(super) struct Huffman {
     /// modulo 2^32, to get an index of `symbols`.
     long: [(u32, u32); 16],
     symbols: Vec<u8>,
+    /// Whether a code is all ones, which none may be.
+    has_all_ones: bool,
 }
 
 impl Huffman {
@@ -22,13 +24,17 @@ impl Huffman {
         if symbols.len() > 256 {
             return None;
         }
-        let mut table = Self { short: vec![(0, 0); 1 << SHORT], long: [(0, 0); 16], symbols: symbols.to_vec() };
+        let mut table = Self {
+            short: vec![(0, 0); 1 << SHORT],
+            long: [(0, 0); 16],
+            symbols: symbols.to_vec(),
+            has_all_ones: false,
+        };
         let (mut code, mut index) = (0_u32, 0_u16);
         for (length, &count) in (1_u8..).zip(counts) {
             let long = &mut table.long[usize::from(length) - 1];
             long.1 = u32::from(index).wrapping_sub(code);
             for &symbol in &symbols[usize::from(index)..usize::from(index) + usize::from(count)] {
-                // As in libjpeg, a code may be all ones.
                 if code >> length != 0 {
                     return None;
                 }
@@ -38,6 +44,7 @@ impl Huffman {
                 }
                 code += 1;
                 index += 1;
+                table.has_all_ones |= code >> length != 0;
             }
             long.0 = code;
             code <<= 1;
@@ -48,6 +55,11 @@ impl Huffman {
     /// Whether all symbols are at most `most`.
     pub(super) fn within(&self, most: u8) -> bool {
         self.symbols.iter().all(|&symbol| symbol <= most)
+    }
+
+    /// Whether a code is all ones. libjpeg refuses that once a scan uses the table.
+    pub(super) fn has_all_ones(&self) -> bool {
+        self.has_all_ones
     }
 
     /// The length of the code that these `SHORT` bits begin with, and its symbol. The length is zero if the code is longer.

@@ -56,6 +56,8 @@ pub(super) fn decode(encoded: &[u8], limits: ImageLimits) -> Result<(Raster, Ori
                 }
                 frame = Some(Frame::read(content, marker == header::PROGRESSIVE, limits)?);
             }
+            // Pillow reads segments up to the first scan, and libjpeg has guessed there what components mean.
+            header::APP0 | header::APP1 | header::APP14 if scans > 0 => {}
             _ => file.take(marker, content)?,
         }
     }

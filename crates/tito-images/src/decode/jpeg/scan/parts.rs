@@ -37,6 +37,10 @@ pub(super) fn read<'a>(header: &[u8], frame: &Frame, tables: &'a Tables) -> Resu
         if band.needs_dc_table() && dc.is_none() || band.needs_ac_table() && ac.is_none() {
             return Err(broken("a Huffman table is missing"));
         }
+        let has_all_ones = |table: Option<&Huffman>| table.is_some_and(Huffman::has_all_ones);
+        if band.needs_dc_table() && has_all_ones(dc) || band.needs_ac_table() && has_all_ones(ac) {
+            return Err(broken("a Huffman code is all ones"));
+        }
         parts.push(Part { component, dc, ac });
     }
     let blocks =
