@@ -171,6 +171,7 @@ impl Tiff<'_> {
 }
 
 /// The number from 1 to 8 that this is.
+#[expect(clippy::float_cmp, reason = "as Python compares them")]
 fn whole(number: f64) -> Option<u64> {
     (1..=8_u32).find(|&whole| f64::from(whole) == number).map(u64::from)
 }

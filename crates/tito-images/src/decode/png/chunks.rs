@@ -18,6 +18,7 @@ const CONFUSED: [&[u8]; 8] =
 
 /// What stood in a file so far.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "a file has any of these or not")]
 pub(super) struct Chunks {
     palette: bool,
     transparency: bool,
@@ -138,6 +139,5 @@ fn next(bytes: &[u8]) -> Option<(&[u8; 4], &[u8], &[u8])> {
 /// last byte, as `$` does with a new line.
 fn is_one_and_a_new_line(alphas: &[u8]) -> bool {
     let Some((b'\n', before)) = alphas.split_last() else { return false };
-    before.iter().filter(|&&alpha| alpha == 0).count() == 1
-        && before.iter().all(|&alpha| alpha == 0 || alpha == u8::MAX)
+    before.split(|&alpha| alpha == 0).count() == 2 && before.iter().all(|&alpha| alpha == 0 || alpha == u8::MAX)
 }

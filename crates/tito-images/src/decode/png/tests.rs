@@ -59,7 +59,7 @@ const EXIF: Chunk<'_> = (b"eXIf", EXIF_2);
 const XMP: Chunk<'_> = (b"iTXt", XMP_2);
 
 fn profile() -> Vec<u8> {
-    let digits = EXIF_2.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let digits = EXIF_2.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
     format!("Raw profile type exif\0\nexif\n      26\n{digits}\n").into_bytes()
 }
 

@@ -125,14 +125,14 @@ impl<'a> Container<'a> {
             };
         }
         let place = |name| chunks.iter().position(|chunk| chunk.name == name);
-        if chunks.iter().any(|chunk| is_picture(chunk.name)) {
+        if chunks.iter().any(|chunk| is_picture(*chunk.name)) {
             return wrong("it is an animation and has a picture beside it");
         }
         let Some(frame) = place(b"ANMF").filter(|&frame| place(b"ANIM").is_some_and(|anim| anim < frame)) else {
             return wrong("it is said to be an animation and has none");
         };
         let parts = frame_chunks(&chunks[frame]).collect::<Vec<_>>();
-        if parts.first().is_some_and(|part| is_picture(part.name)) && is_one_picture(&parts) {
+        if parts.first().is_some_and(|part| is_picture(*part.name)) && is_one_picture(&parts) {
             return Ok(());
         }
         wrong("the picture of its first frame is in pieces, or it has two of them")
@@ -156,14 +156,14 @@ fn chunks(bytes: &[u8]) -> impl Iterator<Item = Chunk<'_>> {
     })
 }
 
-fn is_picture(name: &[u8; 4]) -> bool {
-    PICTURES.iter().any(|picture| picture.contains(&name))
+fn is_picture(name: [u8; 4]) -> bool {
+    PICTURES.iter().any(|picture| picture.contains(&&name))
 }
 
 /// Whether what makes a picture among these chunks stands together and makes one.
 fn is_one_picture(chunks: &[Chunk<'_>]) -> bool {
     let names = chunks.iter().map(|chunk| chunk.name).collect::<Vec<_>>();
-    let first = names.iter().position(|name| is_picture(name)).unwrap_or_default();
-    let last = names.iter().rposition(|name| is_picture(name)).unwrap_or_default();
+    let first = names.iter().position(|name| is_picture(**name)).unwrap_or_default();
+    let last = names.iter().rposition(|name| is_picture(**name)).unwrap_or_default();
     names.get(first..=last).is_some_and(|names| PICTURES.contains(&names))
 }

@@ -49,20 +49,20 @@ fn recorded(name: &str) -> Chunks {
     chunks(&bytes(&format!("files/{name}"))[12..])
 }
 
-fn content<'a>(chunks: &'a mut Chunks, name: &[u8; 4]) -> &'a mut Vec<u8> {
-    &mut chunks.iter_mut().find(|chunk| chunk.0 == *name).unwrap().1
+fn content(chunks: &mut Chunks, name: [u8; 4]) -> &mut Vec<u8> {
+    &mut chunks.iter_mut().find(|chunk| chunk.0 == name).unwrap().1
 }
 
 /// The chunks with other flags in `VP8X`.
 fn with_flags(mut chunks: Chunks, change: impl Fn(u8) -> u8) -> Vec<u8> {
-    let flags = &mut content(&mut chunks, b"VP8X")[0];
+    let flags = &mut content(&mut chunks, *b"VP8X")[0];
     *flags = change(*flags);
     file(&chunks)
 }
 
 /// The chunks without those of this name.
-fn without(mut chunks: Chunks, name: &[u8; 4]) -> Chunks {
-    chunks.retain(|chunk| chunk.0 != *name);
+fn without(mut chunks: Chunks, name: [u8; 4]) -> Chunks {
+    chunks.retain(|chunk| chunk.0 != name);
     chunks
 }
 
@@ -75,7 +75,7 @@ fn a_first_frame_that_is_to_be_blended_is_blended_with_nothing() {
         let mut chunks = recorded(name);
         let whole = decoded(&file(&chunks)).unwrap();
         for flags in [0, 1, 2, 3] {
-            content(&mut chunks, b"ANMF")[15] = flags;
+            content(&mut chunks, *b"ANMF")[15] = flags;
             assert_eq!(decoded(&file(&chunks)).as_ref(), Ok(&whole), "{name}: {flags}");
         }
     }
@@ -84,7 +84,7 @@ fn a_first_frame_that_is_to_be_blended_is_blended_with_nothing() {
 #[test]
 fn metadata_count_where_they_are_announced_and_within_the_riff() {
     let turned = recorded("rgb_lossless.webp");
-    let plain = without(turned.clone(), b"EXIF");
+    let plain = without(turned.clone(), *b"EXIF");
     let upright = decoded(&with_flags(plain.clone(), |flags| flags & !8)).unwrap();
     assert_ne!(decoded(&file(&turned)).unwrap(), upright);
     assert_eq!(decoded(&with_flags(turned, |flags| flags & !8)).as_ref(), Ok(&upright));
@@ -110,7 +110,7 @@ fn the_picture_says_whether_a_still_image_has_alpha() {
         assert_eq!(decoded(&with_flags(chunks, |flags| flags ^ 16)), Ok(whole), "{name}");
     }
     let mut opaque = recorded("rgba_lossless.webp");
-    content(&mut opaque, b"VP8L")[4] ^= 16;
+    content(&mut opaque, *b"VP8L")[4] ^= 16;
     let opaque_in_both = with_flags(opaque.clone(), |flags| flags & !16);
     assert_eq!(decoded(&file(&opaque)), decoded(&opaque_in_both));
     assert_ne!(decoded(&file(&opaque)), decoded(&file(&recorded("rgba_lossless.webp"))));
@@ -147,11 +147,11 @@ fn what_libwebp_refuses_is_refused() {
 
     let animated = recorded("rgba_animated.webp");
     let none = "broken WebP file: it is said to be an animation and has none";
-    assert_eq!(reason(&file(&without(animated.clone(), b"ANIM"))), none);
+    assert_eq!(reason(&file(&without(animated.clone(), *b"ANIM"))), none);
     let beside = [animated.clone(), vec![picture]].concat();
     assert_eq!(reason(&file(&beside)), "broken WebP file: it is an animation and has a picture beside it");
     let mut reversed = animated;
-    let frame = content(&mut reversed, b"ANMF");
+    let frame = content(&mut reversed, *b"ANMF");
     let mut parts = chunks(&frame[16..]);
     parts.reverse();
     *frame = [&frame[..16], &written(&parts)].concat();
