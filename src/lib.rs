@@ -42,6 +42,7 @@ mod asked_for;
 mod config;
 mod continuity_store;
 mod control;
+mod foreign_fields;
 mod fresh_uuid;
 mod generation;
 mod http;

@@ -7,12 +7,16 @@ use axum::{extract::State, response::Response};
 use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{chat_completions, completions};
+use super::{
+    chat_completions::{self, request::refuse_tokens},
+    completions,
+};
 use crate::{
     http::{caller::Caller, json_body::JsonBody},
     state::Api,
     wire::{
         body::{Body, parse_with},
+        chat_completions::types::ChatCompletionRequest,
         error::ApiError,
     },
 };
@@ -41,7 +45,8 @@ async fn invocations(
 ) -> Result<Response, ApiError> {
     let body = body.get().as_bytes();
     let captures_texts = api.turns.captures_texts();
-    if let Some(request) = read(body, captures_texts)? {
+    if let Some(request) = read::<Box<ChatCompletionRequest>>(body, captures_texts)? {
+        refuse_tokens(&request)?;
         return chat_completions::complete(api, caller, request).await;
     }
     if let Some(request) = read(body, captures_texts)? {

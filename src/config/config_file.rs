@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeSet, ffi::OsString, path::Path};
 
-use saphyr::{LoadableYamlNode, ScalarOwned, YamlOwned};
+use saphyr::{ScalarOwned, ScanError, YamlLoader, YamlOwned};
+use saphyr_parser::Parser;
 use serde_json::{Map, Value};
 
 use super::foreign::inverse;
@@ -18,22 +19,70 @@ pub(super) fn read(path: &OsString, names: &BTreeSet<String>) -> Result<Vec<(Str
         return Err(format!("--config needs a .yaml or .yml file, not {shown}"));
     }
     let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
-    let documents = YamlOwned::load_from_str(&text).map_err(|error| format!("{shown} is not valid YAML: {error}"))?;
-    let mapping = match documents.into_iter().next() {
-        None | Some(YamlOwned::Value(ScalarOwned::Null)) => return Ok(Vec::new()),
-        Some(YamlOwned::Mapping(mapping)) => mapping,
+    let document = first_document(&text).map_err(|error| format!("{shown} is not valid YAML: {error}"))?;
+    let mapping = match document.map(Written::of) {
+        None | Some(Written { value: YamlOwned::Value(ScalarOwned::Null), .. }) => return Ok(Vec::new()),
+        Some(Written { value: YamlOwned::Mapping(mapping), .. }) => mapping,
         Some(_) => return Err(format!("{shown} must map names of flags to values")),
     };
-    let mut flags = Vec::new();
+    let mut flags: Vec<(String, Vec<OsString>)> = Vec::new();
     for (key, value) in mapping {
-        let YamlOwned::Value(ScalarOwned::String(key)) = key else {
+        let YamlOwned::Value(ScalarOwned::String(key)) = Written::of(key).value else {
             return Err(format!("{shown}: a key is not the name of a flag"));
         };
         let key = key.trim_start_matches("--").replace('_', "-");
+        if flags.iter().any(|(named, _)| *named == key) {
+            return Err(format!("{shown}: {key}: the flag is there twice"));
+        }
         let arguments = arguments(&key, value, names).map_err(|error| format!("{shown}: {key}: {error}"))?;
         flags.push((key, arguments));
     }
     Ok(flags)
+}
+
+/// The first document of a file, whose scalars are as they are written.
+fn first_document(text: &str) -> Result<Option<YamlOwned>, ScanError> {
+    let mut loader = YamlLoader::default();
+    loader.early_parse(false);
+    Parser::new_from_str(text).load(&mut loader, true)?;
+    match loader.error() {
+        Some(error) => Err(error.clone()),
+        None => Ok(loader.into_documents().into_iter().next()),
+    }
+}
+
+/// A value, and how the file spells it.
+struct Written {
+    value: YamlOwned,
+    /// Empty for lists and mappings.
+    text: String,
+}
+
+impl Written {
+    fn of(mut value: YamlOwned) -> Self {
+        let text = match &value {
+            YamlOwned::Representation(text, ..) => text.clone(),
+            _ => return Self { value, text: String::new() },
+        };
+        value.parse_representation();
+        Self { value, text }
+    }
+
+    /// As an argument: strings and numbers as they are written, since a key such as `007` or `12e3` is a number for YAML.
+    fn argument(self) -> Result<String, String> {
+        match self.value {
+            YamlOwned::Value(ScalarOwned::Integer(_) | ScalarOwned::FloatingPoint(_)) => {
+                if self.text.contains(['x', 'o']) {
+                    return Err(format!(
+                        "write {} in decimal digits if it is a number, and in quotes if it is not",
+                        self.text
+                    ));
+                }
+                Ok(self.text)
+            }
+            value => json(value).map(text),
+        }
+    }
 }
 
 fn arguments(key: &str, value: YamlOwned, names: &BTreeSet<String>) -> Result<Vec<OsString>, String> {
@@ -46,7 +95,8 @@ fn arguments(key: &str, value: YamlOwned, names: &BTreeSet<String>) -> Result<Ve
     let off = || if has_off { vec![off.into()] } else { Vec::new() };
     // Every switch has a `--no-…`, so that another flag takes a value.
     let takes_value = !is_switch && names.contains(&flag);
-    match value {
+    let written = Written::of(value);
+    match written.value {
         // Nothing is what the flag is by default, but for this one: it switches off what is on by default.
         YamlOwned::Value(ScalarOwned::Null) if key == "speculative-config" => Ok(vec![flag.into(), "null".into()]),
         YamlOwned::Value(ScalarOwned::Null) => Ok(Vec::new()),
@@ -67,11 +117,11 @@ fn arguments(key: &str, value: YamlOwned, names: &BTreeSet<String>) -> Result<Ve
         YamlOwned::Sequence(items) => {
             let mut arguments = vec![flag.into()];
             for item in items {
-                arguments.push(text(json(item)?).into());
+                arguments.push(Written::of(item).argument()?.into());
             }
             Ok(arguments)
         }
-        other => Ok(vec![flag.into(), text(json(other)?).into()]),
+        value => Ok(vec![flag.into(), Written { value, ..written }.argument()?.into()]),
     }
 }
 
@@ -84,7 +134,7 @@ fn text(value: Value) -> String {
 }
 
 fn json(value: YamlOwned) -> Result<Value, String> {
-    match value {
+    match Written::of(value).value {
         YamlOwned::Value(ScalarOwned::Null) => Ok(Value::Null),
         YamlOwned::Value(ScalarOwned::Boolean(value)) => Ok(Value::Bool(value)),
         YamlOwned::Value(ScalarOwned::Integer(value)) => Ok(Value::from(value)),
@@ -136,6 +186,11 @@ mod tests {
             ("speculative-config: null", "--speculative-config null"),
             ("max-model-len: null", ""),
             ("ratio: 0.9", "--ratio 0.9"),
+            // As they are written.
+            ("ratio: 0.90", "--ratio 0.90"),
+            ("api-key: 1234e5", "--api-key 1234e5"),
+            ("api-key: [007, '0x10']", "--api-key 007 0x10"),
+            ("api-key: 123456789012345678901234567890", "--api-key 123456789012345678901234567890"),
             ("api-key: [a, b]", "--api-key a b"),
             ("api-key: []", ""),
             ("allowed-origins: ['*', 'http://a']", r#"--allowed-origins ["*","http://a"]"#),
@@ -148,7 +203,17 @@ mod tests {
 
     #[test]
     fn what_is_no_mapping_is_refused() {
-        for yaml in ["- a", "port", "a: [", "1: 2", "enable-x: maybe"] {
+        for yaml in [
+            "- a",
+            "port",
+            "a: [",
+            "1: 2",
+            "enable-x: maybe",
+            "port: 0x10",
+            "api-key: [0o7]",
+            "a-b: 1\na_b: 2",
+            "a: 1\n'a': 2",
+        ] {
             assert!(flags(yaml).is_err(), "{yaml}");
         }
         assert!(read(&"config.json".into(), &BTreeSet::new()).unwrap_err().contains(".yaml"));

@@ -61,6 +61,8 @@ pub struct Delta {
     pub reasoning: Option<String>,
     /// How many of the tokens were reasoning, where that is read.
     pub reasoning_tokens: usize,
+    /// After how many of the tokens thoughts ended, their mark included, if a token of its own marks their end.
+    pub thoughts_end: Option<usize>,
     /// The calls that the text makes, where they are read.
     pub tool_calls: Vec<ToolCall>,
     /// Set in the last delta.
@@ -85,8 +87,20 @@ impl Delta {
 
     /// Adds what the next engine output added, which [follows](Self::is_followed_by) where the order is to stay.
     pub fn push(&mut self, next: Self) {
-        let Self { tokens, weights, routes, times, text, reasoning, reasoning_tokens, tool_calls, finish } = next;
+        let Self {
+            tokens,
+            weights,
+            routes,
+            times,
+            text,
+            reasoning,
+            reasoning_tokens,
+            thoughts_end,
+            tool_calls,
+            finish,
+        } = next;
         let before = self.tokens.len();
+        self.thoughts_end = thoughts_end.map(|end| before + end).or(self.thoughts_end);
         self.weights.extend(weights.into_iter().map(|(token, weights)| (before + token, weights)));
         self.tokens.extend(tokens);
         Routes::join(&mut self.routes, routes);

@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::{Delta, Event, EventStream, TextOptions, marks::MarkIds};
 use crate::{
     TokenId,
-    parser::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningFormat},
+    parser::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningFormat, ToolFormat},
     tokenizer::Tokenizer,
 };
 
@@ -39,9 +39,11 @@ impl Reader {
         let marks = format.reasoning.and_then(ReasoningFormat::marks);
         let marks = marks.map(|marks| MarkIds::new(marks, tokenizer));
         let left = marks.map_or(PromptReasoning::Unmarked, |marks| marks.left_by(prompt, tokenizer));
+        let calls = format.tools.as_ref().map_or(&[][..], ToolFormat::begins_call);
         let counter = format.reasoning.map(|reasoning| match marks {
             Some(marks) if marks.end.is_some() => Counter::ByIds(Thoughts {
                 marks,
+                calls: calls.iter().filter_map(|mark| tokenizer.id_of(mark)).chain(marks.call).collect(),
                 tokenizer: Arc::clone(tokenizer),
                 open: reasoning.begins_with_reasoning(left),
                 may_begin: reasoning.may_begin_later(left),
@@ -67,7 +69,7 @@ impl Reader {
         }
         if let Some(counter) = &mut self.counter {
             let ids = delta.tokens.iter().map(|token| token.id);
-            delta.reasoning_tokens = counter.count(ids, thinks);
+            (delta.reasoning_tokens, delta.thoughts_end) = counter.count(ids, thinks);
             if unended {
                 delta.reasoning_tokens += counter.count_unended();
             }
@@ -106,6 +108,8 @@ enum Counter {
 /// Thoughts by the ids of their marks.
 struct Thoughts {
     marks: MarkIds,
+    /// The marks that begin calls: those of the format of calls, and that which ends thoughts as well.
+    calls: Vec<TokenId>,
     tokenizer: Arc<Tokenizer>,
     /// Whether the last token was in thoughts.
     open: bool,
@@ -116,10 +120,21 @@ struct Thoughts {
 }
 
 impl Counter {
-    fn count(&mut self, ids: impl Iterator<Item = TokenId>, text_is_open: bool) -> usize {
+    /// How many of the tokens are thoughts, and after how many of them a mark ended these.
+    fn count(&mut self, ids: impl Iterator<Item = TokenId>, text_is_open: bool) -> (usize, Option<usize>) {
         match self {
-            Self::ByIds(thoughts) => ids.map(|id| thoughts.count(id)).sum(),
-            Self::ByText { tokenizer } => ids.filter(|&id| text_is_open && !tokenizer.is_special(id)).count(),
+            Self::ByIds(thoughts) => {
+                let (mut count, mut end) = (0, None);
+                for (index, id) in ids.enumerate() {
+                    let were_open = thoughts.open;
+                    count += thoughts.count(id);
+                    if were_open && !thoughts.open {
+                        end = Some(index + 1);
+                    }
+                }
+                (count, end)
+            }
+            Self::ByText { tokenizer } => (ids.filter(|&id| text_is_open && !tokenizer.is_special(id)).count(), None),
         }
     }
 
@@ -146,7 +161,7 @@ impl Thoughts {
         if !self.open {
             return 0;
         }
-        if self.pending.is_none() && Some(id) == self.marks.call {
+        if self.pending.is_none() && self.calls.contains(&id) {
             self.pending = Some(0);
         }
         match &mut self.pending {
@@ -165,7 +180,7 @@ mod tests {
     use crate::{
         engine::SampledToken,
         generation::{Finish, decode::tests::spaced},
-        parser::{ToolFormat, ToolParser},
+        parser::ToolParser,
     };
 
     #[test]

@@ -48,7 +48,6 @@ impl SglangTurn {
         caller: &Caller,
         api: &Arc<Api>,
     ) -> Result<Self, ApiError> {
-        request.refused.check()?;
         let adapter = api.models.find(request.lora_path.as_deref()).await?;
         let count = count(&request);
         if count == 0 {

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     TokenId,
+    foreign_fields::ForeignFields,
     json::{Document, Node, NodeKind, Path, Reader, Rewrites, Segment},
     pydantic::{NotFinite, Schema, Walk},
     sampling::SamplingParams,
@@ -56,6 +57,8 @@ pub(crate) struct Rules {
     pub schema: &'static Schema,
     /// A check that runs first, and may put the body into the form that the schema describes.
     pub before: Option<Before>,
+    /// Fields of other endpoints that it does not take.
+    pub foreign: &'static ForeignFields,
     /// Whether the tool calls of assistant messages are checked after everything else.
     pub checks_calls: bool,
     /// The types that the schema is a union of; the first that fits is taken.
@@ -76,7 +79,7 @@ pub(crate) struct Alternative {
 impl Rules {
     /// Makes rules that consist of a schema only.
     pub(crate) const fn new(schema: &'static Schema) -> Self {
-        Self { schema, before: None, checks_calls: false, alternatives: &[] }
+        Self { schema, before: None, foreign: &ForeignFields::NONE, checks_calls: false, alternatives: &[] }
     }
 }
 
@@ -208,6 +211,11 @@ fn settled<'a>(document: &mut Document<'a>, text: &'a str, rules: &Rules) -> Res
     }
     if !walk.issues.is_empty() {
         return Err(walk.issues.into());
+    }
+    // After the types: a body of another endpoint lacks what this one needs, and is refused for that.
+    if let Some(field) = rules.foreign.first_in(root) {
+        let message = format!("`{}` is not served on {}: {}", field.name, rules.foreign.of, field.instead);
+        return Err(ApiError::invalid(field.name, message));
     }
     if let Some(error) = walk.not_finite.iter().find_map(not_finite) {
         return Err(error);

@@ -24,7 +24,7 @@ pub(super) const CODE: [&str; 7] = [
 ];
 
 /// What each part may use: of its own crate, and what is the program's of the others too. Nothing points up.
-pub(super) const MAY_USE: [(&str, &[&str]); 52] = [
+pub(super) const MAY_USE: [(&str, &[&str]); 53] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -212,6 +212,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 52] = [
             "chat",
             "continuity",
             "engine",
+            "foreign_fields",
             "generation",
             "json",
             "parser",
@@ -270,6 +271,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 52] = [
     ("mistralrs", &[]),
     ("pydantic", &["json"]),
     ("asked_for", &[]),
+    ("foreign_fields", &["json"]),
     ("fresh_uuid", &[]),
     ("retry", &[]),
     ("continuity_store", &["continuity"]),

@@ -27,7 +27,7 @@ use crate::{
         error::{ApiError, validation::missing},
     },
 };
-use request::ChatTurn;
+use request::{ChatTurn, refuse_tokens};
 use response::{ChatChunks, ChatEnvelope};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -55,9 +55,9 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 async fn create_chat_completion(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    JsonBody(mut request): JsonBody<Box<ChatCompletionRequest>>,
+    JsonBody(request): JsonBody<Box<ChatCompletionRequest>>,
 ) -> Result<Response, ApiError> {
-    request.tokens = None;
+    refuse_tokens(&request)?;
     complete(api, caller, request).await
 }
 

@@ -101,6 +101,15 @@ fn refuse_in_stream(field: &'static str, asked: Option<bool>) -> Result<(), ApiE
     }
 }
 
+/// Refuses the prompt of another path: the messages would be rendered instead of it.
+pub(in crate::api) fn refuse_tokens(request: &ChatCompletionRequest) -> Result<(), ApiError> {
+    if request.tokens.is_some() {
+        let message = "`tokens` is only served on /v1/chat/completions/tokens: send the request there, or send `prompt_token_ids`";
+        return Err(ApiError::invalid("tokens", message));
+    }
+    Ok(())
+}
+
 /// Refuses what is about sampled tokens where a chat is put into ids, or ids into its answer, and nothing is sampled.
 pub(in crate::api) fn refuse_meta_info(request: &ChatCompletionRequest) -> Result<(), ApiError> {
     let asked = [

@@ -55,6 +55,9 @@ pub(in crate::api) struct ChatEnvelope {
     prompt_logprobs: bool,
     tokens_as_ids: bool,
     shown: ShownInChat,
+    /// Whether nothing of the prompt was cut off. If something was, the next turn would begin with what was left: the message
+    /// carries no ids then.
+    prompt_is_whole: bool,
     /// Whether an answer that says nothing has null for its content, instead of an empty text.
     silence_is_null: bool,
     /// Whether the server parses reasoning, so that usage counts its tokens.
@@ -78,6 +81,7 @@ impl ChatEnvelope {
             prompt_text: prompt.text.clone(),
             mm_placeholders: MmPlaceholders::of(prompt.image_ranges()),
             token_continuity,
+            prompt_is_whole: !prompt.is_cut,
             return_sampling_mask: sampling.wants_mask(),
             return_weight_versions: sampling.return_weight_versions,
             prompt_logprobs: sampling.prompt_logprobs.is_some(),
@@ -110,6 +114,7 @@ impl ChatEnvelope {
             prompt_logprobs: false,
             tokens_as_ids: sampling.tokens_as_ids,
             shown,
+            prompt_is_whole: true,
             silence_is_null: sampling.text.format.silence_is_null(),
             counts_reasoning: api.turns.policies.tools.reasoning.is_some(),
             calls_read: None,
@@ -197,7 +202,7 @@ impl ChatEnvelope {
         if let Some(counter) = self.calls_read {
             counter.count("non_streaming", called);
         }
-        let bundle = self.return_token_ids || (self.logprobs && self.tokens_as_ids);
+        let bundle = self.prompt_is_whole && (self.return_token_ids || (self.logprobs && self.tokens_as_ids));
         Ok(Choice {
             index,
             logprobs: self.choice_logprobs(&completion.tokens)?,
@@ -263,8 +268,11 @@ impl ChatEnvelope {
     fn token_logprob(&self, token: &SampledToken) -> Result<TokenLogprob, ApiError> {
         let spelling = TokenSpelling { tokenizer: self.api.turns.tokenizer(), as_ids: self.tokens_as_ids };
         let alternatives = shown_alternatives(token, self.shown.top_logprobs).into_iter().map(|other| {
-            let name = spelling.name(other.id)?;
-            Ok(NamedLogprob { bytes: name.clone().into_bytes(), token: name, logprob: other.logprob })
+            Ok(NamedLogprob {
+                token: spelling.name(other.id)?,
+                logprob: other.logprob,
+                bytes: spelling.bytes_of_alternative(other.id)?,
+            })
         });
         Ok(TokenLogprob {
             token: NamedLogprob {

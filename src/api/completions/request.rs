@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::{
     TokenId,
-    asked_for::is_given,
     continuity::{TextRecorder, TextScope, Verdict},
     http::caller::Caller,
     request_fields::{
@@ -155,14 +154,6 @@ fn refuse_unserved(request: &CompletionRequest) -> Result<(), ApiError> {
     if request.sglang.rid.as_ref().is_some_and(|rid| !rid.is_empty()) {
         let message = "a completion is aborted by its own id: name it by `request_id`, instead of SGLang's `rid`";
         return Err(ApiError::invalid("rid", message));
-    }
-    let ids = [
-        ("prompt_token_ids", &request.prompt_token_ids),
-        ("input_ids", &request.input_ids),
-        ("required_prefix_token_ids", &request.required_prefix_token_ids),
-    ];
-    if let Some((name, _)) = ids.iter().find(|(_, ids)| ids.as_ref().is_some_and(is_given)) {
-        return Err(ApiError::invalid(*name, format!("a completion has no `{name}`: send the ids as `prompt`")));
     }
     let embeds = request.prompt_embeds.as_ref().is_some_and(|embeds| !embeds.is_null());
     if request.suffix.is_some() {

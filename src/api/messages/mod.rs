@@ -115,6 +115,11 @@ async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Res
     let MessagesTurn { id, turn, tool_choice, notices, stream_interval, stream, .. } =
         MessagesTurn::new(request, caller, &api).await?;
     let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
+    if prompt.is_cut && (sampling.return_token_ids || sampling.tokens_as_ids) {
+        let message = "the prompt is too long and is cut off, and a message carries the ids of its whole conversation: leave out \
+                       `return_token_ids`, or `truncate_prompt_tokens`";
+        return Err(ApiError::invalid("truncate_prompt_tokens", message));
+    }
     let events = api.turns.start([prepared]).map_err(ApiError::from);
     let name = HeaderValue::from_str(&id).ok();
     let blocks = Blocks::new(&api, id, &prompt, &sampling, (tool_choice, notices.clone()));

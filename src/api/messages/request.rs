@@ -144,13 +144,7 @@ fn refuse_what_is_not_run(request: &MessagesRequest) -> Result<(), ApiError> {
         Value::Array(items) => !items.is_empty(),
         _ => true,
     };
-    let unserved = [
-        ("mcp_servers", &request.mcp_servers),
-        ("container", &request.container),
-        ("input_ids", &request.input_ids),
-        ("routed_experts", &request.routed_experts),
-    ];
-    refuse_unserved(unserved, has_items)?;
+    refuse_unserved([("mcp_servers", &request.mcp_servers), ("container", &request.container)], has_items)?;
     refuse_edits(request.context_management.as_ref())
 }
 

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     TokenId,
     engine::SampledToken,
-    generation::{Completion, Event, Finish},
+    generation::{Completion, Delta, Event, Finish},
     parser::ToolCall,
     state::Api,
     wire::{
@@ -85,6 +85,8 @@ pub(super) struct Writer {
     completion: Completion,
     /// The number of tokens before those that were added last. An item that is followed by another one ends there.
     before: usize,
+    /// The number of tokens up to the mark that ended the last thoughts, if one did.
+    thoughts_end: Option<usize>,
     open: Option<OpenItem>,
     /// The number of tokens that events have reported.
     told: usize,
@@ -118,6 +120,7 @@ impl Writer {
             shown,
             completion: Completion::default(),
             before: 0,
+            thoughts_end: None,
             open: None,
             told: 0,
             keeps_ids: true,
@@ -149,6 +152,9 @@ impl Writer {
             Event::Prompt(_) => Default::default(),
         };
         self.before = self.completion.tokens.len();
+        if let Event::Delta(Delta { thoughts_end: Some(end), .. }) = &event {
+            self.thoughts_end = Some(self.before + end);
+        }
         self.completion.push(event);
         self.add(true, &reasoning)?;
         self.add(false, &text)?;
@@ -231,6 +237,8 @@ impl Writer {
     }
 
     fn open(&mut self, reasoning: bool) {
+        // Thoughts that say nothing have no item.
+        self.told = self.told.max(self.thoughts_end.unwrap_or_default());
         let open = OpenItem {
             id: fresh_id(if reasoning { "rs" } else { "msg" }),
             text: String::new(),
@@ -261,14 +269,25 @@ impl Writer {
         let begins = open.text.len() == delta.len();
         open.untold.push_str(delta);
         let sampled = self.completion.tokens.len();
-        if begins || sampled - self.told >= self.shown.stream_interval { self.tell(sampled) } else { Ok(()) }
+        if begins || sampled - self.told >= self.shown.stream_interval {
+            let up_to = if reasoning { self.thoughts_up_to(sampled) } else { sampled };
+            return self.tell(up_to);
+        }
+        Ok(())
+    }
+
+    /// The end of the tokens of thoughts: their mark, if that has come, or else `sampled`. The text after it may lag behind.
+    fn thoughts_up_to(&self, sampled: usize) -> usize {
+        self.thoughts_end.filter(|&end| end >= self.told).unwrap_or(sampled)
     }
 
     /// Reports the rest of the item's text, and the item's tokens up to `up_to`.
     fn tell(&mut self, up_to: usize) -> Result<(), ApiError> {
         let output_index = self.output_index();
         let Some(open) = &mut self.open else { return Ok(()) };
-        if open.untold.is_empty() {
+        // Tokens without text have log-probs too.
+        let shows_tokens = !open.reasoning && self.shown.logprobs.is_some() && self.told < up_to;
+        if open.untold.is_empty() && !shows_tokens {
             return Ok(());
         }
         let (item_id, delta, reasoning) = (open.id.clone(), mem::take(&mut open.untold), open.reasoning);
@@ -284,7 +303,8 @@ impl Writer {
 
     /// Ends the item that is being written; the last item carries the ids.
     fn close(&mut self, last: bool) -> Result<(), ApiError> {
-        let up_to = self.before.max(self.told);
+        let is_reasoning = self.open.as_ref().is_some_and(|open| open.reasoning);
+        let up_to = if is_reasoning { self.thoughts_up_to(self.before) } else { self.before }.max(self.told);
         self.tell(up_to)?;
         let Some(open) = self.open.take() else { return Ok(()) };
         let logprobs = if open.reasoning { None } else { self.logprobs(open.from, up_to)? };
@@ -352,7 +372,7 @@ impl Writer {
     }
 
     fn done(&mut self, item: OutputItem, last: bool) {
-        let tokens = (last && self.shown.token_ids).then(|| self.tokens());
+        let tokens = (last && self.shown.token_ids && self.keeps_ids).then(|| self.tokens());
         let item = OutputItem { tokens, ..item };
         let output_index = self.output_index();
         self.response.output.push(item.clone());
@@ -390,7 +410,7 @@ impl OpenItem {
     fn item(&self, content: Vec<ContentPart>, status: Status) -> OutputItem {
         let kind = if self.reasoning {
             // A finished item of reasoning has no status, as in vLLM.
-            let status = (status == Status::InProgress).then_some(status);
+            let status = (status != Status::Completed).then_some(status);
             ItemKind::Reasoning { summary: [], content, encrypted_content: None, status }
         } else {
             ItemKind::Message { content, role: "assistant", status, phase: None }

@@ -204,8 +204,6 @@ fn refuse_unserved(request: &ResponsesRequest) -> Result<(), ApiError> {
         return Err(ApiError::invalid_response("include_reasoning", message));
     }
     let unserved = [
-        ("input_ids", request.input_ids.is_some()),
-        ("routed_experts", set(&request.routed_experts)),
         ("n", request.sampling.n.is_some_and(|n| n != 1)),
         ("prompt_logprobs", request.sampling.prompt_logprobs.is_some()),
         ("truncate_prompt_tokens", request.sampling.truncate_prompt_tokens.is_some()),

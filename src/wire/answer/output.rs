@@ -178,6 +178,11 @@ impl TokenSpelling<'_> {
         Ok(self.tokenizer.decode(&[id], false)?)
     }
 
+    /// Returns the bytes of an alternative: those of its name where that is an id, as in vLLM.
+    pub(crate) fn bytes_of_alternative(&self, id: TokenId) -> Result<Vec<u8>, ApiError> {
+        if self.as_ids { Ok(spelt_id(id).into_bytes()) } else { self.bytes(id) }
+    }
+
     /// Returns the token's bytes.
     pub(crate) fn bytes(&self, id: TokenId) -> Result<Vec<u8>, ApiError> {
         if !self.tokenizer.contains(id) {

@@ -2,6 +2,7 @@
 //! order, and its checks before those of types. Fields that only tito has are left to serde.
 
 use crate::{
+    foreign_fields::OF_CHATS,
     json::Node,
     pydantic::{
         Schema::{self, Any, Bool, Dict, List, Literal, Nullable, Object, Str},
@@ -22,13 +23,14 @@ use crate::{
             structured::rules::{response_format, structured_outputs},
             thinking_budget::check_budget,
             tools::{TOOL_CHOICE, TOOLS, tool_usage},
-            untyped::{Checked, is_minus_one, is_true, iterable, not_negative, number, refuse},
+            untyped::{Checked, is_minus_one, is_true, iterable, not_negative, number, refuse, take_for},
         },
     },
 };
 
 /// The rules that the body of a chat completion must keep.
-pub(crate) static RULES: Rules = Rules { before: Some(check), checks_calls: true, ..Rules::new(&CHAT) };
+pub(crate) static RULES: Rules =
+    Rules { before: Some(check), foreign: &OF_CHATS, checks_calls: true, ..Rules::new(&CHAT) };
 
 const REASONING_EFFORT: Schema = Nullable(&Literal(&["none", "minimal", "low", "medium", "high", "xhigh", "max"]));
 
@@ -90,6 +92,8 @@ fn check(body: &mut Node<'_>) -> Checked {
     if let Some(messages) = body.get("messages") {
         iterable(messages)?;
     }
+    // LiteLLM passes Anthropic's name on.
+    take_for(body, "stop", "stop_sequences");
     generation_prompt(body)?;
     tool_usage(body)?;
     structured_outputs(body, None)?;

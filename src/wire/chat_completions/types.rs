@@ -41,7 +41,7 @@ pub(crate) struct ChatCompletionRequest {
     /// The whole prompt: messages are not rendered.
     #[schema(value_type = Option<Vec<u32>>)]
     pub prompt_token_ids: Option<TokenIds>,
-    /// The whole prompt on `/v1/chat/completions/tokens`; ignored elsewhere.
+    /// The whole prompt on `/v1/chat/completions/tokens`; refused elsewhere.
     #[schema(value_type = Option<Vec<u32>>)]
     pub tokens: Option<TokenIds>,
     /// SGLang's name for `prompt_token_ids`.

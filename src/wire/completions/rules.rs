@@ -2,6 +2,7 @@
 //! its checks before those of types. Fields that only tito has are left to serde.
 
 use crate::{
+    foreign_fields::OF_COMPLETIONS,
     json::{Items, Node, NodeKind},
     pydantic::{
         Schema::{self, Bool, Bytes, Int, IntIn, List, Nullable, Object, Str, Union},
@@ -21,7 +22,7 @@ use crate::{
             stream_options,
             structured::rules::{response_format, structured_outputs},
             thinking_budget::check_budget,
-            untyped::{Checked, is_true, non_null, not_negative, number, refuse},
+            untyped::{Checked, is_true, non_null, not_negative, number, refuse, take_for},
         },
     },
 };
@@ -30,7 +31,7 @@ use crate::{
 const MOST_PROMPTS: usize = 1024;
 
 /// The rules that the body of a text completion must keep.
-pub(crate) static RULES: Rules = Rules { before: Some(check), ..Rules::new(&COMPLETION) };
+pub(crate) static RULES: Rules = Rules { before: Some(check), foreign: &OF_COMPLETIONS, ..Rules::new(&COMPLETION) };
 
 static COMPLETION: Schema = Object(
     Model,
@@ -80,6 +81,9 @@ static COMPLETION: Schema = Object(
 );
 
 fn check(body: &mut Node<'_>) -> Checked {
+    // Clients of chats pass these on.
+    take_for(body, "max_tokens", "max_completion_tokens");
+    take_for(body, "stop", "stop_sequences");
     prompt(body)?;
     stream_options::check(body)?;
     logprobs(body)?;

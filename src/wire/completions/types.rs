@@ -40,15 +40,6 @@ pub(crate) struct CompletionRequest {
     /// Refused: prompts are texts or token ids.
     #[schema(value_type = Option<Object>)]
     pub prompt_embeds: Option<serde_json::Value>,
-    /// Refused: ids are the `prompt`.
-    #[schema(value_type = Option<Vec<u32>>)]
-    pub prompt_token_ids: Option<serde_json::Value>,
-    /// Refused: ids are the `prompt`.
-    #[schema(value_type = Option<Vec<u32>>)]
-    pub input_ids: Option<serde_json::Value>,
-    /// Refused: ids are the `prompt`.
-    #[schema(value_type = Option<Vec<u32>>)]
-    pub required_prefix_token_ids: Option<serde_json::Value>,
     /// Answer with server-sent events.
     pub stream: Option<bool>,
     /// What the stream reports besides choices.

@@ -18,6 +18,16 @@ pub(crate) fn is_true(body: &Node<'_>, key: &str) -> bool {
     body.get(key).is_some_and(Node::is_truthy)
 }
 
+/// Takes a field for another one that the body has not got, as clients of other dialects call it.
+pub(crate) fn take_for(body: &mut Node<'_>, name: &str, other: &str) {
+    let NodeKind::Object(fields) = &mut body.kind else { return };
+    if let Some(value) = fields.shift_remove(other).filter(|value| !value.is_null())
+        && fields.get(name).is_none_or(Node::is_null)
+    {
+        fields.insert(name.to_owned(), value);
+    }
+}
+
 /// Returns the value, unless it is absent or null.
 pub(crate) fn non_null<'n, 'a>(body: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {
     body.get(key).filter(|value| !value.is_null())

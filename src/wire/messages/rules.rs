@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use crate::{
+    foreign_fields::OF_MESSAGES,
     json::{Items, Members, Node, NodeKind},
     pydantic::{
         Field,
@@ -24,10 +25,12 @@ use crate::{
 };
 
 /// The rules that the body of a message must keep.
-pub(crate) static MESSAGES_RULES: Rules = Rules { before: Some(brought_into_form), ..Rules::new(&MESSAGES) };
+pub(crate) static MESSAGES_RULES: Rules =
+    Rules { before: Some(brought_into_form), foreign: &OF_MESSAGES, ..Rules::new(&MESSAGES) };
 
 /// The rules that the body of a prompt to be counted must keep.
-pub(crate) static COUNT_TOKENS_RULES: Rules = Rules { before: Some(brought_into_form), ..Rules::new(&COUNT_TOKENS) };
+pub(crate) static COUNT_TOKENS_RULES: Rules =
+    Rules { before: Some(brought_into_form), foreign: &OF_MESSAGES, ..Rules::new(&COUNT_TOKENS) };
 
 /// The smallest budget for thinking.
 const LEAST_BUDGET: i64 = 1024;

@@ -70,12 +70,6 @@ pub(crate) struct MessagesRequest {
     /// The whole prompt: messages are not rendered.
     #[schema(value_type = Option<Vec<u32>>)]
     pub prompt_token_ids: Option<TokenIds>,
-    /// Refused: here, it is `prompt_token_ids`.
-    #[schema(value_type = Option<Vec<u32>>)]
-    pub input_ids: Option<Value>,
-    /// Refused: chats and completions have them.
-    #[schema(value_type = Option<Object>)]
-    pub routed_experts: Option<Value>,
     /// The client's name for the conversation; the header `X-Session-ID` wins.
     pub session_id: Option<String>,
     /// Arguments for a server's own extensions, of which `session_id` is read.

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use crate::{
+    foreign_fields::OF_RESPONSES,
     json::{Items, Node, NodeKind},
     pydantic::{
         Schema::{self, Any, Bool, Dict, List, Literal, Nullable, Object, Str},
@@ -17,15 +18,17 @@ use crate::{
             cache_salt,
             sampling::field,
             structured::rules::structured_outputs,
-            untyped::{Checked, non_null, refuse},
+            untyped::{Checked, non_null, refuse, take_for},
         },
     },
 };
 
 /// The rules that the body of a response must keep.
-pub(crate) static RULES: Rules = Rules { before: Some(check), ..Rules::new(&RESPONSES) };
+pub(crate) static RULES: Rules = Rules { before: Some(check), foreign: &OF_RESPONSES, ..Rules::new(&RESPONSES) };
 
 fn check(body: &mut Node<'_>) -> Checked {
+    // Gateways of trainers set the limit of a chat on whatever passes.
+    take_for(body, "max_output_tokens", "max_tokens");
     older_retention(body);
     tool_usage(body)?;
     structured_outputs(body, None)?;

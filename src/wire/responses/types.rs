@@ -102,12 +102,6 @@ pub struct ResponsesRequest {
     /// The whole prompt: items are not rendered.
     #[schema(value_type = Option<Vec<u32>>)]
     pub prompt_token_ids: Option<TokenIds>,
-    /// Refused: here, it is `prompt_token_ids`.
-    #[schema(value_type = Option<Vec<u32>>)]
-    pub input_ids: Option<TokenIds>,
-    /// Refused: chats and completions have them.
-    #[schema(value_type = Option<Object>)]
-    pub routed_experts: Option<Value>,
     /// Refused where false: items of reasoning continue the conversation.
     pub include_reasoning: Option<bool>,
     /// Refused, as on chat.

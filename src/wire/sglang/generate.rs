@@ -10,12 +10,11 @@ use super::{
 };
 use crate::{
     TokenId,
-    asked_for::is_filled,
+    foreign_fields::OF_SGLANG_GENERATE,
+    pydantic::Schema,
     wire::{
         answer::{output::StopReason, sampling_mask::SamplingMask, weight_versions::WeightVersionSpan},
-        body::{ANY, Body, Rules},
-        error::ApiError,
-        fields::unserved::refuse_unserved,
+        body::{Body, Rules},
     },
 };
 
@@ -65,44 +64,10 @@ pub(crate) struct SglangGenerateRequest {
     /// The same as `cache_salt`.
     #[schema(value_type = Option<String>)]
     pub extra_key: Option<Value>,
-    #[serde(flatten)]
-    pub refused: RefusedFields,
 }
 
 impl Body for SglangGenerateRequest {
-    const RULES: &'static Rules = &ANY;
-}
-
-/// Fields of SGLang that change what is generated or answered and that tito does not have: refused unless null, false or
-/// empty.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[schema(as = SglangRefusedFields)]
-pub(crate) struct RefusedFields {
-    image_data: Option<Value>,
-    video_data: Option<Value>,
-    audio_data: Option<Value>,
-    input_embeds: Option<Value>,
-    session_params: Option<Value>,
-    custom_logit_processor: Option<Value>,
-    return_hidden_states: Option<Value>,
-    return_indexer_topk: Option<Value>,
-}
-
-impl RefusedFields {
-    /// Refuses those that are set.
-    pub(crate) fn check(&self) -> Result<(), ApiError> {
-        let fields = [
-            ("image_data", &self.image_data),
-            ("video_data", &self.video_data),
-            ("audio_data", &self.audio_data),
-            ("input_embeds", &self.input_embeds),
-            ("session_params", &self.session_params),
-            ("custom_logit_processor", &self.custom_logit_processor),
-            ("return_hidden_states", &self.return_hidden_states),
-            ("return_indexer_topk", &self.return_indexer_topk),
-        ];
-        refuse_unserved(fields, is_filled)
-    }
+    const RULES: &'static Rules = &Rules { foreign: &OF_SGLANG_GENERATE, ..Rules::new(&Schema::Any) };
 }
 
 /// A continuation, or with `stream` all that there is of it so far.

@@ -6,7 +6,9 @@ use utoipa::ToSchema;
 use super::features::Features;
 use crate::{
     TokenId,
+    foreign_fields::OF_GENERATE,
     json::{Object, Value},
+    pydantic::Schema,
     wire::{
         answer::{
             mm_placeholders::MmPlaceholders,
@@ -14,7 +16,7 @@ use crate::{
             sampling_mask::SamplingMask,
             weight_versions::WeightVersionSpan,
         },
-        body::{self, Body, Rules},
+        body::{Body, Rules},
         chat_completions::types::{AnswerMessage, ChoiceLogprobs},
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
     },
@@ -81,7 +83,7 @@ pub(crate) struct ReasoningParserKwargs {
 }
 
 impl Body for GenerateRequest {
-    const RULES: &'static Rules = &body::ANY;
+    const RULES: &'static Rules = &Rules { foreign: &OF_GENERATE, ..Rules::new(&Schema::Any) };
 }
 
 /// Whether an answer has text.

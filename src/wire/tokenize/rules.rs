@@ -1,6 +1,7 @@
 //! The rules by which vLLM 0.32 declares the bodies of `/tokenize` and `/detokenize` (`tokenize/protocol.py`).
 
 use crate::{
+    foreign_fields::OF_TOKENIZE,
     pydantic::{
         Field,
         Schema::{self, Any, Bool, Dict, IntIn, List, Nullable, Object, Str, Union},
@@ -36,6 +37,7 @@ pub(crate) static TOKENIZE_RULES: Rules = Rules {
             ],
         },
     ],
+    foreign: &OF_TOKENIZE,
     ..Rules::new(&TOKENIZE)
 };
 

@@ -55,9 +55,11 @@ async fn a_whole_prompt_is_taken_as_it_is_wherever_it_stands() {
     }
     let tokenized = app.post("/tokenize", json!({"messages": [user("hi")], "prompt_token_ids": PROMPT})).await.ok();
     assert_eq!(ids(&tokenized["tokens"]), PROMPT);
-    // Elsewhere the name means nothing.
-    let answer = app.post(CHAT, with(&body, &json!({"tokens": PROMPT}))).await.ok();
-    assert_ne!(ids(&answer["prompt_token_ids"]), PROMPT);
+    // Elsewhere the messages would be rendered instead.
+    for path in [CHAT, "/v1/chat/completions/render", "/invocations"] {
+        let refused = app.post(path, with(&body, &json!({"tokens": PROMPT}))).await;
+        assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("tokens")), "{path} {}", refused.text);
+    }
 }
 
 #[tokio::test]

@@ -218,6 +218,28 @@ async fn a_turn_after_a_cut_one_is_not_continued_from_what_was_left() {
     assert!(shown.starts_with("<|im_start|>user\nhello<|im_end|>"), "{shown}");
 }
 
+/// The ids of a message are its whole conversation, which those of a cut prompt are not.
+#[tokio::test]
+async fn a_message_after_a_cut_prompt_carries_no_ids() {
+    let app = TestApp::new().says("you");
+    let answer = ask(&app, json!({ "truncate_prompt_tokens": 3 })).await.ok();
+    let choice = &answer["choices"][0];
+    assert_eq!(answer["prompt_token_ids"].as_array().unwrap().len(), 3);
+    assert!(choice["token_ids"].is_array() && choice["message"].get("prompt_token_ids").is_none(), "{choice}");
+    let whole = ask(&app, json!({ "truncate_prompt_tokens": 500 })).await.ok();
+    assert!(whole["choices"][0]["message"]["prompt_token_ids"].is_array());
+    let messages = json!([{ "role": "user", "content": "hello" }]);
+    let body = json!({
+        "model": "tiny", "messages": messages, "max_tokens": 5, "truncate_prompt_tokens": 3, "return_token_ids": true
+    });
+    // Elsewhere they stand nowhere else.
+    let refused = app.post("/v1/messages", body.clone()).await;
+    assert!(refused.status == 400 && refused.text.contains("`truncate_prompt_tokens`"), "{}", refused.text);
+    let mut without = body;
+    without["return_token_ids"] = json!(false);
+    assert_eq!(app.post("/v1/messages", without).await.status, 200);
+}
+
 #[tokio::test]
 async fn a_generation_that_loops_is_ended_where_that_is_asked_for() {
     let script = [5, 7, 8, 7, 8, 7, 8, 9, IM_END];

@@ -298,13 +298,17 @@ async fn what_only_other_models_and_servers_have_is_refused_in_vllms_words() {
         (
             json!({ "prompt_token_ids": [5] }),
             "prompt_token_ids",
-            "a completion has no `prompt_token_ids`: send the ids as `prompt`",
+            "`prompt_token_ids` is not served on text completions: send the ids as `prompt`",
         ),
-        (json!({ "input_ids": [5] }), "input_ids", "a completion has no `input_ids`: send the ids as `prompt`"),
+        (
+            json!({ "input_ids": [5] }),
+            "input_ids",
+            "`input_ids` is not served on text completions: send the ids as `prompt`",
+        ),
         (
             json!({ "required_prefix_token_ids": [] }),
             "required_prefix_token_ids",
-            "a completion has no `required_prefix_token_ids`: send the ids as `prompt`",
+            "`required_prefix_token_ids` is not served on text completions: send the ids as `prompt`",
         ),
         (json!({ "suffix": "!" }), "suffix", "suffix is only supported for models with FIM completion rendering"),
         (json!({ "suffix": "", "echo": true }), "suffix", "Echo is unsupported with suffix."),

@@ -291,3 +291,29 @@ async fn what_cannot_be_written_down_is_refused() {
     let auto = app.post(CHAT, json!({ "messages": messages(), "tools": tools })).await.ok();
     assert_eq!(auto["sampling_params"]["skip_special_tokens"], false);
 }
+
+#[tokio::test]
+async fn a_chat_that_is_repeated_is_scored_as_without_a_render() {
+    let body = json!({ "messages": messages(), "echo": true, "add_generation_prompt": false });
+    for (more, scored) in [(json!({}), 0), (json!({ "logprobs": true, "top_logprobs": 2 }), 2)] {
+        let mut body = body.clone();
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let rendered = TestApp::new().post(CHAT, body).await.ok();
+        assert_eq!(rendered["sampling_params"]["prompt_logprobs"], scored, "{more}");
+    }
+}
+
+/// A completion that is rendered, generated and derendered has the scores of its prompt.
+#[tokio::test]
+async fn scores_of_a_prompt_survive_a_derender() {
+    let app = TestApp::new().says("you");
+    let body = json!({ "prompt": "hello you", "prompt_logprobs": 1, "max_tokens": 2, "request_id": "1" });
+    let direct = app.post("/v1/completions", body.clone()).await.ok();
+    let rendered = app.post(TEXT, body.clone()).await.ok()[0].clone();
+    let generated = app.post("/inference/v1/generate", rendered).await.ok();
+    let given = json!({ "completion_request": body, "generate_responses": [generated] });
+    let derendered = app.post("/v1/completions/derender", given).await.ok();
+    let scores = |answer: &Value| answer["choices"][0]["prompt_logprobs"].clone();
+    assert!(scores(&direct).is_array(), "{direct}");
+    assert_eq!(scores(&derendered), scores(&direct));
+}

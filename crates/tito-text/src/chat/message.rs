@@ -86,8 +86,38 @@ struct WireMessage {
     reasoning_content: Option<Value>,
     tools: Option<Value>,
     task: Option<Value>,
+    function_call: Option<Value>,
+    refusal: Option<Value>,
     prompt_token_ids: Option<TokenIds>,
     generation_token_ids: Option<TokenIds>,
+}
+
+impl WireMessage {
+    /// Refuses what an assistant said only where no template looks: its turn would be empty.
+    fn refuse_unread(&self) -> Result<(), InvalidTool> {
+        let says = |value: &Option<Value>| match value {
+            None | Some(Value::Null) => false,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Array(items)) => !items.is_empty(),
+            Some(Value::Object(fields)) => !fields.is_empty(),
+            Some(_) => true,
+        };
+        let is_silent = match &self.content {
+            Content::Empty => true,
+            Content::Text(text) => text.is_empty(),
+            Content::Parts(parts) => parts.is_empty(),
+        };
+        if !is_silent || says(&self.tool_calls) {
+            return Ok(());
+        }
+        if says(&self.function_call) {
+            return Err(InvalidTool::new("`function_call` of a message is not served: send `tool_calls`"));
+        }
+        if says(&self.refusal) {
+            return Err(InvalidTool::new("`refusal` of a message is not served: send it as `content`"));
+        }
+        Ok(())
+    }
 }
 
 impl TryFrom<WireMessage> for Message {
@@ -95,6 +125,9 @@ impl TryFrom<WireMessage> for Message {
 
     fn try_from(wire: WireMessage) -> Result<Self, InvalidTool> {
         let is_assistant = wire.role.is_assistant();
+        if is_assistant {
+            wire.refuse_unread()?;
+        }
         let reasoning = wire.reasoning.or(wire.reasoning_content).filter(|_| is_assistant);
         if reasoning.as_ref().is_some_and(|text| text.as_str().is_none() && !text.is_null()) {
             return Err(InvalidTool::new("`reasoning` must be a string"));

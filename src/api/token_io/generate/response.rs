@@ -148,9 +148,8 @@ impl GenerateEnvelope {
         let as_ids = self.turn.sampling.tokens_as_ids;
         let spelling = TokenSpelling { tokenizer: self.api.turns.tokenizer(), as_ids };
         let alternatives = shown_alternatives(token, shown).into_iter().map(|top| {
-            let name = spelling.name(top.id)?;
-            let bytes = (!as_ids).then(|| name.clone().into_bytes());
-            Ok(TextLogprob { token: name, logprob: top.logprob, bytes })
+            let bytes = if as_ids { None } else { Some(spelling.bytes(top.id)?) };
+            Ok(TextLogprob { token: spelling.name(top.id)?, logprob: top.logprob, bytes })
         });
         Ok(TextLogprobs {
             token: TextLogprob {

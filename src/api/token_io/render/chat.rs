@@ -7,7 +7,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{RenderBody, Rendering};
 use crate::{
-    api::chat_completions::request::{ChatTurn, refuse_meta_info},
+    api::chat_completions::request::{ChatTurn, refuse_meta_info, refuse_tokens},
     chat::{FunctionTool, Message},
     http::{caller::Caller, json_body::JsonBodyAndFields},
     json::Value,
@@ -34,16 +34,16 @@ pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
 async fn render_chat_completion(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    JsonBodyAndFields(mut request, own): RenderBody<Box<ChatCompletionRequest>>,
+    JsonBodyAndFields(request, own): RenderBody<Box<ChatCompletionRequest>>,
 ) -> Result<Response, ApiError> {
     own.check()?;
     refuse_meta_info(&request)?;
-    request.tokens = None;
+    refuse_tokens(&request)?;
     let history_tool_call_cnt = calls(&request.messages);
     let mut fields = request.sampling.clone();
     if request.echo == Some(true) {
         // As in vLLM's own chat: what is repeated has log-probs too.
-        fields.prompt_logprobs = fields.prompt_logprobs.or(request.top_logprobs);
+        fields.prompt_logprobs = fields.prompt_logprobs.or(Some(request.top_logprobs.unwrap_or(0)));
     }
     let rendering = Rendering {
         caller,

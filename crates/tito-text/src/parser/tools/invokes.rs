@@ -179,7 +179,10 @@ fn arguments<I: Invokes>(body: &str, callee: &Callee<'_>) -> Arguments {
             // What is no name is text, but at the end of the text it may have become one.
             let next = starts(after).find(|at| opening::<I>(&after[*at..]).is_some());
             let Some(next) = next else {
-                let key = marker::trim(after.trim_start().trim_start_matches(['"', '\'']));
+                let key = after.trim_start();
+                let quote = key.chars().next().filter(|quote| matches!(quote, '"' | '\''));
+                let key = quote.map_or(key, |quote| key[1..].split(quote).next().unwrap_or_default());
+                let key = marker::trim(key);
                 arguments.begun = Some((key.to_owned(), rest[start..].to_owned()));
                 return arguments;
             };

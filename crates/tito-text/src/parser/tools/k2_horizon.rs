@@ -120,7 +120,7 @@ mod tests {
                 (
                     "<ifm|tool_calls><ifm|tool_call>f<ifm|arg_key>string</ifm|arg_key><ifm|arg_type>str",
                     "",
-                    &[("f", r#"{"string": ""#)],
+                    &[("f", r#"{"string"#)],
                 ),
             ],
         );

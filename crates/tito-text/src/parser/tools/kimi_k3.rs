@@ -192,7 +192,7 @@ mod tests {
                 (
                     "<|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|><|open|>argument key=\"string\" ty",
                     "",
-                    &[("f", r#"{"string": ""#)],
+                    &[("f", r#"{"string"#)],
                 ),
                 ("so <|open|>tools<|sep|><|open|>call tool=\"f", "so <|open|>tools<|sep|><|open|>call tool=\"f", &[]),
                 (

@@ -259,7 +259,7 @@ pub(super) struct Arguments {
     pub(super) open: bool,
     /// Whether the values are of their types already.
     pub(super) typed: bool,
-    /// What is there of an argument whose value has not begun: its key, and all of it as it was written.
+    /// What is there of an argument whose value has not begun: its key, which may lack its end, and all of it as it was written.
     pub(super) begun: Option<(String, String)>,
 }
 
@@ -276,19 +276,32 @@ impl Arguments {
 
     /// The arguments as JSON of the types that a tool wants, and what is not in them.
     fn spelled(mut self, name: &str, ended: bool, tools: &Signatures) -> (String, String) {
+        let mut cut_key = None;
         match self.begun.take() {
-            Some((key, _)) if !ended && !self.values.contains_key(&key) => {
-                self.values.insert(key, Value::from(""));
-                self.open = true;
-            }
+            Some((key, _)) if !ended => cut_key = Some(key),
             Some((_, written)) => self.unread.push_str(&written),
             None => {}
         }
         let written = Value::from(self.values).to_json_string();
         let closed = if self.typed { written } else { tools.fit(name, written) };
-        let spelled = if self.open && !ended { unclosed(&closed).to_owned() } else { closed };
+        let spelled = match cut_key {
+            Some(key) => cut_off_in_key(&closed, key),
+            None if self.open && !ended => unclosed(&closed).to_owned(),
+            None => closed,
+        };
         (spelled, self.unread)
     }
+}
+
+/// An object with one more key, cut off in that: nobody knows whether it is the whole key, and no value has begun.
+fn cut_off_in_key(object: &str, key: String) -> String {
+    let mut cut = object.strip_suffix('}').unwrap_or(object).to_owned();
+    if !key.is_empty() {
+        let key = Value::from(key).to_json_string();
+        cut += if cut == "{" { "" } else { ", " };
+        cut += key.strip_suffix('"').unwrap_or(&key);
+    }
+    cut
 }
 
 /// JSON without what closes its last value, and what that is in.

@@ -271,7 +271,7 @@ mod tests {
             ),
             ("~<tool_call>~<invoke name=\"f\">~<string>é~</str", "", &[("f", r#"{"string": "é"#)]),
             ("~<tool_call>~<invoke name=\"f\">~<object>~<b>1]<]mini", "", &[("f", r#"{"object": {"b": "1"#)]),
-            ("~<tool_call>~<invoke name=\"f\">~<str", "", &[("f", r#"{"str": ""#)]),
+            ("~<tool_call>~<invoke name=\"f\">~<str", "", &[("f", r#"{"str"#)]),
             ("so ~<tool_call>~<invoke name=\"f", "so ~<tool_call>~<invoke name=\"f", &[]),
             ("so ~<tool_call> on", "so ~<tool_call> on", &[]),
             ("~<invoke name=\"f\">~</invoke>", "~<invoke name=\"f\">~</invoke>", &[]),

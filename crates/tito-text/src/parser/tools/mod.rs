@@ -153,7 +153,7 @@ impl ToolFormat {
     }
 
     /// The markers that certainly begin calls.
-    pub(super) fn begins_call(&self) -> &'static [&'static str] {
+    pub fn begins_call(&self) -> &'static [&'static str] {
         if self.is_bare_json() { &[] } else { self.parser.0.begins_call }
     }
 

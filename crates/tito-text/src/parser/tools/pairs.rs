@@ -211,7 +211,8 @@ fn arguments<P: Pairs>(body: &str, marks: &Marks, callee: &Callee<'_>) -> Argume
 /// Takes note of a key without a value, `after` its mark: the end of the text may have cut the value off.
 fn begun(after: &str, marks: &Marks, written: &str, arguments: &mut Arguments) {
     let Marks { key: [_, key_end], value: [value_begin, _], kind, .. } = *marks;
-    let (key, rest) = after.split_once(key_end).unwrap_or((after, ""));
+    let cut = after.len() - marker::begun(after, &[key_end]);
+    let (key, rest) = after.split_once(key_end).unwrap_or((&after[..cut], ""));
     let rest = rest.trim_start();
     if value_begin.starts_with(rest) || kind.is_some_and(|kind| may_be_typed(rest, kind, value_begin)) {
         arguments.begun = Some((marker::trim(key).to_owned(), written.to_owned()));
