@@ -371,8 +371,10 @@ pub(crate) static OF_GENERATE: ForeignFields = ForeignFields {
     groups: &[
         &SAMPLING,
         &[
+            field("extra_key", "send `cache_salt`"),
             field("input_ids", "send `token_ids`"),
             field("logprobs", IN_SAMPLING_PARAMS),
+            field("lora_path", "name the adapter as `model`"),
             field("prompt_logprobs", IN_SAMPLING_PARAMS),
             field("prompt_token_ids", "send `token_ids`"),
             field("required_prefix_token_ids", "send all ids as `token_ids`"),
