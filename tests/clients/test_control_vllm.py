@@ -104,10 +104,16 @@ def difference(trained, method, path, body, status, said):
     return None if found == expected else (method, path, found, expected)
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/inference/v1/generate"])
+ASKED = {
+    "/v1/completions": {"prompt": "a", "max_tokens": 1},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1},
+    "/inference/v1/generate": {"token_ids": [5], "sampling_params": {"max_tokens": 1}},
+}
+
+
+@pytest.mark.parametrize("path", ASKED)
 def test_a_request_during_a_pause_is_refused_as_vllm_refuses_it(trained, path):
-    body = {"model": MODEL, "prompt": "a", "messages": [{"role": "user", "content": "a"}], "token_ids": [5]}
-    body |= {"sampling_params": {"max_tokens": 1}, "max_tokens": 1}
+    body = {"model": MODEL, **ASKED[path]}
     requests.post(f"{trained.url}/pause", timeout=300).raise_for_status()
     try:
         refused = requests.post(trained.url + path, json=body, timeout=300)
