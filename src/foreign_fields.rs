@@ -289,7 +289,7 @@ pub(crate) static OF_RESPONSES: ForeignFields = ForeignFields {
 pub(crate) static OF_TOKENIZE: ForeignFields = ForeignFields {
     of: "`/tokenize`",
     groups: &[&[
-        field("image_data", "send images as parts of a message's `content`"),
+        field("image_data", AS_PARTS),
         field("input_embeds", "send text"),
         field("input_ids", "send `prompt_token_ids`"),
         field("instructions", "send a system message"),

@@ -1,6 +1,6 @@
 //! The messages of a conversation as vLLM 0.32 declares them: OpenAI's kinds, any other role, and Harmony's own.
 
-use super::untyped::{Checked, is_true, iterable};
+use super::untyped::{Checked, is_true, iterable, non_null, take_for};
 use crate::{
     json::{Items, Node, NodeKind},
     pydantic::{
@@ -265,16 +265,10 @@ pub(crate) fn normalize(body: &mut Node<'_>) -> Checked {
         return Ok(());
     };
     for message in messages {
-        let NodeKind::Object(fields) = &mut message.kind else { continue };
-        if let Some(calls) = fields.get("tool_calls").filter(|calls| !calls.is_null()) {
+        if let Some(calls) = non_null(message, "tool_calls") {
             iterable(calls)?;
         }
-        let reasoning = fields.shift_remove("reasoning_content").filter(|reasoning| !reasoning.is_null());
-        if let Some(reasoning) = reasoning
-            && fields.get("reasoning").is_none_or(Node::is_null)
-        {
-            fields.insert("reasoning".to_owned(), reasoning);
-        }
+        take_for(message, "reasoning", "reasoning_content");
     }
     Ok(())
 }
