@@ -27,6 +27,16 @@ pub fn open_reasoning(
     open.then_some(OpenReasoning { end: marks.end, call: marks.call })
 }
 
+/// Whether no thoughts follow `prompt`: it ended them, or the request wants none. Where the model may begin them by itself,
+/// or they are a channel, that is not known yet.
+pub fn reasoning_ended(format: ReasoningFormat, tokenizer: &Tokenizer, prompt: &[TokenId]) -> bool {
+    let Some(marks) = format.marks() else { return false };
+    match MarkIds::new(marks, tokenizer).left_by(prompt, tokenizer) {
+        PromptReasoning::Ended => true,
+        left => !format.begins_with_reasoning(left) && !format.may_begin_later(left),
+    }
+}
+
 /// The end of a prompt, behind which text is read as behind all of it: `last` tokens, and before them the one that says
 /// where the prompt leaves its reasoning, if that stands farther back.
 pub fn end_of_prompt(

@@ -27,7 +27,7 @@ pub use collect::{Completion, collect};
 use decode::TextDecoder;
 pub use decode::TextOptions;
 pub use events::{Delta, Event, Finish};
-pub use marks::{MarkIds, OpenReasoning, end_of_prompt, open_reasoning};
+pub use marks::{MarkIds, OpenReasoning, end_of_prompt, open_reasoning, reasoning_ended};
 use meters::Meters;
 pub use replay::Recording;
 pub use running::{Door, RunningRequests};

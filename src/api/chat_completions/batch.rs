@@ -24,6 +24,7 @@ use crate::{
     state::Api,
     turn::{Delivery, PreparedTurn},
     wire::{
+        answer::token_continuity::TokenContinuity,
         body::parse,
         chat_completions::types::{ChatCompletion, ChatCompletionRequest},
         error::{
@@ -50,7 +51,7 @@ struct BatchChatCompletionRequest {
 /// Continues several conversations: one choice each, in order.
 ///
 /// Takes the fields of `/v1/chat/completions`, but `stream`, `tools`, `use_beam_search`, an `n` over 1, and what is answered for one
-/// prompt (`prompt_logprobs`, `return_prompt_text`).
+/// prompt (`prompt_logprobs`, `echo` with log-probs, `return_prompt_text`). Of what became of the ids on messages, the worst is told.
 #[utoipa::path(
     post,
     path = "/v1/chat/completions/batch",
@@ -74,6 +75,7 @@ async fn create_batch_chat_completion(
     let count = requests.len();
     let mut envelopes = Vec::with_capacity(count);
     let mut all = Vec::with_capacity(count);
+    let mut verdicts = Vec::with_capacity(count);
     for (index, request) in requests.into_iter().enumerate() {
         let ChatTurn { id, mut turn, shown, delivery, .. } = ChatTurn::new(Box::new(request), &caller, &api).await?;
         if delivery != AnswerDelivery::Json {
@@ -85,12 +87,22 @@ async fn create_batch_chat_completion(
         turn.delivery = Delivery::Together(count);
         turn.names.push(format!("{id}_{index}").into());
         let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
+        if sampling.prompt_logprobs.is_some() {
+            return Err(refuse("echo", "`echo` with log-probs"));
+        }
         all.push(prepared);
+        verdicts.push(prompt.verdict.clone());
         envelopes.push(ChatEnvelope::new(Arc::clone(&api), id, &prompt, &sampling, shown));
     }
     // Nothing is sampled before it is known that every conversation can be served.
     let completions = collect(api.turns.start(all).map_err(ApiError::from), count).await?;
-    Ok(JsonAnswer(ChatEnvelope::answer_batch(&envelopes, completions)?).into_response())
+    // As for the prompts of a completion, the worst one speaks for all.
+    let continuity = verdicts.iter().max_by_key(|verdict| verdict.badness()).map(TokenContinuity::from);
+    let response = JsonAnswer(ChatEnvelope::answer_batch(&envelopes, completions, continuity.clone())?);
+    Ok(match continuity {
+        Some(continuity) => continuity.announce(response),
+        None => response.into_response(),
+    })
 }
 
 fn refuse(field: &'static str, what: &str) -> ApiError {

@@ -172,8 +172,12 @@ impl ChatEnvelope {
         })
     }
 
-    /// Makes the JSON answer to several requests, with one choice each.
-    pub(super) fn answer_batch(envelopes: &[Self], completions: Vec<Completion>) -> Result<ChatCompletion, ApiError> {
+    /// Makes the JSON answer to several requests, with one choice each, and what became of the ids of the worst off.
+    pub(super) fn answer_batch(
+        envelopes: &[Self],
+        completions: Vec<Completion>,
+        continuity: Option<TokenContinuity>,
+    ) -> Result<ChatCompletion, ApiError> {
         let first = envelopes.first().ok_or_else(|| ApiError::internal("a batch of nothing"))?;
         let prompt_tokens = envelopes.iter().map(|envelope| envelope.prompt_token_ids.len()).sum();
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
@@ -189,7 +193,7 @@ impl ChatEnvelope {
             // A batch has several prompts, so there is no single one to show.
             prompt_token_ids: None,
             mm_placeholders: None,
-            token_continuity: None,
+            token_continuity: continuity.filter(|_| first.token_continuity.is_some()),
             ..first.answer(Vec::new())?
         })
     }

@@ -20,7 +20,7 @@ pub(in crate::api) struct ShownInChat {
     /// The number of alternatives shown for each token; `None` shows all that there are.
     pub(super) top_logprobs: Option<usize>,
     /// The role of the answer.
-    pub(super) role: String,
+    pub(in crate::api) role: String,
     /// With `echo`, the text that is put before the answer; empty if the last message has another role.
     pub(in crate::api) echo: Option<String>,
     /// The choice that the model had about calling tools.

@@ -335,8 +335,10 @@ impl Writer {
     fn call(&mut self, call: ToolCall, last: bool) {
         let output_index = self.output_index();
         let SpokenName { namespace, name, is_custom } = self.shown.names.spoken(&call.name);
-        let (id, said) =
-            if is_custom { (fresh_id("ctc"), custom_input(&call.arguments)) } else { (fresh_id("fc"), call.arguments) };
+        // What is no text, or was cut off, would not come back as the same arguments: it is told as any function's call.
+        let input = if is_custom { custom_input(&call.arguments) } else { None };
+        let is_custom = input.is_some();
+        let (id, said) = input.map_or_else(|| (fresh_id("fc"), call.arguments), |input| (fresh_id("ctc"), input));
         let item = |said: String, status| OutputItem {
             id: id.clone(),
             kind: if is_custom {

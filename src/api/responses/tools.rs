@@ -280,8 +280,11 @@ pub(super) fn with_keys(object: &Value, keys: &[&str]) -> Value {
     Value::Object(keys.iter().map(value).collect())
 }
 
-/// Returns the input with which a custom tool is called.
-pub(super) fn custom_input(arguments: &str) -> String {
-    let input = Value::parse(arguments).ok().and_then(|value| value.get(CUSTOM_INPUT)?.as_str().map(str::to_owned));
-    input.unwrap_or_else(|| arguments.to_owned())
+/// Returns the input with which a custom tool is called; `None` where the model called it with anything else than a text, or
+/// the call was cut off.
+pub(super) fn custom_input(arguments: &str) -> Option<String> {
+    match Value::parse(arguments).ok()? {
+        Value::Object(fields) if fields.len() == 1 => fields.get(CUSTOM_INPUT)?.as_str().map(str::to_owned),
+        _ => None,
+    }
 }

@@ -121,7 +121,7 @@ pub(crate) struct WholeChatChoice {
 /// What an event adds to a message.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WholeDelta {
-    pub role: Option<&'static str>,
+    pub role: Option<String>,
     pub content: Option<String>,
     pub reasoning: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::it::app::{TestApp, shape};
+use crate::it::app::{Answer, TestApp, shape};
 
 const PATH: &str = "/v1/chat/completions/batch";
 const CHAT: &str = "/v1/chat/completions";
@@ -32,13 +32,7 @@ async fn each_conversation_has_the_choice_that_it_has_alone() {
         alone["choices"][0]["index"] = json!(index);
         assert_eq!(choices[index], alone["choices"][0], "{text}");
         if index == 0 {
-            assert_eq!(
-                shape(&batch),
-                shape(&alone)
-                    .replace("token_continuity", "")
-                    .replace("{source outcome reason anchor reused_ids new_ids proof matched_by warnings drift}", "")
-                    .trim_end()
-            );
+            assert_eq!(shape(&batch), shape(&alone));
         }
     }
     assert_eq!(json!(usage), json!([batch["usage"]["prompt_tokens"], batch["usage"]["completion_tokens"]]));
@@ -59,6 +53,29 @@ async fn ids_on_messages_are_continued() {
         .flat_map(|field| first["choices"][0]["message"][field].as_array().unwrap().clone())
         .collect();
     assert!(seen.starts_with(&known));
+}
+
+#[tokio::test]
+async fn the_worst_of_what_became_of_ids_is_told() {
+    let app = TestApp::new().says("you");
+    let first = app.post(CHAT, json!({ "messages": conversation("hello"), "return_token_ids": true })).await.ok();
+    let mut messages = conversation("hello").as_array().unwrap().clone();
+    messages.push(first["choices"][0]["message"].clone());
+    messages.push(json!({ "role": "user", "content": "world" }));
+    let mut edited = messages.clone();
+    edited[1]["content"] = json!("me");
+    let alone = app.post(CHAT, json!({ "messages": edited })).await;
+    let header = |answer: &Answer| answer.headers["x-token-continuity"].to_str().unwrap().to_owned();
+    assert!(header(&alone).contains("message_edited"), "{}", header(&alone));
+    for conversations in [json!([edited, messages]), json!([messages, edited, messages])] {
+        for asks in [false, true] {
+            let body = json!({ "messages": conversations, "return_token_continuity": asks });
+            let batch = app.post(PATH, body).await;
+            assert_eq!(header(&batch), header(&alone));
+            let warnings = &batch.ok()["token_continuity"]["warnings"];
+            assert_eq!(*warnings, if asks { json!(["message_edited"]) } else { Value::Null });
+        }
+    }
 }
 
 #[tokio::test]
@@ -86,6 +103,11 @@ async fn what_cannot_be_batched_is_refused() {
             with("vllm_xargs", json!({ "session_id": "s" })),
             "vllm_xargs.session_id",
             "do not support `vllm_xargs.session_id`",
+        ),
+        (
+            json!({ "messages": [conversation("hello")], "echo": true, "logprobs": true }),
+            "echo",
+            "do not support `echo` with log-probs",
         ),
         (with("return_prompt_text", json!(true)), "return_prompt_text", "do not support `return_prompt_text`"),
         (with("messages", json!([])), "body.messages", "List should have at least 1 item after validation, not 0"),

@@ -12,6 +12,7 @@ mod chat_tools;
 mod coding_agents;
 mod completions;
 mod derender;
+mod derender_streams;
 mod dialects;
 mod foreign_fields;
 mod forms_beside_calls;

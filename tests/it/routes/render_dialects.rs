@@ -237,3 +237,22 @@ async fn a_structured_output_of_a_rendered_request_follows_its_thoughts_as_in_th
         assert!([app.spelled("ab")[0], app.spelled("ba")[0]].map(|id| json!(id)).contains(&at_once[0]), "{at_once}");
     }
 }
+
+/// A stop string in thoughts that the model begins by itself ends no answer, rendered or not.
+#[tokio::test]
+async fn a_render_does_not_say_that_thoughts_have_ended_which_the_model_may_begin() {
+    let cases =
+        [("mistral", "[THINK]a you b[/THINK]c you d", "[THINK]a you b[/THINK]c "), ("granite", "c you d", "c ")];
+    for (parser, said, kept) in cases {
+        let policy = ToolPolicy { reasoning: ReasoningParser::named(parser), ..ToolPolicy::default() };
+        let app = TestApp::new().tools(policy).says(said);
+        let body = json!({
+            "messages": [{ "role": "user", "content": "hello" }], "stop": ["you"], "temperature": 0, "return_token_ids": true
+        });
+        let chat = app.post("/v1/chat/completions", body.clone()).await.ok();
+        let rendered = app.post(&render("/v1/chat/completions"), body).await.ok();
+        assert_eq!(rendered["reasoning_ended"], false, "{parser}");
+        let ids = generated(&app, rendered).await;
+        assert_eq!(ids, chat["choices"][0]["token_ids"], "{parser}: {kept}");
+    }
+}

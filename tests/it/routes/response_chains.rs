@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tito::{
     TokenId,
-    parser::ReasoningParser,
+    parser::{ReasoningParser, ToolParser},
     store::{BatchStore, DiskStore, MemoryStore, ResponseStore},
     turn::ToolPolicy,
 };
@@ -359,4 +359,31 @@ async fn what_a_response_would_leave_out_is_refused() {
     }
     create(&app, json!({ "input": "Hi", "routed_experts": null, "include_reasoning": true, "media_io_kwargs": null }))
         .await;
+}
+
+#[tokio::test]
+async fn a_custom_tool_that_is_called_with_more_than_a_text_is_called_as_a_function() {
+    let cases = [
+        (r#"{"input": "ls"}"#, "custom_tool_call", "input", "ls"),
+        (r#"{"input": "ls", "cwd": "/tmp"}"#, "function_call", "arguments", r#"{"input": "ls", "cwd": "/tmp"}"#),
+        (r#"{"cmd": "ls"}"#, "function_call", "arguments", r#"{"cmd": "ls"}"#),
+        (r#"{"input": 3}"#, "function_call", "arguments", r#"{"input": 3}"#),
+    ];
+    for (arguments, kind, field, said) in cases {
+        // A format that holds no calls to their schema.
+        let policy = ToolPolicy { parser: ToolParser::named("xlam"), auto: true, ..ToolPolicy::default() };
+        let text = format!("[{{\"name\": \"c\", \"arguments\": {arguments}}}]");
+        let app = TestApp::new().tools(policy).says(&text);
+        let tools = json!([{ "type": "custom", "name": "c" }]);
+        let body = json!({ "input": "hello", "tools": tools, "include": ["token_ids"] });
+        let first = app.post("/v1/responses", body).await.ok();
+        let item = &first["output"][0];
+        assert_eq!((&item["type"], &item["name"], &item[field]), (&json!(kind), &json!("c"), &json!(said)), "{item}");
+        // What comes back is what the model said, and so its ids are.
+        let output = json!({ "type": format!("{kind}_output"), "call_id": item["call_id"], "output": "x" });
+        let body = json!({ "input": [{ "role": "user", "content": "hello" }, item, output], "tools": tools });
+        let next = app.post("/v1/responses", body).await;
+        let told = next.headers["x-token-continuity"].to_str().unwrap();
+        assert!(told.contains("exact") && !told.contains("warnings"), "{arguments}: {told}");
+    }
 }

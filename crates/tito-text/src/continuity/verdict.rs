@@ -215,8 +215,8 @@ impl Verdict {
     }
 
     /// How bad it is, of several verdicts on one request.
-    pub fn badness(&self) -> (Outcome, bool) {
-        (self.outcome, self.source == Source::Cache)
+    pub fn badness(&self) -> (Outcome, bool, bool) {
+        (self.outcome, !self.warnings.is_empty(), self.source == Source::Cache)
     }
 
     /// Counts the verdict in the process's metrics.

@@ -188,11 +188,13 @@ fn whole_choice(
     let ending = |finish| ending(finish, state.tools_streamed, &how.shown.tool_choice);
     let (finish_reason, stop_reason) = completion.finish.as_ref().map(ending).unzip();
     let stop_reason = stop_reason.flatten();
-    let role = (!std::mem::replace(&mut state.role_sent, true)).then_some("assistant");
+    let is_first = !std::mem::replace(&mut state.role_sent, true);
+    let role = is_first.then(|| how.shown.role.clone());
+    let echo = how.shown.echo.as_deref().filter(|_| is_first).unwrap_or_default();
     let logprobs = if given.has_logprobs() { envelope.choice_logprobs(&completion.tokens)? } else { None };
     let token_ids = how.sampling.return_token_ids.then(|| completion.token_ids());
     let sampling_mask = shown_mask(given, &completion.tokens);
-    let content = (!completion.text.is_empty()).then_some(completion.text);
+    let content = Some(echo.to_owned() + &completion.text).filter(|content| !content.is_empty());
     let reasoning = completion.reasoning.filter(|reasoning| how.shown.reasoning && !reasoning.is_empty());
     let delta = WholeDelta { role, content, reasoning, tool_calls };
     let weight_versions = how.weight_versions(given);

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use super::generate::Rendered;
 use crate::{
     engine::PromptImage,
-    generation::open_reasoning,
+    generation::reasoning_ended,
     http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBodyAndFields},
     state::Api,
     turn::{Asker, IdsWithImages, ImageTexts, Sampling, Turn, WholePrompt},
@@ -184,7 +184,7 @@ impl Rendering {
                 .text
                 .format
                 .reasoning
-                .map(|format| open_reasoning(Some(format), api.turns.tokenizer(), &prompt.token_ids).is_none()),
+                .map(|format| reasoning_ended(format, api.turns.tokenizer(), &prompt.token_ids)),
             return_token_ids: self.fields.return_token_ids,
             cache_salt: self.fields.cache_salt.clone(),
             priority: self.own.priority.unwrap_or(0),

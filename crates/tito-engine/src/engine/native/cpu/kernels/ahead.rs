@@ -64,6 +64,7 @@ mod tests {
             b_block_stride: 16 * 128,
             blocks,
             following,
+            soon: 0,
             k: 128,
             c: ptr::dangling_mut(),
             c_stride: 0,

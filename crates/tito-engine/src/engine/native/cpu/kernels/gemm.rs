@@ -31,6 +31,8 @@ pub(super) struct Product<'a> {
     pub(super) blocks: usize,
     /// As of [`Gemm`].
     pub(super) following: usize,
+    /// As of [`Gemm`].
+    pub(super) soon: isize,
     pub(super) k: usize,
     pub(super) c_stride: usize,
     pub(super) accumulate: bool,
@@ -57,13 +59,13 @@ impl Product<'_> {
     }
 
     fn raw<T, A>(&self, a: &[A], b: &[T], c: *mut f32) -> Gemm<T, A> {
-        let Self { a_stride, rows, b_block_stride, blocks, following, k, c_stride, accumulate, .. } = *self;
+        let Self { a_stride, rows, b_block_stride, blocks, following, soon, k, c_stride, accumulate, .. } = *self;
         let length =
             |count: usize, stride: usize, last: usize| count.checked_sub(1).map_or(0, |gaps| gaps * stride + last);
         let a = &a[self.a.1..][..length(rows, a_stride, k)];
         let b = &b[self.b.1..][..length(blocks + following, b_block_stride, k * LANES)];
         let (a, b) = (a.as_ptr(), b.as_ptr());
-        Gemm { a, a_stride, rows, b, b_block_stride, blocks, following, k, c, c_stride, accumulate }
+        Gemm { a, a_stride, rows, b, b_block_stride, blocks, following, soon, k, c, c_stride, accumulate }
     }
 }
 
@@ -71,32 +73,40 @@ impl Product<'_> {
 const ROWS_AT_ONCE: usize = 128;
 /// How many blocks are computed at once, and so many are fetched ahead meanwhile.
 const AHEAD: usize = 3;
-/// How many blocks a share of work has: enough to make handing it out cheap.
-const BLOCKS_AT_ONCE: usize = 12;
+/// How many blocks a share of work has at most, in steps of [`AHEAD`]: enough to make handing it out cheap.
+const STEPS_AT_ONCE: usize = 4;
+/// How many shares each thread has at least, where there is so much work: whoever is late leaves some to the others.
+const SHARES_OF_A_THREAD: usize = 4;
+/// How far ahead weights are fetched within a block, in bytes.
+const SOON_BYTES: isize = 2048;
 
 /// A product in shares of some rows and some blocks, which threads take as they are free.
 pub(super) struct Shares {
     rows: usize,
     blocks: usize,
-    /// Blocks of a share.
-    share: usize,
+    /// Shares of the same rows. Their blocks differ by [`AHEAD`] at most.
+    across: usize,
 }
 
 impl Shares {
     pub(super) fn of(rows: usize, blocks: usize, pool: &Pool) -> Self {
-        let share = blocks.div_ceil(4 * pool.threads()).clamp(1, BLOCKS_AT_ONCE).next_multiple_of(3);
-        Self { rows, blocks, share }
+        let (steps, threads) = (blocks.div_ceil(AHEAD), pool.threads());
+        let of_a_thread = steps.div_ceil(threads * STEPS_AT_ONCE).max(SHARES_OF_A_THREAD);
+        Self { rows, blocks, across: (threads * of_a_thread).min(steps) }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.rows.div_ceil(ROWS_AT_ONCE) * self.blocks.div_ceil(self.share)
+        self.rows.div_ceil(ROWS_AT_ONCE) * self.across
     }
 
     /// The rows and the blocks of a share.
     pub(super) fn get(&self, index: usize) -> (Range<usize>, Range<usize>) {
-        let across = self.blocks.div_ceil(self.share);
-        let (row, block) = (index / across * ROWS_AT_ONCE, index % across * self.share);
-        (row..self.rows.min(row + ROWS_AT_ONCE), block..self.blocks.min(block + self.share))
+        let (row, share) = (index / self.across * ROWS_AT_ONCE, index % self.across);
+        // The larger shares come first, so that the threads end together.
+        let steps = self.blocks.div_ceil(AHEAD);
+        let (of_each, larger) = (steps / self.across, steps % self.across);
+        let start = |share: usize| ((share * of_each + share.min(larger)) * AHEAD).min(self.blocks);
+        (row..self.rows.min(row + ROWS_AT_ONCE), start(share)..start(share + 1))
     }
 }
 
@@ -120,6 +130,7 @@ pub(crate) fn multiply(
     let (all, stride) = (matrix.outputs.div_ceil(LANES), out.stride);
     assert_eq!(input.columns, matrix.inputs, "the inner dimensions are equal");
     assert_eq!((out.rows, out.columns), (rows, matrix.outputs), "the result has the outer dimensions");
+    let soon = SOON_BYTES / if matches!(matrix.numbers, Stored::Bf16(_)) { 2 } else { 4 };
     let shares = Shares::of(rows, all, pool);
     let out = Parts::new(&mut out.numbers);
     pool.for_each(shares.count(), &|index| {
@@ -133,6 +144,7 @@ pub(crate) fn multiply(
             b_block_stride: block_len,
             blocks: blocks.len(),
             following: (all - blocks.end).min(AHEAD),
+            soon,
             k: depth,
             c_stride: stride,
             accumulate,
@@ -299,4 +311,30 @@ unsafe fn avx512_mixed(work: &MixedGemm) {
 unsafe fn avx2_mixed(work: &MixedGemm) {
     // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
     unsafe { walk::<Avx2, u16, f32, 4, 1>(work) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_have_every_block_of_every_row_once_and_threads_have_as_many() {
+        for (rows, blocks, threads) in
+            [(1, 60, 2), (128, 36, 2), (129, 192, 2), (300, 3_072, 3), (4, 2, 2), (7, 35, 8), (1, 1, 1)]
+        {
+            let shares = Shares::of(rows, blocks, &Pool::new(threads).unwrap());
+            let mut found = vec![0; rows * blocks];
+            let mut sizes = Vec::new();
+            for (rows, of_rows) in (0..shares.count()).map(|index| shares.get(index)) {
+                assert!(of_rows.len() <= (STEPS_AT_ONCE + 1) * AHEAD, "enough threads take part");
+                rows.clone().for_each(|row| of_rows.clone().for_each(|block| found[row * blocks + block] += 1));
+                if rows.start == 0 {
+                    sizes.push(of_rows.len().div_ceil(AHEAD));
+                }
+            }
+            assert!(found.iter().all(|times| *times == 1), "{rows} rows, {blocks} blocks, {threads} threads");
+            assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}: the last ones are the smallest");
+            assert!(sizes[0] - sizes[sizes.len() - 1] <= 1, "{sizes:?}");
+        }
+    }
 }

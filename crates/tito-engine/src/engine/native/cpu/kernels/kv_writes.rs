@@ -61,7 +61,7 @@ impl CacheWrites {
     #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     pub(crate) fn write(
         &self,
-        Processor { pool, .. }: &mut Processor,
+        Processor { set, pool }: &mut Processor,
         states: &States,
         first: usize,
         store: &mut KvStore,
@@ -69,16 +69,22 @@ impl CacheWrites {
     ) {
         let width = (states.columns() - first) / 2;
         let (layout, numbers) = (store.layout, BlockParts::new(store));
+        let (set, threads) = (*set, pool.threads());
         let write = |index: usize, finite: &mut bool| {
             let BlockWrite { block, slot, row, tokens, .. } = self.blocks[index];
+            // One token in each of many blocks is little work, and most of it waits for memory.
+            if let Some(next) = self.blocks.get(index + threads).filter(|next| next.tokens == 1 && next.slot > 0) {
+                numbers.prefetch(layout, next.block, next.slot);
+            }
             // SAFETY: no block is there twice, and each index is worked on once.
             let mut block = unsafe { numbers.block(layout, block) };
-            if slot == 0 {
+            // A block that is written as a whole has nothing left of what was there.
+            if slot == 0 && tokens < BLOCK_TOKENS {
                 block.clear();
             }
             for token in 0..tokens {
                 let (keys, values) = states.row(row + token)[first..].split_at(width);
-                *finite &= block.write(layout, slot + token, keys, values);
+                *finite &= block.write(set, layout, slot + token, (keys, values));
             }
         };
         let mut all_finite = vec![true; self.blocks.len()];

@@ -113,6 +113,7 @@ pub(super) fn multiply(
                     b_block_stride: block_len,
                     blocks: blocks.len(),
                     following: 0,
+                    soon: 0,
                     k,
                     c_stride: stride,
                     accumulate,

@@ -200,11 +200,12 @@ fn attention_case(set: KernelSet, layout: KvLayout, case: AttentionCase) {
         let (block, slot) = (blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
         if slot == 0 {
             for slot in 0..BLOCK_TOKENS {
-                assert!(!store.block_mut(block).write(layout, slot, &vec![f32::NAN; width], &vec![f32::NAN; width]));
+                let nan = vec![f32::NAN; width];
+                assert!(!store.block_mut(block).write(KernelSet::PORTABLE, layout, slot, (&nan, &nan)));
             }
             store.block_mut(block).clear();
         }
-        assert!(store.block_mut(block).write(layout, slot, key, value));
+        assert!(store.block_mut(block).write(KernelSet::PORTABLE, layout, slot, (key, value)));
     }
     let queries = states(tokens, heads * head_dim, 9);
     #[expect(clippy::cast_precision_loss, reason = "heads are small")]

@@ -3,6 +3,7 @@
 use super::{
     LANES,
     ahead::{Ahead, PIECE},
+    pages::prefetch_line,
     precision::PAIR,
     raw::Gemm,
     vector::Vector,
@@ -181,6 +182,8 @@ unsafe fn tile<V: Vector, T: Weight<V, A>, A: Copy, const ROWS: usize, const BLO
         let c = work.c.add(row * work.c_stride + block * LANES);
         let a = work.a.add(row * work.a_stride);
         let b = work.b.add(block * work.b_block_stride);
+        // The first tile asks for what is read soon; to ask once more would be of no use.
+        let soon = if row == 0 { work.soon } else { 0 };
         let mut totals = [[V::zero(); BLOCKS]; ROWS];
         let mut depth = 0;
         while depth < work.k {
@@ -190,9 +193,13 @@ unsafe fn tile<V: Vector, T: Weight<V, A>, A: Copy, const ROWS: usize, const BLO
                 if depth.is_multiple_of(PIECE) {
                     ahead.fetch();
                 }
-                let mut lanes = [T::lanes(b.add(depth * LANES)); BLOCKS];
+                let from = |n: usize| b.add(n * work.b_block_stride + depth * LANES);
+                let mut lanes = [T::lanes(from(0)); BLOCKS];
                 for (n, lanes) in lanes.iter_mut().enumerate().skip(1) {
-                    *lanes = T::lanes(b.add(n * work.b_block_stride + depth * LANES));
+                    *lanes = T::lanes(from(n));
+                }
+                for n in 0..BLOCKS {
+                    prefetch_line(from(n).wrapping_offset(soon).cast());
                 }
                 for (r, sums) in sums.iter_mut().enumerate() {
                     let scalar = T::scalar(a.add(r * work.a_stride + depth));
@@ -201,6 +208,15 @@ unsafe fn tile<V: Vector, T: Weight<V, A>, A: Copy, const ROWS: usize, const BLO
                     }
                 }
                 depth += T::DEPTH;
+            }
+            if T::SEGMENT == usize::MAX {
+                // The only segment. As below, -0 becomes 0; but no total is kept in memory beside its sum.
+                for (totals, sums) in totals.iter_mut().zip(sums) {
+                    for (total, sum) in totals.iter_mut().zip(sums) {
+                        *total = sum.add(V::zero());
+                    }
+                }
+                break;
             }
             for (totals, sums) in totals.iter_mut().zip(sums) {
                 for (total, sum) in totals.iter_mut().zip(sums) {

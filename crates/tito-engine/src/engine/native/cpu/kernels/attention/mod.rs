@@ -5,10 +5,10 @@
 
 mod both_ways;
 
-use std::{cell::RefCell, ops::Range};
+use std::cell::RefCell;
 
 use super::{
-    KernelSet, KvLayout, KvStore, LANES, Operand, Processor, States,
+    KernelName, KernelSet, KvLayout, KvStore, LANES, Operand, Processor, States,
     exp::exp_nonpositive,
     gates::capped,
     gemm::Product,
@@ -80,23 +80,25 @@ pub(crate) fn attend(
     let (set, threads) = (*set, pool.threads());
     pool.for_each(shares.len(), &|index| {
         let share = shares[index];
-        if let Some(next) = shares.get(index + threads) {
-            prefetch_first(attention, &spans[next.span], next);
-        }
-        Buffers::with(|buffers| Tile::new(set, attention, &spans[share.span], share, buffers).run(&out, stride));
+        // Most likely, this thread takes that one next.
+        let next = shares.get(index + threads).map(|next| first_stride(attention, &spans[next.span], next));
+        Buffers::with(|buffers| Tile::new(set, attention, &spans[share.span], share, buffers).run(next, &out, stride));
     });
 }
 
-/// Has the first keys and values of a share fetched, while another one is worked on.
-fn prefetch_first(attention: &Attention<'_>, span: &Span, share: &Share) {
-    let layout = attention.store.layout;
+/// The blocks of a stride, and the head of keys that is worked on.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stride<'a> {
+    blocks: &'a [u32],
+    head: usize,
+}
+
+/// The stride that a share begins with.
+fn first_stride<'a>(attention: &Attention<'_>, span: &'a Span, share: &Share) -> Stride<'a> {
     let position = span.first_position + share.first;
     let start = attention.first_key(position) / STRIDE * STRIDE;
     let end = (position + share.tokens).min(start + STRIDE);
-    for block in &span.blocks[start / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)] {
-        let (keys, values) = layout.offsets(*block, share.head);
-        attention.store.numbers.prefetch(keys..values + BLOCK_TOKENS * layout.value_width());
-    }
+    Stride { blocks: &span.blocks[start / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)], head: share.head }
 }
 
 /// One share, and the buffers that it is worked on in.
@@ -211,39 +213,58 @@ impl<'a> Tile<'a> {
         self.attention.both_ways.end(self.share.span, self.position(row))
     }
 
-    fn run(mut self, out: &NumberParts<'_>, stride: usize) {
-        let end = self.end(self.rows - 1);
+    /// Works on all strides; `next` is what this thread does afterwards.
+    fn run(mut self, next: Option<Stride<'_>>, out: &NumberParts<'_>, out_stride: usize) {
+        let (span, head, end) = (self.span, self.share.head, self.end(self.rows - 1));
+        let stride_at = |start: usize| {
+            let (first, last) = (start / BLOCK_TOKENS, end.min(start + STRIDE).div_ceil(BLOCK_TOKENS));
+            Stride { blocks: &span.blocks[first..last], head }
+        };
         let mut start = self.first_key(0) / STRIDE * STRIDE;
         while start < end {
-            let first = start / BLOCK_TOKENS;
-            let last = end.min(start + STRIDE).div_ceil(BLOCK_TOKENS);
-            let next = last..end.min(start + 2 * STRIDE).div_ceil(BLOCK_TOKENS);
-            self.prefetch(first..last, |_, values, end| values..end);
-            self.prefetch(next, |keys, values, _| keys..values);
-            self.score(first, last);
-            self.weigh(start, (last - first) * BLOCK_TOKENS);
-            self.add_values(first, last);
+            let stride = stride_at(start);
+            let following = if start + STRIDE < end { stride_at(start + STRIDE) } else { next.unwrap_or_default() };
+            self.score(stride, following);
+            self.weigh(start, stride.blocks.len() * BLOCK_TOKENS);
+            self.add_values(stride, following);
             start += STRIDE;
         }
-        self.write(out, stride);
+        self.write(out, out_stride);
     }
 
-    /// Has the memory of some blocks fetched. Blocks lie anywhere, so the processor cannot guess the next one.
-    fn prefetch(&self, blocks: Range<usize>, part: impl Fn(usize, usize, usize) -> Range<usize>) {
+    /// How far behind a part of a block the same part begins in the following stride, so that it is fetched line by line
+    /// while this one is multiplied; `part` takes where keys begin and where values do. Blocks lie anywhere, so the processor
+    /// cannot guess the next one; and it fetches twice as much in a given time if it is asked for a line with each that it
+    /// reads, and not for many at once.
+    fn soon(
+        &self,
+        stride: Stride<'_>,
+        index: usize,
+        following: Stride<'_>,
+        part: fn((usize, usize)) -> usize,
+    ) -> isize {
         let layout = self.attention.store.layout;
-        for block in &self.span.blocks[blocks] {
-            let (keys, values) = layout.offsets(*block, self.share.head);
-            let end = values + BLOCK_TOKENS * layout.value_width();
-            self.attention.store.numbers.prefetch(part(keys, values, end));
+        let at = |stride: Stride<'_>, index: usize| part(layout.offsets(stride.blocks[index], stride.head));
+        // A shorter stride asks at once for what it has no blocks for, and so do tiles, which do not go line by line.
+        let by_lines = self.set.name() != KernelName::Amx;
+        let first = if by_lines { index + stride.blocks.len() } else { index };
+        for other in (first..following.blocks.len()).step_by(stride.blocks.len()) {
+            let start = at(following, other);
+            self.attention.store.numbers.prefetch(start..start + BLOCK_TOKENS * layout.head_dim);
+        }
+        if by_lines && index < following.blocks.len() {
+            at(following, index).cast_signed() - at(stride, index).cast_signed()
+        } else {
+            0
         }
     }
 
     /// Queries times the keys of some blocks, into `scores`.
-    fn score(&mut self, first: usize, last: usize) {
+    fn score(&mut self, stride: Stride<'_>, following: Stride<'_>) {
         let layout = self.attention.store.layout;
         let depth = layout.key_depth();
-        for (index, block) in self.span.blocks[first..last].iter().enumerate() {
-            let (keys, _) = layout.offsets(*block, self.share.head);
+        for (index, block) in stride.blocks.iter().enumerate() {
+            let (keys, _) = layout.offsets(*block, stride.head);
             let product = Product {
                 a: (&self.buffers.queries, 0),
                 a_stride: depth,
@@ -252,6 +273,7 @@ impl<'a> Tile<'a> {
                 b_block_stride: LANES * depth,
                 blocks: BLOCK_TOKENS / LANES,
                 following: 0,
+                soon: self.soon(stride, index, following, |(keys, _)| keys),
                 k: depth,
                 c_stride: STRIDE,
                 accumulate: false,
@@ -283,11 +305,11 @@ impl<'a> Tile<'a> {
     }
 
     /// Adds the weighed values of some blocks to the sums.
-    fn add_values(&mut self, first: usize, last: usize) {
+    fn add_values(&mut self, stride: Stride<'_>, following: Stride<'_>) {
         let layout = self.attention.store.layout;
         let width = layout.value_width();
-        for (index, block) in self.span.blocks[first..last].iter().enumerate() {
-            let (_, values) = layout.offsets(*block, self.share.head);
+        for (index, block) in stride.blocks.iter().enumerate() {
+            let (_, values) = layout.offsets(*block, stride.head);
             let product = Product {
                 a: (&self.buffers.weights, index * BLOCK_TOKENS),
                 a_stride: STRIDE,
@@ -296,6 +318,7 @@ impl<'a> Tile<'a> {
                 b_block_stride: LANES * BLOCK_TOKENS,
                 blocks: width / LANES,
                 following: 0,
+                soon: self.soon(stride, index, following, |(_, values)| values),
                 k: BLOCK_TOKENS,
                 c_stride: width,
                 accumulate: true,

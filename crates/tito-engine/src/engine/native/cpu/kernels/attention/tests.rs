@@ -1,5 +1,7 @@
 //! Attention against sums in f64, over every way to cut a sequence and every shape that is awkward.
 
+use std::ops::Range;
+
 use half::bf16;
 
 use super::*;
@@ -52,7 +54,8 @@ impl Case {
         let mut store = KvStore::new(layout, blocks.len()).unwrap();
         let junk = vec![1e30; kv_heads * head_dim];
         for place in 0..blocks.len() * BLOCK_TOKENS {
-            store.block_mut(blocks[place / BLOCK_TOKENS]).write(layout, place % BLOCK_TOKENS, &junk, &junk);
+            let mut block = store.block_mut(blocks[place / BLOCK_TOKENS]);
+            block.write(set, layout, place % BLOCK_TOKENS, (&junk, &junk));
         }
         let mut processor = Processor { set, pool: Pool::new(threads).unwrap() };
         let (mut first, mut rows) = (0, Vec::new());
@@ -66,7 +69,7 @@ impl Case {
                     store.block_mut(block).clear();
                 }
                 let (keys, values) = row[heads * head_dim..].split_at(kv_heads * head_dim);
-                store.block_mut(block).write(layout, slot, keys, values);
+                store.block_mut(block).write(set, layout, slot, (keys, values));
                 states.row_mut(token - first).copy_from_slice(&row);
             }
             let shape = AttentionShape { heads, scale: 0.3, reach, cap };

@@ -166,7 +166,7 @@ fn attention(layout: KvLayout, heads: usize, before: usize, tokens: usize, windo
             if slot == 0 {
                 store.block_mut(block).clear();
             }
-            store.block_mut(block).write(layout, slot, key, value);
+            store.block_mut(block).write(processor.set, layout, slot, (key, value));
         }
         let queries = states(tokens, heads * head_dim, 6);
         // Scores far apart: over many keys of like weight, what is right and what is wrong would differ by little.
