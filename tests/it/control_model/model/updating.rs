@@ -149,12 +149,25 @@ impl Model {
                 OnWeightsChange::Reuse => {}
             }
             self.changes += 1;
-            self.label = label.unwrap_or_else(|| self.number.to_string());
+            let label = label.unwrap_or_else(|| self.new_name());
+            self.named(label);
         } else if let Some(label) = label {
-            self.label = label;
+            self.named(label);
         }
         self.trained = trained;
         Ok(Said::Updated { label: self.label.clone(), number: self.number, tensors })
+    }
+
+    pub(super) fn named(&mut self, label: String) {
+        self.labels.insert(label.clone());
+        self.label = label;
+    }
+
+    /// A name that no weights had.
+    fn new_name(&self) -> String {
+        let suffixed = (1..).map(|suffix| format!("{}.{suffix}", self.number));
+        let mut names = std::iter::once(self.number.to_string()).chain(suffixed);
+        names.find(|name| !self.labels.contains(name)).expect("a name that no weights had")
     }
 
     pub(super) fn write_in_phases(&mut self, part: Part) -> Outcome {
