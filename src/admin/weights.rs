@@ -345,6 +345,7 @@ async fn weight_checker(State(admin): State<Shared>, RequiredFields(fields): Req
             let Some(Value::Object(baseline)) = fields.get("baseline") else {
                 return Err(AdminError::bad("action='compare' requires a 'baseline' object"));
             };
+            check_baseline(baseline)?;
             let (checksums, _) = checksums(&admin).await?;
             let differs = |name: &&String| {
                 baseline.get(*name).and_then(Value::as_str) != checksums.get(*name).map(String::as_str)
@@ -355,4 +356,12 @@ async fn weight_checker(State(admin): State<Shared>, RequiredFields(fields): Req
         }
         _ => Err(AdminError::field("body.action", "`action` must be 'checksum', 'reset' or 'compare'")),
     }
+}
+
+/// Refuses checksums that are no texts: they would count as those of tensors that are not there.
+fn check_baseline(baseline: &Map<String, Value>) -> Result<(), AdminError> {
+    let Some((name, _)) = baseline.iter().find(|(_, checksum)| !checksum.is_string()) else { return Ok(()) };
+    check_label("body.baseline", Some(name))?;
+    let message = format!("the checksum of `{name}` in `baseline` must be a string, as the action `checksum` gives it");
+    Err(AdminError::field("body.baseline", message))
 }

@@ -279,3 +279,21 @@ async fn a_name_that_is_a_number_is_taken_to_the_digit_or_refused() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn a_checksum_that_is_no_text_is_refused() {
+    let server = Server::new();
+    let checker = async |body: Value| asked(&server, &Method::POST, "/weight_checker", &body).await;
+    let (_, said) = checker(json!({ "action": "checksum" })).await;
+    for extra in [Value::Null, json!(5), json!(["a"])] {
+        for name in ["model.norm.weight", "no.tensor"] {
+            let mut baseline = said["checksums"].clone();
+            baseline[name] = extra.clone();
+            let (status, said) = checker(json!({ "action": "compare", "baseline": baseline })).await;
+            assert_eq!((status.as_u16(), &said["error"]["param"]), (400, &json!("body.baseline")), "{said}");
+            assert!(said["error"]["message"].as_str().unwrap().contains(name), "{said}");
+        }
+    }
+    let (status, said) = checker(json!({ "action": "compare", "baseline": said["checksums"] })).await;
+    assert_eq!((status.as_u16(), &said["match"]), (200, &json!(true)));
+}
