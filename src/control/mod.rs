@@ -37,7 +37,7 @@ pub use self::{
     paused::{Newcomers, PauseMode},
     sleeping::{Awakened, SleepLevel, SleepTag},
     tensor_rows::TensorRows,
-    updating::{Update, Updated},
+    updating::{Relabelled, Update, Updated},
     weight_sets::WeightSets,
 };
 use crate::{

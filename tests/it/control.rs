@@ -178,7 +178,7 @@ async fn call(control: &Arc<Control>, call: Call) -> Result<(), ControlError> {
         Call::Cancel => control.cancel_update(None).await,
         Call::Update => {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL);
-            control.update(Update { path, label: None }).await.map(|_| ())
+            control.update(Update { path, label: None, aborts: false }).await.map(|_| ())
         }
         Call::Reset => control.reset_prefix_cache(true).await.map(|_| ()),
     }
@@ -252,6 +252,8 @@ impl Model {
             Call::Update => {
                 let done = !self.updating && !self.weights_gone;
                 self.lacks &= !done;
+                // One that comes amid another ends it.
+                self.updating = false;
                 done
             }
             Call::Reset => true,
@@ -472,7 +474,7 @@ async fn a_stream_of_weights_is_taken_whole_or_not_at_all() {
 async fn what_was_pulled_for_a_directory_counts_for_one_update_of_it() {
     let control = control(ControlPolicy::default());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL);
-    let update = || control.update(Update { path: path.clone(), label: Some("0".into()) });
+    let update = || control.update(Update { path: path.clone(), label: Some("0".into()), aborts: false });
     // What the server was started with is version 0 already.
     control.pull(path.clone(), path.clone(), 0).await.unwrap();
     assert_eq!(update().await.unwrap().written.tensors, 0);

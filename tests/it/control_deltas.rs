@@ -55,7 +55,7 @@ pub(super) fn publish(directory: &TempDir, version: u64, (before, after): (f32, 
 }
 
 async fn update(control: &Served, path: &Path, label: Option<&str>) -> Result<Updated, ControlError> {
-    control.update(Update { path: path.to_owned(), label: label.map(Into::into) }).await
+    control.update(Update { path: path.to_owned(), label: label.map(Into::into), aborts: false }).await
 }
 
 #[track_caller]

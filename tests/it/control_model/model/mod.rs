@@ -280,7 +280,10 @@ impl Model {
                 self.begin_call();
             }
             Call::ResetCache(running) => self.given_back += u64::from(running),
-            Call::Relabel(label) => self.named(label.to_owned()),
+            Call::Relabel(label) => match &mut self.update {
+                Some(phase) => phase.label = Some(label),
+                None => self.named(label.to_owned()),
+            },
             Call::AbortAll | Call::Abort(_) => {}
             Call::Load(name, lora, replacing) => {
                 let is_settled = !self.is_updating() && self.lacking() == 0;

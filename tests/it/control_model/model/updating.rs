@@ -122,7 +122,11 @@ impl Model {
     }
 
     pub(super) fn update(&mut self, place: Place, label: Label) -> Outcome {
-        self.idle()?;
+        match &self.update {
+            None => {}
+            Some(phase) if phase.in_phases => return Err(self.fail()),
+            Some(_) => return Err(Fault::State),
+        }
         let source = self.source(place);
         let pulled = self.pulled.take_if(|_| place == Place::Local);
         let source = source?;
@@ -233,9 +237,13 @@ impl Model {
     }
 
     /// A body begins to come; returns the number of its update, and whether it is a part of it.
-    pub(in super::super) fn join(&mut self) -> Result<(u64, bool), Fault> {
+    pub(in super::super) fn join(&mut self, label: Label) -> Result<(u64, bool), Fault> {
         match &mut self.update {
-            None => Ok((self.begin(false)?, false)),
+            None => {
+                let call = self.begin(false)?;
+                self.update.as_mut().expect("an update").label = label;
+                Ok((call, false))
+            }
             Some(phase) if phase.in_phases => {
                 phase.coming += 1;
                 Ok((phase.call, true))
@@ -269,7 +277,7 @@ impl Model {
             return Err(Fault::State);
         }
         if !is_part {
-            return self.finish_phase(label);
+            return self.finish_phase(None);
         }
         let phase = self.update.as_mut().expect("an update");
         phase.coming -= 1;
