@@ -19,6 +19,7 @@ mod error;
 mod meters;
 mod paused;
 mod pausing;
+mod pulled;
 mod reading;
 mod sleeping;
 mod state;

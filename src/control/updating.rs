@@ -108,13 +108,11 @@ impl Control {
             return Err(OF_A_BODY);
         }
         let begun = Instant::now();
-        let source = self.source(state, path.clone()).await.inspect_err(|_| _ = state.pulled.remove(&path))?;
+        let source = self.source(state, path).await?;
         let (version, proves) = (source.version(), source.proves());
         let trained = trained(version, label.as_deref());
         let label = label.or_else(|| version.map(|version| version.to_string().into()));
         engine.begin_update(self.policy.undo).await?;
-        // What was pulled counts for this update, also where it fails: whatever is in the directory afterwards is new.
-        state.pulled.remove(&path);
         self.show_update(true);
         let outcome: Result<_, ControlError> = async {
             let written = source.write(engine).await?;
@@ -294,9 +292,7 @@ impl Control {
     }
 
     async fn write_path(&self, state: &mut State, path: PathBuf) -> Result<Written, ControlError> {
-        let source = self.source(state, path.clone()).await;
-        // As in an update in one call, what was pulled counts for one part.
-        state.pulled.remove(&path);
+        let source = self.source(state, path).await;
         self.write_part(state, source).await
     }
 

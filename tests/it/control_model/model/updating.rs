@@ -127,14 +127,8 @@ impl Model {
             Some(phase) if phase.in_phases => return Err(self.fail()),
             Some(_) => return Err(Fault::State),
         }
-        let source = self.source(place);
-        let pulled = self.pulled.take_if(|_| place == Place::Local);
-        let source = source?;
-        if let Err(fault) = self.begin_engine() {
-            // What was pulled is still to come.
-            self.pulled = self.pulled.or(pulled);
-            return Err(fault);
-        }
+        let source = self.source(place)?;
+        self.begin_engine()?;
         let Ok((tensors, version, _)) = self.write(place, source) else { return Err(self.fail()) };
         let trained = version.or_else(|| label?.parse().ok());
         let version = version.map(|version| version.to_string());
@@ -183,7 +177,6 @@ impl Model {
         let written = match part {
             Part::At(place) => {
                 let source = self.source(place);
-                self.pulled.take_if(|_| place == Place::Local);
                 source.and_then(|source| self.write(place, source))
             }
             Part::Version(to) => {
