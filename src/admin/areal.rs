@@ -8,7 +8,7 @@ use super::{
     body::{NoFields, RequiredFields, label_of, only, required_text, truth_of},
     error::failed,
     json as answer,
-    lora::load_to_its_end,
+    lora::{Ends, load_to_its_end},
     posted,
     sglang_updates::check_load_format,
     weights,
@@ -53,8 +53,7 @@ async fn update_weights(State(admin): State<Shared>, RequiredFields(fields): Req
     check_load_format(&fields)?;
     truth_of(&fields, "abort_all_requests", true)?;
     let path = required_text(&fields, "model_path")?;
-    admin.control.abort_begun();
-    Ok(of_rank(weights::replace(&admin, &path, None).await))
+    Ok(of_rank(weights::replace(&admin, &path, None, true).await))
 }
 
 /// Ends what runs, and loads an adapter in the place of the one that has its name. As in `/v1/unload_lora_adapter`,
@@ -68,8 +67,7 @@ async fn update_adapter(State(admin): State<Shared>, RequiredFields(fields): Req
         base_model: label_of(&fields, "base_model_name")?,
         stays: false,
     };
-    admin.control.abort_begun();
-    Ok(of_rank(load_to_its_end(&admin, load, false).await))
+    Ok(of_rank(load_to_its_end(&admin, load, Ends::All).await))
 }
 
 /// Answers as AReaL's workers do, of which there is one.

@@ -132,8 +132,12 @@ pub(super) fn text_of(fields: &Map<String, Value>, name: &str) -> Result<Option<
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
-        // Versions are often numbers.
-        Some(Value::Number(number)) => Ok(Some(number.to_string())),
+        // Versions are often numbers. Others than these were read as the nearest number of 64 bits.
+        Some(Value::Number(number)) if number.is_i64() || number.is_u64() => Ok(Some(number.to_string())),
+        Some(Value::Number(_)) => {
+            let message = format!("`{name}` must be a string, or an integer of at most 64 bits: write it in quotes");
+            Err(AdminError::field(&format!("body.{name}"), message))
+        }
         Some(_) => Err(AdminError::field(&format!("body.{name}"), format!("`{name}` must be a string"))),
     }
 }

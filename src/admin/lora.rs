@@ -118,22 +118,33 @@ async fn in_body(query: &Parameters, body: Body, replaces: bool) -> Result<Load,
 async fn load_adapter(admin: &Shared, query: &Parameters, asked: Load) -> Result<String, AdminError> {
     let aborts = query.one_of("on_replace", &["finish", "abort"], "finish")? == "abort";
     let name = asked.name.clone();
-    load_to_its_end(admin, asked, aborts).await?;
+    load_to_its_end(admin, asked, if aborts { Ends::OfReplaced } else { Ends::None }).await?;
     Ok(format!("Success: LoRA adapter '{name}' added successfully."))
 }
 
-/// Loads an adapter, even if the client goes away meanwhile. Where it replaces another one, `aborts` says whether requests
-/// that run with that one end. Returns the one that had its name.
+/// Which requests end once an adapter is loaded; none where it is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ends {
+    None,
+    /// Those with the adapter that had its name.
+    OfReplaced,
+    /// All that run.
+    All,
+}
+
+/// Loads an adapter, even if the client goes away meanwhile. Returns the one that had its name.
 pub(super) async fn load_to_its_end(
     admin: &Shared,
     asked: Load,
-    aborts: bool,
+    ends: Ends,
 ) -> Result<Option<Arc<Adapter>>, AdminError> {
     let (adapters, control) = (Arc::clone(&admin.adapters), Arc::clone(&admin.control));
     let loading = tokio::spawn(async move {
         let before = adapters.load(asked).await?;
-        if let Some(before) = before.as_ref().filter(|_| aborts) {
-            control.abort_adapter(before.id());
+        match (ends, &before) {
+            (Ends::All, _) => _ = control.abort_begun(),
+            (Ends::OfReplaced, Some(before)) => _ = control.abort_adapter(before.id()),
+            _ => {}
         }
         Ok::<_, AdapterError>(before)
     });

@@ -172,9 +172,6 @@ impl FromDisk {
 async fn update_from_disk(State(admin): State<Shared>, fields: Result<RequiredFields, AdminError>) -> Answered {
     let read = fields.and_then(|RequiredFields(fields)| FromDisk::read(&admin, &fields));
     let FromDisk { path, label, keeps_cache, aborts, selector } = admin.or_end_update(read).await?;
-    if aborts {
-        admin.control.abort_begun();
-    }
     let told = |success, message| {
         let mut told = said(success, message);
         told["num_paused_requests"] = json!(0);
@@ -183,11 +180,16 @@ async fn update_from_disk(State(admin): State<Shared>, fields: Result<RequiredFi
     let failure = |message: &str| format!("Failed to update weights: {message}.\nRolling back to original weights.");
     if selector == Selector::Draft {
         return Ok(match admin.call(|control| async move { control.update_draft(path.into()).await }).await {
-            Ok(_) => answer(told(true, "Succeeded to update the weights of the draft model.".to_owned())),
+            Ok(_) => {
+                if aborts {
+                    admin.control.abort_begun();
+                }
+                answer(told(true, "Succeeded to update the weights of the draft model.".to_owned()))
+            }
             Err(error) => failed(&error, told(false, failure(error.message()))),
         });
     }
-    let update = Update { path: path.into(), label: label.clone().map(Into::into) };
+    let update = Update { path: path.into(), label: label.clone().map(Into::into), aborts };
     let operation = Operation::Update("update_weights");
     let written = admin.timed(operation, |control| async move { control.update_or_part(update).await }).await;
     match written {

@@ -74,7 +74,7 @@ async fn collective_rpc(State(admin): State<Shared>, body: Body) -> Answered {
                     .ok_or_else(|| AdminError::field("body.kwargs.weights_path", NO_PATH))?
                     .to_owned(),
             };
-            weights::replace(&admin, &path, None).await?;
+            weights::replace(&admin, &path, None, false).await?;
         }
         "skyrl_sleep_for_weight_sync" => {
             let arguments = only_named(&listed, &named, &["offload_kv"])?;

@@ -29,7 +29,7 @@ use super::{
     query::Parameters,
 };
 use crate::{
-    control::{Control, Update, Updated},
+    control::{Control, Relabelled, Update, Updated},
     weights::checksum::Checksum,
 };
 
@@ -72,9 +72,14 @@ pub(super) async fn not_from_memory() -> AdminError {
     AdminError::not_here(NOT_FROM_MEMORY)
 }
 
-/// Replaces weights by those of a directory or file.
-pub(super) async fn replace(admin: &Shared, path: &str, label: Option<String>) -> Result<Updated, AdminError> {
-    let update = Update { path: PathBuf::from(path), label: label.map(Into::into) };
+/// Replaces weights by those of a directory or file; `aborts` ends the requests that run.
+pub(super) async fn replace(
+    admin: &Shared,
+    path: &str,
+    label: Option<String>,
+    aborts: bool,
+) -> Result<Updated, AdminError> {
+    let update = Update { path: PathBuf::from(path), label: label.map(Into::into), aborts };
     admin.timed(Operation::Update("update_weights"), |control| async move { control.update(update).await }).await
 }
 
@@ -162,7 +167,7 @@ async fn update(State(admin): State<Shared>, query: Parameters, request: Request
     }
     // It may be a part whose field is misspelt.
     let (path, label) = admin.or_end_update(only_in_body.and_then(|()| own_update(&fields))).await?;
-    let updated = replace(&admin, path, label).await?;
+    let updated = replace(&admin, path, label, false).await?;
     Ok(answer(update_answer(&updated)))
 }
 
@@ -304,14 +309,17 @@ async fn relabel(State(admin): State<Shared>, RequiredFields(fields): RequiredFi
     only(&fields, &["new_version", "abort_all_requests"])?;
     let version = label_of(&fields, "new_version")?.ok_or_else(|| missing(&fields, "new_version"))?;
     let is_told = fields.get("abort_all_requests").is_some_and(|aborts| !aborts.is_null());
-    if truth_of(&fields, "abort_all_requests", false)? {
-        admin.control.abort_begun();
-    }
+    let aborts = truth_of(&fields, "abort_all_requests", false)?;
     let load = admin.control.engine().load();
     let go_on = if !is_told && load.running + load.waiting + load.paused > 0 { GO_ON } else { "" };
     let label = version.clone();
-    admin.call(|control| async move { control.relabel(label.into()).await }).await?;
-    let message = format!("Weight version updated to {version}{go_on}");
+    let relabelled = admin.call(|control| async move { control.relabel(label.into(), aborts).await }).await?;
+    let message = match relabelled {
+        Relabelled::Now => format!("Weight version updated to {version}{go_on}"),
+        Relabelled::OnceUpdated => {
+            format!("Weight version {version} is that of the weights that the update brings{go_on}")
+        }
+    };
     Ok(answer(json!({ "success": true, "message": message, "new_version": version })))
 }
 
@@ -345,6 +353,7 @@ async fn weight_checker(State(admin): State<Shared>, RequiredFields(fields): Req
             let Some(Value::Object(baseline)) = fields.get("baseline") else {
                 return Err(AdminError::bad("action='compare' requires a 'baseline' object"));
             };
+            check_baseline(baseline)?;
             let (checksums, _) = checksums(&admin).await?;
             let differs = |name: &&String| {
                 baseline.get(*name).and_then(Value::as_str) != checksums.get(*name).map(String::as_str)
@@ -355,4 +364,12 @@ async fn weight_checker(State(admin): State<Shared>, RequiredFields(fields): Req
         }
         _ => Err(AdminError::field("body.action", "`action` must be 'checksum', 'reset' or 'compare'")),
     }
+}
+
+/// Refuses checksums that are no texts: they would count as those of tensors that are not there.
+fn check_baseline(baseline: &Map<String, Value>) -> Result<(), AdminError> {
+    let Some((name, _)) = baseline.iter().find(|(_, checksum)| !checksum.is_string()) else { return Ok(()) };
+    check_label("body.baseline", Some(name))?;
+    let message = format!("the checksum of `{name}` in `baseline` must be a string, as the action `checksum` gives it");
+    Err(AdminError::field("body.baseline", message))
 }

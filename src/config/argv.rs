@@ -25,6 +25,10 @@ pub(super) fn rewrite(arguments: Vec<OsString>, names: &BTreeSet<String>) -> Res
         for (key, arguments) in config_file::read(&path, names)? {
             let arguments = spelt(arguments, names)?;
             let key = arguments.first().and_then(|first| flag(first)).map_or(key, bare);
+            if key == "config" {
+                let path = path.display();
+                return Err(format!("{path}: config: a file of flags names no other one: write all flags in one file"));
+            }
             if !(given.contains(&key) || key == "model" && model_given) {
                 from_file.extend(arguments);
             }
@@ -284,6 +288,11 @@ mod tests {
             assert_eq!(rewritten(&line).as_deref(), Ok(expected), "{line}");
         }
         assert!(rewritten(&format!("tito serve m --config {file} --config {file}")).is_err());
+        for nested in ["config: other.yaml", "conf: other.yaml", "config: null"] {
+            std::fs::write(file, format!("port: 9\n{nested}\n")).unwrap();
+            let error = rewritten(&format!("tito serve m --config {file}")).unwrap_err();
+            assert!(error.ends_with("config: a file of flags names no other one: write all flags in one file"));
+        }
         assert!(rewritten("tito serve m --config no-such.yaml").unwrap_err().contains("no-such.yaml"));
     }
 }

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, ffi::OsString, path::Path};
 
-use saphyr::{ScalarOwned, ScanError, YamlLoader, YamlOwned};
-use saphyr_parser::Parser;
+use saphyr::{ScalarOwned, YamlLoader, YamlOwned};
+use saphyr_parser::{Event, Parser, Tag};
 use serde_json::{Map, Value};
 
 use super::foreign::inverse;
@@ -19,7 +19,7 @@ pub(super) fn read(path: &OsString, names: &BTreeSet<String>) -> Result<Vec<(Str
         return Err(format!("--config needs a .yaml or .yml file, not {shown}"));
     }
     let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
-    let document = first_document(&text).map_err(|error| format!("{shown} is not valid YAML: {error}"))?;
+    let document = only_document(&text).map_err(|error| format!("{shown} {error}"))?;
     let mapping = match document.map(Written::of) {
         None | Some(Written { value: YamlOwned::Value(ScalarOwned::Null), .. }) => return Ok(Vec::new()),
         Some(Written { value: YamlOwned::Mapping(mapping), .. }) => mapping,
@@ -40,15 +40,44 @@ pub(super) fn read(path: &OsString, names: &BTreeSet<String>) -> Result<Vec<(Str
     Ok(flags)
 }
 
-/// The first document of a file, whose scalars are as they are written.
-fn first_document(text: &str) -> Result<Option<YamlOwned>, ScanError> {
+/// The only document of a file, whose scalars are as they are written.
+fn only_document(text: &str) -> Result<Option<YamlOwned>, String> {
+    let invalid = |error| format!("is not valid YAML: {error}");
     let mut loader = YamlLoader::default();
     loader.early_parse(false);
-    Parser::new_from_str(text).load(&mut loader, true)?;
-    match loader.error() {
-        Some(error) => Err(error.clone()),
-        None => Ok(loader.into_documents().into_iter().next()),
+    Parser::new_from_str(text).load(&mut loader, true).map_err(invalid)?;
+    if let Some(error) = loader.error() {
+        return Err(invalid(error.clone()));
     }
+    for event in Parser::new_from_str(text) {
+        check_tag(&event.map_err(invalid)?.0)?;
+    }
+    let mut documents = loader.into_documents().into_iter();
+    let first = documents.next();
+    if documents.next().is_some() {
+        return Err("has more than one YAML document: write all flags above the second `---`".to_owned());
+    }
+    Ok(first)
+}
+
+/// Refuses a tag that says something else than what is read, as Python does. The loader reads on as if it were not there.
+fn check_tag(event: &Event<'_>) -> Result<(), String> {
+    let (tag, known): (&Option<_>, &[&str]) = match event {
+        Event::Scalar(_, _, _, tag) => (tag, &["null", "bool", "int", "float", "str"]),
+        Event::SequenceStart(_, tag) => (tag, &["seq"]),
+        Event::MappingStart(_, tag) => (tag, &["map"]),
+        _ => return Ok(()),
+    };
+    let is_known = |tag: &Tag| tag.is_yaml_core_schema() && known.contains(&tag.suffix.as_str());
+    match tag.as_deref().filter(|tag| !is_known(tag)) {
+        None => Ok(()),
+        Some(tag) => Err(format!("has the YAML tag {tag:?}, which means nothing here: leave it out", tag = spelt(tag))),
+    }
+}
+
+fn spelt(tag: &Tag) -> String {
+    let handle = if tag.is_yaml_core_schema() { "!!" } else { &tag.handle };
+    format!("{handle}{}", tag.suffix)
 }
 
 /// A value, and how the file spells it.
@@ -217,5 +246,39 @@ mod tests {
             assert!(flags(yaml).is_err(), "{yaml}");
         }
         assert!(read(&"config.json".into(), &BTreeSet::new()).unwrap_err().contains(".yaml"));
+    }
+    #[test]
+    fn a_second_document_is_refused() {
+        for yaml in ["---\nport: 9\n", "port: 9\n...\n", "# flags\n---\nport: 9\n...\n# no more\n"] {
+            assert_eq!(flags(yaml).as_deref(), Ok("--port 9"), "{yaml}");
+        }
+        // Python's `safe_load` refuses each of these too.
+        for yaml in ["port: 9\n---\napi-key: k", "port: 9\n---\n", "---\n---\nport: 9", "port: 9\n...\n---\nport: 8"] {
+            let error = flags(yaml).unwrap_err();
+            assert!(
+                error.ends_with("has more than one YAML document: write all flags above the second `---`"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_tag_that_means_something_else_is_refused_by_name() {
+        for yaml in ["port: !!int 9", "port: !!str 9", "port: !!seq [9]", "!!map {port: 9}", "!!str port: 9"] {
+            assert_eq!(flags(yaml).as_deref(), Ok("--port 9"), "{yaml}");
+        }
+        for (yaml, tag) in [
+            ("port: !foo 9", "!foo"),
+            ("port: !foo [9]", "!foo"),
+            ("port: [!foo 9]", "!foo"),
+            ("!foo {port: 9}", "!foo"),
+            ("!foo port: 9", "!foo"),
+            ("speculative-config: !!str {model: m}", "!!str"),
+            ("port: !!binary OQ==", "!!binary"),
+            ("speculative-config: !!set {model}", "!!set"),
+        ] {
+            let error = flags(yaml).unwrap_err();
+            assert!(error.contains(&format!("has the YAML tag \"{tag}\"")), "{yaml}: {error}");
+        }
     }
 }

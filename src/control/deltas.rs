@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Control, ControlError,
+    Control, ControlError, pulled,
     reading::{PART_BYTES, Reading, blocking, on_all_cores, parts, read},
     state::State,
 };
@@ -46,9 +46,11 @@ impl Control {
     /// Looks what a path is: a checkpoint, a delta that a trainer has published, or a directory that it had brought up to
     /// a version.
     pub(super) async fn source(&self, state: &State, path: PathBuf) -> Result<Source, UpdateError> {
-        let (held, pulled) = (self.held_weights(state), state.pulled.get(&path).cloned());
-        blocking(move || match pulled {
-            Some((directory, to)) => chain(&directory, held, to),
+        let (named, held) = (path.clone(), self.held_weights(state));
+        let place = blocking(move || Ok(pulled::place(&named))).await?;
+        let pulled = state.pulled.get(&place);
+        blocking(move || match pulled.filter(|pulled| pulled.is_at(&place)) {
+            Some(pulled) => chain(&pulled.published, held, pulled.version),
             None => match delta_version(&path).map_err(|error| refused(&error))? {
                 Some((directory, to)) => chain(&directory, held, to),
                 None => Ok(Source::Checkpoint(path)),
@@ -66,8 +68,8 @@ impl Control {
     }
 
     /// Brings the directory `local` up to a version whose deltas are in `published`: it is enough to know that all of
-    /// them are there and whole. The next update from `local` then applies them to the weights that are there; those
-    /// after it take `local` for what is in it.
+    /// them are there and whole. Updates from `local` then apply them to the weights that are there, until somebody writes
+    /// to `local`.
     ///
     /// # Errors
     ///
@@ -75,7 +77,13 @@ impl Control {
     pub async fn pull(&self, local: PathBuf, published: PathBuf, version: u64) -> Result<(), ControlError> {
         let mut state = self.state.lock().await;
         versions(self.held_weights(&state), published.clone(), version).await?;
-        state.pulled.insert(local, (published, version));
+        let (place, pulled) = blocking(move || {
+            let place = pulled::place(&local);
+            let pulled = pulled::Version::new(&place, published, version);
+            Ok((place, pulled))
+        })
+        .await?;
+        state.pulled.insert(place, pulled);
         Ok(())
     }
 

@@ -6,8 +6,8 @@ use super::asleep::Asleep;
 
 /// Shows what sleeps.
 pub(super) fn show(asleep: Option<Asleep>) {
-    let state = asleep.map_or("awake", Asleep::vllms_name);
+    let state = asleep.map_or(Some("awake"), Asleep::vllms_name);
     for one in ["awake", "weights_offloaded", "discard_all"] {
-        gauge!("vllm:engine_sleep_state", "sleep_state" => one).set(f64::from(u8::from(one == state)));
+        gauge!("vllm:engine_sleep_state", "sleep_state" => one).set(f64::from(u8::from(Some(one) == state)));
     }
 }

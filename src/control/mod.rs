@@ -19,6 +19,7 @@ mod error;
 mod meters;
 mod paused;
 mod pausing;
+mod pulled;
 mod reading;
 mod sleeping;
 mod state;
@@ -37,7 +38,7 @@ pub use self::{
     paused::{Newcomers, PauseMode},
     sleeping::{Awakened, SleepLevel, SleepTag},
     tensor_rows::TensorRows,
-    updating::{Update, Updated},
+    updating::{Relabelled, Update, Updated},
     weight_sets::WeightSets,
 };
 use crate::{

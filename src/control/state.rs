@@ -1,11 +1,11 @@
 //! The state that the server is in, and the update that is a part of it.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{asleep::Asleep, error::ControlError, paused::Paused};
+use super::{asleep::Asleep, error::ControlError, paused::Paused, pulled::Pulled};
 use crate::engine::Written;
 
 pub(super) const OF_A_BODY: ControlError = ControlError::State(
@@ -26,8 +26,8 @@ pub(super) struct State {
     /// The number that a trainer gives to the weights that are there; 0 for those that were loaded, `None` where nobody
     /// knows.
     pub(super) trained: Option<u64>,
-    /// Directories that a trainer had brought up to a version, each with where its deltas are, and that version.
-    pub(super) pulled: HashMap<PathBuf, (PathBuf, u64)>,
+    /// Directories that a trainer had brought up to a version.
+    pub(super) pulled: Pulled,
     /// Whether requests that run are awaited before the server falls asleep.
     pub(super) draining: bool,
     /// Counts pauses, sleeps and their ends, so that a sleep that waited knows whether another one came.
@@ -38,7 +38,7 @@ pub(super) struct State {
 
 impl Default for State {
     fn default() -> Self {
-        let pulled = HashMap::new();
+        let pulled = Pulled::default();
         Self {
             paused: None,
             asleep: None,

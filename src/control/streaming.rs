@@ -41,11 +41,11 @@ impl Control {
         pieces: impl Stream<Item = Result<Bytes, E>> + Unpin,
         label: Option<Arc<str>>,
     ) -> Result<Option<Updated>, ControlError> {
-        let Joined { call, is_part, heard } = self.join_update().await?;
+        let Joined { call, is_part, heard } = self.join_update(label.clone()).await?;
         let pieces = pieces.inspect(|_| heard.again());
         match self.write_stream(call, pieces).await {
             Ok(()) if is_part => self.part_ended(call, label).await.map(|()| None),
-            Ok(()) => self.finish(Whose::Of(call), label).await.map(Some),
+            Ok(()) => self.finish(Whose::Of(call), None).await.map(Some),
             Err(error) => {
                 self.cancel_update(Some(call)).await?;
                 Err(error)

@@ -18,6 +18,8 @@ pub struct Update {
     pub path: PathBuf,
     /// What the weights are called from now on; the number of the update where nobody says.
     pub label: Option<Arc<str>>,
+    /// Whether requests that run end with what they have once the weights are there; an update that fails ends none.
+    pub aborts: bool,
 }
 
 /// What an update did.
@@ -31,6 +33,15 @@ pub struct Updated {
     pub tensors: usize,
     /// How long it took.
     pub took: Duration,
+}
+
+/// Which weights have a name that was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Relabelled {
+    /// Those that are there.
+    Now,
+    /// Those of an update, once it is finished.
+    OnceUpdated,
 }
 
 /// The update that a body is for.
@@ -51,6 +62,8 @@ const NOT_STARTED: ControlError =
 const NOT_MATCHING: ControlError = ControlError::Update(UpdateError::OutOfOrder(
     "finish_weight_update called without a matching start_weight_update.",
 ));
+const INSTEAD_OF_A_PART: &str = "an update in parts was active, and this call is none of its parts but an update of its own; that \
+     update is ended, with the old weights put back: begin it anew, and name each part within `update_info`";
 const COMING: ControlError = ControlError::State(
     "a body that is a part of the weight update has not ended: call finish_weight_update when it was answered",
 );
@@ -77,22 +90,35 @@ impl Control {
     /// # Errors
     ///
     /// If the weights cannot be used; the server goes on with those that it had.
-    pub async fn update(&self, Update { path, label }: Update) -> Result<Updated, ControlError> {
+    pub async fn update(&self, update: Update) -> Result<Updated, ControlError> {
+        self.of_engine(WHAT)?;
+        let mut state = self.state.lock().await;
+        if state.update.as_ref().is_some_and(|phase| phase.in_phases) {
+            // Its end would name weights that lack these.
+            self.drop_phase(&mut state).await?;
+            return Err(UpdateError::Refused(INSTEAD_OF_A_PART.to_owned()).into());
+        }
+        self.update_alone(&mut state, update).await
+    }
+
+    async fn update_alone(&self, state: &mut State, update: Update) -> Result<Updated, ControlError> {
         let engine = self.of_engine(WHAT)?;
-        let mut state = self.idle().await?;
+        let Update { path, label, aborts } = update;
+        if state.update.is_some() {
+            return Err(OF_A_BODY);
+        }
         let begun = Instant::now();
-        let source = self.source(&state, path.clone()).await.inspect_err(|_| _ = state.pulled.remove(&path))?;
+        let source = self.source(state, path).await?;
         let (version, proves) = (source.version(), source.proves());
         let trained = trained(version, label.as_deref());
         let label = label.or_else(|| version.map(|version| version.to_string().into()));
         engine.begin_update(self.policy.undo).await?;
-        // What was pulled counts for this update, also where it fails: whatever is in the directory afterwards is new.
-        state.pulled.remove(&path);
         self.show_update(true);
-        let outcome: Result<_, UpdateError> = async {
+        let outcome: Result<_, ControlError> = async {
             let written = source.write(engine).await?;
             brings_something(written, proves)?;
-            let version = engine.finish_update(label, self.policy.on_weights_change).await?;
+            let finish = async { Ok(engine.finish_update(label, self.policy.on_weights_change).await?) };
+            let version = if aborts { self.ending_requests(state, finish).await? } else { finish.await? };
             Ok((written, version))
         }
         .await;
@@ -103,7 +129,7 @@ impl Control {
                 tracing::warn!(%error, "the weights were not replaced");
                 // Where the engine found the fault, it has ended the update already.
                 engine.cancel_update().await?;
-                return Err(error.into());
+                return Err(error);
             }
         };
         state.trained = trained;
@@ -195,13 +221,14 @@ impl Control {
     }
 
     /// Finds the update that a body is for: the one in phases, of which it is a part then, or else one of its own, which it
-    /// begins.
-    pub(super) async fn join_update(self: &Arc<Self>) -> Result<Joined, ControlError> {
+    /// begins, and whose weights it calls `label`.
+    pub(super) async fn join_update(self: &Arc<Self>, label: Option<Arc<str>>) -> Result<Joined, ControlError> {
         let engine = self.of_engine(WHAT)?;
         let mut state = self.state.lock().await;
         match &mut state.update {
             None => {
                 let (call, heard) = self.begin(engine, &mut state, false).await?;
+                state.phase(Whose::Of(call), OVER)?.label = label;
                 Ok(Joined { call, is_part: false, heard })
             }
             Some(phase) if phase.in_phases => {
@@ -265,9 +292,7 @@ impl Control {
     }
 
     async fn write_path(&self, state: &mut State, path: PathBuf) -> Result<Written, ControlError> {
-        let source = self.source(state, path.clone()).await;
-        // As in an update in one call, what was pulled counts for one part.
-        state.pulled.remove(&path);
+        let source = self.source(state, path).await;
         self.write_part(state, source).await
     }
 
@@ -278,14 +303,18 @@ impl Control {
     ///
     /// If the weights cannot be used; the server goes on with those that it had.
     pub async fn update_or_part(&self, update: Update) -> Result<Option<Updated>, ControlError> {
-        let in_phases = self.state.lock().await.update.as_ref().is_some_and(|phase| phase.in_phases);
-        if !in_phases {
-            return self.update(update).await.map(Some);
+        self.of_engine(WHAT)?;
+        let mut state = self.state.lock().await;
+        if !state.update.as_ref().is_some_and(|phase| phase.in_phases) {
+            return self.update_alone(&mut state, update).await.map(Some);
         }
-        let mut state = self.updating(Whose::Started).await?;
         self.write_path(&mut state, update.path).await?;
         if let Some(phase) = &mut state.update {
             phase.label = update.label.or_else(|| phase.label.take());
+        }
+        if update.aborts {
+            // Nothing is computed before the update ends.
+            self.requests.abort_begun();
         }
         Ok(None)
     }
@@ -387,14 +416,18 @@ impl Control {
     ///
     /// If they were not kept.
     pub async fn cancel_update(&self, call: Option<u64>) -> Result<(), ControlError> {
-        let engine = self.of_engine(WHAT)?;
+        self.of_engine(WHAT)?;
         let mut state = self.state.lock().await;
         if state.phase(call.map_or(Whose::Started, Whose::Of), NOT_MATCHING).is_err() {
             return Ok(());
         }
+        self.drop_phase(&mut state).await
+    }
+
+    async fn drop_phase(&self, state: &mut State) -> Result<(), ControlError> {
         state.update = None;
         self.show_update(false);
-        Ok(engine.cancel_update().await?)
+        Ok(self.of_engine(WHAT)?.cancel_update().await?)
     }
 
     /// Puts the old weights back where an update in phases is active, of which a part was refused before it came here.
@@ -407,15 +440,44 @@ impl Control {
         if self.engine.control().is_none() { Ok(()) } else { self.cancel_update(None).await }
     }
 
-    /// Calls the weights something else from the next token on.
+    /// Calls the weights something else from the next token on. Amid an update, these are the weights that it brings.
+    /// `aborts` ends the requests that run with what they have.
     ///
     /// # Errors
     ///
     /// If the engine cannot.
-    pub async fn relabel(&self, label: Arc<str>) -> Result<(), ControlError> {
+    pub async fn relabel(&self, label: Arc<str>, aborts: bool) -> Result<Relabelled, ControlError> {
         let engine = self.of_engine("give its weights a version")?;
         // Whoever asks while weights are replaced in one call means those that come.
-        let _state = self.state.lock().await;
-        Ok(engine.relabel(label).await?)
+        let mut state = self.state.lock().await;
+        if let Some(phase) = &mut state.update {
+            phase.label = Some(label);
+            if aborts {
+                self.requests.abort_begun();
+            }
+            return Ok(Relabelled::OnceUpdated);
+        }
+        let relabel = async { Ok(engine.relabel(label).await?) };
+        if aborts {
+            self.ending_requests(&state, relabel).await?
+        } else {
+            relabel.await?
+        }
+        Ok(Relabelled::Now)
+    }
+
+    /// Makes a change, and ends the requests that run before anything is computed after it; none where it is refused.
+    async fn ending_requests<T>(
+        &self,
+        state: &State,
+        change: impl Future<Output = Result<T, ControlError>>,
+    ) -> Result<T, ControlError> {
+        self.of_engine(WHAT)?.hold().await?;
+        let changed = change.await;
+        if changed.is_ok() {
+            self.requests.abort_begun();
+        }
+        self.settle(state).await?;
+        changed
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn publish(directory: &TempDir, version: u64, (before, after): (f32, 
 }
 
 async fn update(control: &Served, path: &Path, label: Option<&str>) -> Result<Updated, ControlError> {
-    control.update(Update { path: path.to_owned(), label: label.map(Into::into) }).await
+    control.update(Update { path: path.to_owned(), label: label.map(Into::into), aborts: false }).await
 }
 
 #[track_caller]
@@ -196,4 +196,62 @@ async fn an_update_of_nothing_is_refused() {
     control.start_update().await.unwrap();
     refused(&control.finish_update(Some("new".into())).await, "no tensor of the model was sent");
     assert_eq!((control.checksums().await.unwrap(), control.weights()), (before, version));
+}
+
+async fn norm_of(control: &Served) -> Vec<f32> {
+    control.tensor_rows(NORM, 1).await.unwrap().numbers
+}
+
+/// A client that lost the answer sends the same update again, and so does one whose deltas were away for a moment.
+#[tokio::test]
+async fn what_was_pulled_stands_for_its_version_until_somebody_writes_to_it() {
+    let (published, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let delta = publish(&published, 1, (BEFORE, Some(0.5)));
+    let (local, absent) = (directory.path().join("local"), directory.path().join("absent"));
+    fs::create_dir(&local).unwrap();
+    fs::write(local.join("model.safetensors"), norm_file(NORM, 3.0)).unwrap();
+    for path in [&local, &absent] {
+        let control = trained().await;
+        control.pull(path.clone(), published.path().to_owned(), 1).await.unwrap();
+        let away = directory.path().join("away");
+        fs::rename(&delta, &away).unwrap();
+        refused(&update(&control, path, Some("1")).await, "version 1 is not there");
+        fs::rename(&away, &delta).unwrap();
+        let again = directory.path().join("../").join(directory.path().file_name().unwrap());
+        for (spelling, tensors) in [(path, 1), (path, 0), (&again.join(path.file_name().unwrap()), 0)] {
+            let updated = update(&control, spelling, Some("1")).await.unwrap();
+            assert_eq!((updated.written.tensors, &*updated.version.label), (tensors, "1"));
+            assert_eq!(norm_of(&control).await, [0.5]);
+        }
+        control.start_update().await.unwrap();
+        control.write_paths(vec![path.clone()]).await.unwrap();
+        control.finish_update(None).await.unwrap();
+        // Whoever writes a checkpoint there has it read.
+        fs::create_dir_all(path).unwrap();
+        fs::write(path.join("model.safetensors"), norm_file(NORM, 4.0)).unwrap();
+        fs::write(path.join("config.json"), "{}").unwrap();
+        let updated = update(&control, path, Some("2")).await.unwrap();
+        assert_eq!((updated.written.tensors, norm_of(&control).await), (1, vec![4.0]));
+    }
+}
+
+#[tokio::test]
+async fn version_0_of_a_directory_is_what_the_server_was_started_with() {
+    let control = control(ControlPolicy::default());
+    control.pull(model(), model(), 0).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(update(&control, &model(), Some("0")).await.unwrap().written.tensors, 0);
+    }
+    // Neither a look at the deltas nor a part of an update that names their version is remembered.
+    let control = super::control::control(ControlPolicy::default());
+    control.check_version(model(), 0).await.unwrap();
+    let updated = update(&control, &model(), Some("0")).await.unwrap();
+    assert_eq!(updated.written.tensors, updated.tensors);
+    // But what is called version 0 need not be what the server was started with.
+    control.start_update().await.unwrap();
+    let unproven = control.write_version(model(), 0).await;
+    assert!(matches!(unproven, Err(ControlError::Update(UpdateError::Refused(_)))), "{unproven:?}");
+    control.start_update().await.unwrap();
+    assert_eq!(control.write_weights(NewWeights::Path(model())).await.unwrap().tensors, updated.tensors);
+    control.cancel_update(None).await.unwrap();
 }

@@ -248,3 +248,52 @@ async fn a_new_name_of_the_weights_says_that_requests_go_on() {
     }
     assert_eq!(ended(running).await, Finish::Abort);
 }
+
+/// JSON readers take a number for the nearest one that they can hold, which would be another name.
+#[tokio::test]
+async fn a_name_that_is_a_number_is_taken_to_the_digit_or_refused() {
+    let server = Server::new();
+    let renamed = async |number: &str| {
+        let body = format!(r#"{{"new_version": {number}}}"#);
+        let (status, said) =
+            ask(server.router(), &Method::POST, "/update_weight_version", "application/json", body).await;
+        (status.as_u16(), serde_json::from_slice::<Value>(&said).unwrap())
+    };
+    for number in ["7", "0", "-3", "18446744073709551615", "-9223372036854775808"] {
+        let (status, said) = renamed(number).await;
+        assert_eq!((status, &said["new_version"]), (200, &json!(number)), "{said}");
+    }
+    for number in ["123456789012345678901234567890", "7.10", "1e3", "-0", "18446744073709551616"] {
+        let (status, said) = renamed(number).await;
+        assert_eq!((status, &said["error"]["param"]), (400, &json!("body.new_version")), "{said}");
+        assert!(said["error"]["message"].as_str().unwrap().ends_with("write it in quotes"), "{said}");
+    }
+    compare(
+        400,
+        &[
+            ("/update_weights", json!({ "weight_dir": model(), "weight_version": 7.5 }), "body.weight_version"),
+            ("/finish_weight_update", json!({ "weight_version": 7.5 }), "body.weight_version"),
+            ("/v1/load_lora_adapter", json!({ "lora_name": 7.5, "lora_path": "/a" }), "body.lora_name"),
+            ("/abort_request", json!({ "rid": 7.5 }), "body.rid"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_checksum_that_is_no_text_is_refused() {
+    let server = Server::new();
+    let checker = async |body: Value| asked(&server, &Method::POST, "/weight_checker", &body).await;
+    let (_, said) = checker(json!({ "action": "checksum" })).await;
+    for extra in [Value::Null, json!(5), json!(["a"])] {
+        for name in ["model.norm.weight", "no.tensor"] {
+            let mut baseline = said["checksums"].clone();
+            baseline[name] = extra.clone();
+            let (status, said) = checker(json!({ "action": "compare", "baseline": baseline })).await;
+            assert_eq!((status.as_u16(), &said["error"]["param"]), (400, &json!("body.baseline")), "{said}");
+            assert!(said["error"]["message"].as_str().unwrap().contains(name), "{said}");
+        }
+    }
+    let (status, said) = checker(json!({ "action": "compare", "baseline": said["checksums"] })).await;
+    assert_eq!((status.as_u16(), &said["match"]), (200, &json!(true)));
+}

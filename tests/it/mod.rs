@@ -30,6 +30,7 @@ mod control_fields;
 mod control_model;
 /// Calls of several trainers that come between each other's.
 mod control_races;
+mod control_refused;
 /// SGLang's calls of the control plane: memory by tags, updates between a begin and an end, numbers of tensors.
 mod control_sglang;
 /// Files that were damaged, thousands of them: loaded, or refused with one line.

@@ -223,7 +223,7 @@ async fn seen(row: &Row) -> Result<String, String> {
     if control.lacking() > 0 {
         // The request that runs waits for them.
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(control::MODEL);
-        control.update(Update { path, label: None }).await.unwrap();
+        control.update(Update { path, label: None, aborts: false }).await.unwrap();
     }
     if let Some(stream) = running
         && ended(stream).await == Finish::Abort

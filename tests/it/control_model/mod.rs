@@ -167,7 +167,7 @@ impl Both {
         }
         let real = self.world.body(label, numbers);
         real.taken().await;
-        match self.model.join() {
+        match self.model.join(label) {
             Ok((call, is_part)) => self.bodies.push(Coming { real, call, is_part, label, numbers, pieces: 0 }),
             Err(fault) => assert_eq!(real.outcome().await, Err(fault), "{:?}", self.model),
         }

@@ -310,12 +310,12 @@ async fn done(control: &Arc<Control>, call: Call) -> Result<Said, ControlError> 
         }
         Call::Cancel(call) => control.cancel_update(call).await?,
         Call::Update(place, label) => {
-            let update = Update { path: DISK.path(place), label: label.map(Into::into) };
+            let update = Update { path: DISK.path(place), label: label.map(Into::into), aborts: false };
             return control.update(update).await.map(|updated| updated_says(&updated));
         }
         Call::Pull(version) => control.pull(DISK.path(Place::Local), DISK.published(), version).await?,
         Call::CheckVersion(version) => control.check_version(DISK.published(), version).await?,
-        Call::Relabel(label) => control.relabel(label.into()).await?,
+        Call::Relabel(label) => _ = control.relabel(label.into(), false).await?,
         Call::ResetWeights => control.reset_weights().await?,
         Call::ResetCache(running) => _ = control.reset_prefix_cache(running).await?,
         Call::AbortAll => return Ok(Said::Aborts(control.abort(None))),

@@ -178,7 +178,8 @@ pub trait EngineControl: Send + Sync {
     /// that it had before, but for [`UpdateError::Lost`] and [`UpdateError::OutOfOrder`].
     fn write_weights(&self, weights: NewWeights) -> Answer<'_, Written, UpdateError>;
 
-    /// Goes on with the new weights, under a label or, where there is none, under the number of the update.
+    /// Goes on with the new weights, under a label or, where there is none, under the number of the update, with a
+    /// suffix (`7.1`) where other weights were called that.
     fn finish_update(
         &self,
         label: Option<Arc<str>>,

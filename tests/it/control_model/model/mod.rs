@@ -4,6 +4,8 @@
 mod adapters;
 mod updating;
 
+use std::collections::BTreeSet;
+
 use tito::control::{ControlPolicy, Newcomers, PauseMode, SleepLevel, SleepTag};
 
 pub(super) use self::adapters::Adapter;
@@ -146,6 +148,8 @@ pub(super) struct Model {
     others: usize,
     pub(super) weights: Weights,
     pub(super) label: String,
+    /// What weights were called, ever.
+    labels: BTreeSet<String>,
     pub(super) number: u64,
     paused: Option<Paused>,
     asleep: Option<Asleep>,
@@ -172,6 +176,7 @@ impl Model {
             others: tensors - 2,
             weights: Weights::LOADED,
             label: "default".to_owned(),
+            labels: BTreeSet::new(),
             number: 0,
             paused: None,
             asleep: None,
@@ -275,7 +280,10 @@ impl Model {
                 self.begin_call();
             }
             Call::ResetCache(running) => self.given_back += u64::from(running),
-            Call::Relabel(label) => self.label = label.to_owned(),
+            Call::Relabel(label) => match &mut self.update {
+                Some(phase) => phase.label = Some(label),
+                None => self.named(label.to_owned()),
+            },
             Call::AbortAll | Call::Abort(_) => {}
             Call::Load(name, lora, replacing) => {
                 let is_settled = !self.is_updating() && self.lacking() == 0;

@@ -122,15 +122,13 @@ impl Model {
     }
 
     pub(super) fn update(&mut self, place: Place, label: Label) -> Outcome {
-        self.idle()?;
-        let source = self.source(place);
-        let pulled = self.pulled.take_if(|_| place == Place::Local);
-        let source = source?;
-        if let Err(fault) = self.begin_engine() {
-            // What was pulled is still to come.
-            self.pulled = self.pulled.or(pulled);
-            return Err(fault);
+        match &self.update {
+            None => {}
+            Some(phase) if phase.in_phases => return Err(self.fail()),
+            Some(_) => return Err(Fault::State),
         }
+        let source = self.source(place)?;
+        self.begin_engine()?;
         let Ok((tensors, version, _)) = self.write(place, source) else { return Err(self.fail()) };
         let trained = version.or_else(|| label?.parse().ok());
         let version = version.map(|version| version.to_string());
@@ -149,12 +147,25 @@ impl Model {
                 OnWeightsChange::Reuse => {}
             }
             self.changes += 1;
-            self.label = label.unwrap_or_else(|| self.number.to_string());
+            let label = label.unwrap_or_else(|| self.new_name());
+            self.named(label);
         } else if let Some(label) = label {
-            self.label = label;
+            self.named(label);
         }
         self.trained = trained;
         Ok(Said::Updated { label: self.label.clone(), number: self.number, tensors })
+    }
+
+    pub(super) fn named(&mut self, label: String) {
+        self.labels.insert(label.clone());
+        self.label = label;
+    }
+
+    /// A name that no weights had.
+    fn new_name(&self) -> String {
+        let suffixed = (1..).map(|suffix| format!("{}.{suffix}", self.number));
+        let mut names = std::iter::once(self.number.to_string()).chain(suffixed);
+        names.find(|name| !self.labels.contains(name)).expect("a name that no weights had")
     }
 
     pub(super) fn write_in_phases(&mut self, part: Part) -> Outcome {
@@ -166,7 +177,6 @@ impl Model {
         let written = match part {
             Part::At(place) => {
                 let source = self.source(place);
-                self.pulled.take_if(|_| place == Place::Local);
                 source.and_then(|source| self.write(place, source))
             }
             Part::Version(to) => {
@@ -220,9 +230,13 @@ impl Model {
     }
 
     /// A body begins to come; returns the number of its update, and whether it is a part of it.
-    pub(in super::super) fn join(&mut self) -> Result<(u64, bool), Fault> {
+    pub(in super::super) fn join(&mut self, label: Label) -> Result<(u64, bool), Fault> {
         match &mut self.update {
-            None => Ok((self.begin(false)?, false)),
+            None => {
+                let call = self.begin(false)?;
+                self.update.as_mut().expect("an update").label = label;
+                Ok((call, false))
+            }
             Some(phase) if phase.in_phases => {
                 phase.coming += 1;
                 Ok((phase.call, true))
@@ -256,7 +270,7 @@ impl Model {
             return Err(Fault::State);
         }
         if !is_part {
-            return self.finish_phase(label);
+            return self.finish_phase(None);
         }
         let phase = self.update.as_mut().expect("an update");
         phase.coming -= 1;

@@ -5,7 +5,7 @@
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::{PeftError, PeftOrigin, fault, quoted_excerpt};
+use super::{PeftError, PeftOrigin, fault, quoted_excerpt, targets::Targets};
 
 /// What of an adapter's settings its arithmetic depends on.
 #[derive(Debug)]
@@ -16,18 +16,16 @@ pub(super) struct Config {
     alphas: Vec<(Regex, f64)>,
     /// Whether a factor is divided by the root of the rank, and not by the rank.
     rank_stabilised: bool,
+    pub(super) targets: Targets,
 }
 
 /// Settings that say how an adapter was made, trained or found, and nothing of what it computes.
-const NEUTRAL: [&str; 20] = [
+const NEUTRAL: [&str; 16] = [
     "auto_mapping",
     "base_model_name_or_path",
     "corda_config",
     "eva_config",
-    "exclude_modules",
     "inference_mode",
-    "layers_pattern",
-    "layers_to_transform",
     "loftq_config",
     "lora_dropout",
     "lora_ga_config",
@@ -38,12 +36,23 @@ const NEUTRAL: [&str; 20] = [
     "qalora_group_size",
     "revision",
     "runtime_config",
-    "target_modules",
     "task_type",
 ];
 
 /// Settings that are read.
-const READ: [&str; 7] = ["alpha_pattern", "bias", "init_lora_weights", "lora_alpha", "r", "rank_pattern", "use_rslora"];
+const READ: [&str; 11] = [
+    "alpha_pattern",
+    "bias",
+    "exclude_modules",
+    "init_lora_weights",
+    "layers_pattern",
+    "layers_to_transform",
+    "lora_alpha",
+    "r",
+    "rank_pattern",
+    "target_modules",
+    "use_rslora",
+];
 
 /// Initial weights that leave the base model as it is. vLLM 0.33 has the same list.
 const HARMLESS_INITS: [&str; 5] = ["gaussian", "eva", "orthogonal", "mica", "lora_ga"];
@@ -75,6 +84,7 @@ impl Config {
             ranks: patterns(&config, "rank_pattern", positive_integer)?,
             alphas: patterns(&config, "alpha_pattern", number)?,
             rank_stabilised,
+            targets: Targets::read(&config)?,
         })
     }
 

@@ -12,6 +12,7 @@ mod config;
 mod error;
 mod merge;
 mod modules;
+mod targets;
 mod tensors;
 
 pub use base::is_same;

@@ -53,6 +53,9 @@ pub(super) fn modules(config: &Config, tensors: Vec<WeightTensor>) -> Result<Vec
     if found.is_empty() {
         return Err("there are none".to_owned());
     }
+    for name in found.keys() {
+        config.targets.check(name)?;
+    }
     found.into_iter().map(|(name, found)| module(config, name, found)).collect()
 }
 

@@ -6,7 +6,8 @@ use super::*;
 const MODULE: &str = "model.layers.0.self_attn.q_proj";
 
 fn settings(more: &Value) -> Value {
-    let mut all = json!({ "peft_type": "LORA", "r": 2, "lora_alpha": 8, "target_modules": ["q_proj"], "bias": "none" });
+    let mut all = json!({ "peft_type": "LORA", "r": 2, "lora_alpha": 8, "bias": "none" });
+    all["target_modules"] = json!(["q_proj", "embed_tokens", "lm_head", "m"]);
     for (name, value) in more.as_object().unwrap() {
         all[name] = value.clone();
     }
@@ -177,4 +178,36 @@ fn base_weights_stay_with_the_module_that_they_are_of() {
     let alone = tensors(&[("lm_head.base_layer.weight", &[5, 4])]);
     let refusal = read(&settings(&json!({})), &[pair(), alone].concat()).unwrap_err();
     assert!(refusal.contains("lm_head has weights of the base model, and no matrices of LoRA"), "{refusal}");
+}
+
+#[test]
+fn modules_that_the_settings_leave_out_are_refused_by_name() {
+    let with = |more: Value| read(&settings(&more), &pair());
+    for more in [
+        json!({ "target_modules": ["v_proj", "self_attn.q_proj"] }),
+        json!({ "target_modules": [MODULE], "layers_to_transform": [1] }),
+        json!({ "target_modules": "all-linear" }),
+        json!({ "target_modules": ".*v_proj", "exclude_modules": ".*q_proj" }),
+        json!({ "target_modules": null, "exclude_modules": null, "layers_to_transform": null }),
+        json!({ "exclude_modules": ["v_proj"], "layers_to_transform": [1, 0], "layers_pattern": null }),
+        json!({ "layers_to_transform": 0 }),
+        json!({ "layers_to_transform": [] }),
+        json!({ "layers_to_transform": [1], "layers_pattern": ["h"] }),
+    ] {
+        assert!(with(more.clone()).is_ok(), "{more}");
+    }
+    for (more, setting) in [
+        (json!({ "target_modules": ["v_proj", "proj"] }), "target_modules"),
+        (json!({ "target_modules": [] }), "target_modules"),
+        (json!({ "exclude_modules": ["self_attn.q_proj"] }), "exclude_modules"),
+        (json!({ "target_modules": "all-linear", "exclude_modules": ["q_proj"] }), "exclude_modules"),
+        (json!({ "layers_to_transform": [1, 2] }), "layers_to_transform"),
+        (json!({ "layers_to_transform": 1 }), "layers_to_transform"),
+    ] {
+        let error = with(more.clone()).unwrap_err();
+        assert!(error.contains(&format!("`{setting}` leaves")) && error.contains(MODULE), "{more}: {error}");
+    }
+    for more in [json!({ "target_modules": [1] }), json!({ "layers_to_transform": "a" })] {
+        assert!(with(more.clone()).is_err(), "{more}");
+    }
 }

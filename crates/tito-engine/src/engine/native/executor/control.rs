@@ -62,6 +62,7 @@ impl<B: Backend> Executor<B> {
     }
 
     fn publish(&mut self, weights: WeightVersion) -> Arc<WeightVersion> {
+        self.standing.names.note(&weights.label, weights.number);
         self.standing.weights = Arc::new(weights);
         self.status.set_weights(Arc::clone(&self.standing.weights));
         Arc::clone(&self.standing.weights)
@@ -232,7 +233,8 @@ impl<B: Backend> Controlled for Executor<B> {
             self.standing.reuses = change == OnWeightsChange::Reuse;
         }
         self.standing.update = None;
-        Ok(self.publish(WeightVersion { number, label: label.unwrap_or_else(|| number.to_string().into()) }))
+        let label = label.unwrap_or_else(|| self.standing.names.of_update(number));
+        Ok(self.publish(WeightVersion { number, label }))
     }
 
     fn update_draft(&mut self, path: &Path) -> Result<Written, UpdateError> {

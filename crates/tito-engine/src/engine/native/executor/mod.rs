@@ -6,6 +6,7 @@ mod command;
 mod control;
 mod controlled;
 mod drafts;
+mod names;
 mod routes;
 mod rows;
 mod scoring;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::names::Names;
 use crate::engine::{
     WeightVersion,
     native::{
@@ -16,6 +17,7 @@ pub(super) struct Standing<B: Backend> {
     pub(super) without_cache: bool,
     pub(super) update: Option<Update<B>>,
     pub(super) weights: Arc<WeightVersion>,
+    pub(super) names: Names,
     /// Whether sequences may read what older weights wrote.
     pub(super) reuses: bool,
 }
@@ -32,6 +34,6 @@ pub(super) struct Update<B: Backend> {
 
 impl<B: Backend> Standing<B> {
     pub(super) fn new(weights: Arc<WeightVersion>) -> Self {
-        Self { held: false, without_cache: false, update: None, weights, reuses: false }
+        Self { held: false, without_cache: false, update: None, weights, names: Names::default(), reuses: false }
     }
 }

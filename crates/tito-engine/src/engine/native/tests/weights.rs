@@ -208,10 +208,18 @@ async fn calls_in_the_wrong_order_change_nothing() {
     engine.write_weights(NewWeights::Tensors(norm(1.0))).await.unwrap();
     let version = engine.finish_update(Some("seven".into()), OnWeightsChange::Recompute).await.unwrap();
     assert_eq!((version.number, &*version.label), (1, "seven"));
+    // A name that nobody gives is one that no weights had.
+    for (given, called) in [(Some("3"), "3"), (None, "3.1"), (None, "4")] {
+        engine.begin_update(UndoPolicy::Memory).await.unwrap();
+        engine.write_weights(NewWeights::Tensors(norm(1.0))).await.unwrap();
+        let version = engine.finish_update(given.map(Into::into), OnWeightsChange::Recompute).await.unwrap();
+        assert_eq!(&*version.label, called);
+    }
+    engine.relabel("seven".into()).await.unwrap();
     // An update that writes nothing gives a name, and no more.
     engine.begin_update(UndoPolicy::Memory).await.unwrap();
     let version = engine.finish_update(None, OnWeightsChange::Recompute).await.unwrap();
-    assert_eq!((version.number, &*version.label), (1, "seven"));
+    assert_eq!((version.number, &*version.label), (4, "seven"));
 }
 
 #[tokio::test]

@@ -57,23 +57,45 @@ impl SafetensorsFiles {
     /// Opens `model.safetensors`, or the files that `model.safetensors.index.json` names.
     pub(crate) fn open(directory: &Path) -> Result<Self, WeightsError> {
         let index = directory.join("model.safetensors.index.json");
-        let names: BTreeSet<String> = if index.exists() {
-            let text = files::read_text(&index, MOST_INDEX_BYTES).map_err(read_error(&index))?;
-            let index: Index = serde_json::from_str(&text).map_err(|error| format_error(&index, fault(&error)))?;
-            index.weight_map.into_values().collect()
-        } else if directory.join("model.safetensors").exists() {
-            BTreeSet::from(["model.safetensors".to_owned()])
-        } else {
+        if index.exists() {
+            return Self::open_indexed(directory, &index);
+        }
+        let path = directory.join("model.safetensors");
+        if !path.exists() {
             return Err(absent(directory));
-        };
+        }
+        let mut files = Self { files: Vec::new(), tensors: BTreeMap::new() };
+        files.add(path)?;
+        Ok(files)
+    }
+
+    /// Opens the files that an index names, each of which has to hold what the index says of it. It may hold more.
+    fn open_indexed(directory: &Path, path: &Path) -> Result<Self, WeightsError> {
+        let text = files::read_text(path, MOST_INDEX_BYTES).map_err(read_error(path))?;
+        let index: Index = serde_json::from_str(&text).map_err(|error| format_error(path, fault(&error)))?;
+        let names: BTreeSet<&String> = index.weight_map.values().collect();
         let mut files = Self { files: Vec::new(), tensors: BTreeMap::new() };
         for name in names {
-            if Path::new(&name).components().count() != 1 {
-                return Err(format_error(&index, "it names a file that is not beside it".to_owned()));
+            if Path::new(name).components().count() != 1 {
+                return Err(format_error(path, "it names a file that is not beside it".to_owned()));
             }
             files.add(directory.join(name))?;
         }
+        for (tensor, name) in &index.weight_map {
+            files.check_place(tensor, &directory.join(name)).map_err(|reason| format_error(path, reason))?;
+        }
         Ok(files)
+    }
+
+    /// Refuses a tensor that is not in the file in which an index has it: the two are of different versions.
+    fn check_place(&self, tensor: &str, said: &Path) -> Result<(), String> {
+        let held = self.tensors.get(tensor).map(|entry| self.files[entry.file].0.as_path());
+        let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match held {
+            Some(held) if held == said => Ok(()),
+            Some(held) => Err(format!("it has tensor {tensor} in {}, and {} holds it", name(said), name(held))),
+            None => Err(format!("it has tensor {tensor} in {}, which does not hold it", name(said))),
+        }
     }
 
     /// Opens weights that somebody brings to a model that is loaded: a file, or a directory as [`Self::open`] takes it,
@@ -97,6 +119,7 @@ impl SafetensorsFiles {
                 reason: "it has no file of safetensors".to_owned(),
             });
         }
+        check_shards(path, &paths)?;
         for path in paths {
             files.add(path)?;
         }
@@ -200,6 +223,29 @@ fn absent(directory: &Path) -> WeightsError {
         "pass a directory as Transformers' save_pretrained writes it"
     };
     WeightsError::Absent { path: directory.to_owned(), next }
+}
+
+/// Refuses files that are called `…-00001-of-00003` where some of the three are not there.
+fn check_shards(directory: &Path, paths: &BTreeSet<PathBuf>) -> Result<(), WeightsError> {
+    let mut counts: BTreeMap<(&str, usize), usize> = BTreeMap::new();
+    for shard in paths.iter().filter_map(|path| shard_of(path)) {
+        *counts.entry(shard).or_default() += 1;
+    }
+    match counts.into_iter().find(|((_, all), there)| there < all) {
+        None => Ok(()),
+        Some(((stem, all), there)) => {
+            let reason = format!("its files {stem}-… are {there} of {all}: write the others too");
+            Err(format_error(directory, reason))
+        }
+    }
+}
+
+/// Of a file that is called as one of several: what all are called, and how many they are.
+fn shard_of(path: &Path) -> Option<(&str, usize)> {
+    let (rest, all) = path.file_stem()?.to_str()?.rsplit_once("-of-")?;
+    let (stem, number) = rest.rsplit_once('-')?;
+    number.parse::<usize>().ok()?;
+    Some((stem, all.parse().ok()?))
 }
 
 fn read_error(path: &Path) -> impl Fn(std::io::Error) -> WeightsError {
@@ -348,6 +394,52 @@ mod tests {
         let index = r#"{"weight_map":{"a":"1.safetensors","b":"2.safetensors"}}"#;
         std::fs::write(directory.path().join("model.safetensors.index.json"), index).unwrap();
         assert!(refusal(directory.path()).ends_with("tensor a is in another file too"));
+    }
+
+    const TWO: &str = r#"{"b":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}}"#;
+
+    #[test]
+    fn an_index_that_is_of_other_files_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        write(&directory.join("1.safetensors"), ONE, &[0; 8]);
+        write(&directory.join("2.safetensors"), TWO, &[0; 8]);
+        let indexed = |map: &str| {
+            let index = format!(r#"{{"weight_map":{map}}}"#);
+            std::fs::write(directory.join("model.safetensors.index.json"), index).unwrap();
+            SafetensorsFiles::open_any(directory).map(|files| files.tensors.len())
+        };
+        assert_eq!(indexed(r#"{"a":"1.safetensors","b":"2.safetensors"}"#).unwrap(), 2);
+        // Published checkpoints have tensors that their index does not name.
+        assert_eq!(indexed(r#"{"a":"1.safetensors"}"#).unwrap(), 1);
+        for (map, reason) in [
+            (
+                r#"{"a":"1.safetensors","b":"2.safetensors","c":"2.safetensors"}"#,
+                "it has tensor c in 2.safetensors, which does not hold it",
+            ),
+            (
+                r#"{"a":"2.safetensors","b":"1.safetensors"}"#,
+                "it has tensor a in 2.safetensors, and 1.safetensors holds it",
+            ),
+        ] {
+            assert!(indexed(map).unwrap_err().to_string().ends_with(reason), "{map}");
+            assert!(refusal(directory).ends_with(reason), "{map}");
+        }
+    }
+
+    #[test]
+    fn shards_without_an_index_are_all_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        write(&directory.join("model-00001-of-00002.safetensors"), ONE, &[0; 8]);
+        let refusal = SafetensorsFiles::open_any(directory).unwrap_err().to_string();
+        assert!(refusal.ends_with("its files model-… are 1 of 2: write the others too"), "{refusal}");
+        // A file alone is what its sender means.
+        SafetensorsFiles::open_any(&directory.join("model-00001-of-00002.safetensors")).unwrap();
+        write(&directory.join("model-00002-of-00002.safetensors"), TWO, &[0; 8]);
+        assert_eq!(SafetensorsFiles::open_any(directory).unwrap().tensors.len(), 2);
+        write(&directory.join("other-1-of-x.safetensors"), "{}", &[]);
+        SafetensorsFiles::open_any(directory).unwrap();
     }
 
     #[test]
