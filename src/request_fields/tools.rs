@@ -5,7 +5,7 @@ use crate::{
     chat::FunctionTool,
     json::{Object, Value},
     parser::{ForcedCall, ToolFormat},
-    structured::Forceable,
+    structured::{Constraint, Forceable},
     tokenizer::Tokenizer,
     turn::{Sampling, ToolPolicy, ToolStrictLevel},
     wire::{
@@ -60,7 +60,7 @@ impl ToolUse {
     /// A form that the request demands is one of the text, and a call is no text: an answer that has to call has no text,
     /// and one that may call is either calls or text of this form. That is vLLM's rule, in every dialect. A form beside
     /// which no strict call can be told is refused.
-    pub(crate) fn constrain(&self, sampling: &mut Sampling, tokenizer: &Tokenizer) -> Result<(), ApiError> {
+    pub(crate) fn constrain(&mut self, sampling: &mut Sampling, tokenizer: &Tokenizer) -> Result<(), ApiError> {
         let Some(format) = &self.format else { return Ok(()) };
         let has_token = |token: &str| tokenizer.id_of(token).is_some();
         let form = if self.choice.is_forced() { None } else { sampling.constraint() };
@@ -71,13 +71,22 @@ impl ToolUse {
             return Ok(());
         };
         match format.constraint_or(form, &has_token)? {
-            Some(either) if either == *form => {}
+            Some(either) if either == *form => self.read_beside(form),
             Some(either) => sampling.demand_calls(either),
             // The request gets what it asked for before what only the server asks for: no call is free.
-            None if !self.asks_strict => {}
+            None if !self.asks_strict => self.read_beside(form),
             None => return Err(ApiError::invalid("tools", TWO_FORMS)),
         }
         Ok(())
+    }
+
+    /// Reads no calls out of an answer that has a form and nothing else: JSON of the form may look like a call.
+    ///
+    /// Structural tags are another thing: clients write the calls themselves with them.
+    pub(crate) fn read_beside(&mut self, form: &Constraint) {
+        if !matches!(form, Constraint::Tags(..)) {
+            self.format = None;
+        }
     }
 }
 

@@ -57,10 +57,10 @@ impl ChatTurn {
             refuse_in_stream("return_prompt_token_ids", request.return_prompt_token_ids)?;
             refuse_in_stream("return_routed_experts", request.sglang.return_routed_experts)?;
         }
-        let tools = tools(&request).resolve(policies.tools)?;
+        let mut tools = tools(&request).resolve(policies.tools)?;
         let (logprobs, top_logprobs) = logprobs(&request)?;
         let max_tokens = max_tokens(&request, api)?;
-        let mut sampling = sampling(&request, max_tokens, logprobs, &tools, api)?;
+        let mut sampling = sampling(&request, max_tokens, logprobs, &mut tools, api)?;
         sampling.adapter = adapter;
         if sampling.prompt_logprobs.is_some_and(|top| top > 0) && delivery != AnswerDelivery::Json {
             return Err(ApiError::refused("prompt_logprobs", NO_PROMPT_LOGPROBS, None));
@@ -148,7 +148,7 @@ fn sampling(
     request: &ChatCompletionRequest,
     max_tokens: Option<i64>,
     logprobs: Option<Logprobs>,
-    tools: &ToolUse,
+    tools: &mut ToolUse,
     api: &Api,
 ) -> Result<Sampling, ApiError> {
     let tokenizer = api.turns.tokenizer();

@@ -54,7 +54,7 @@ impl MessagesTurn {
         let mut sampling = sampling(&mut request, api)?;
         sampling.adapter = adapter;
         let callable_tools = tools.callable();
-        let used = tool_use(&request, callable_tools.as_deref(), api)?;
+        let mut used = tool_use(&request, callable_tools.as_deref(), api)?;
         used.constrain(&mut sampling, api.turns.tokenizer())?;
         let ToolUse { choice, format, unforced, .. } = used;
         for what in unforced {

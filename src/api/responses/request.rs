@@ -265,7 +265,8 @@ fn sampling(request: &mut ResponsesRequest, tools: &mut Tools, api: &Api) -> Res
         }
         sampling.demand(constraint);
     }
-    let used = tools.resolve(request.tool_choice.as_ref(), request.parallel_tool_calls, api.turns.policies.tools)?;
+    let mut used =
+        tools.resolve(request.tool_choice.as_ref(), request.parallel_tool_calls, api.turns.policies.tools)?;
     used.unforced.iter().for_each(|what| tools.notices.leave_unforced(what.clone()));
     used.constrain(&mut sampling, tokenizer)?;
     Ok((sampling, used.format))

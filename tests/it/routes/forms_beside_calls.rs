@@ -131,6 +131,61 @@ async fn beside_a_form_a_tool_that_is_not_strict_is_not_called_by_itself() {
     }
 }
 
+/// The form is JSON that formats without a mark write calls in.
+#[tokio::test]
+async fn json_of_the_form_that_looks_like_a_call_is_text() {
+    for name in ["llama3_json", "llama4_json", "xlam"] {
+        let fields = if name == "xlam" { ["name", "arguments"] } else { ["name", "parameters"] };
+        let form = json!({ "type": "object", "required": fields,
+            "properties": { fields[0]: { "type": "string" }, fields[1]: { "type": "object" } } });
+        let person = json!({ fields[0]: "Ann", fields[1]: { "age": 3 } });
+        let (form, wants) = match name {
+            "xlam" => (json!({ "type": "array", "items": form }), json!([person]).to_string()),
+            _ => (form, person.to_string()),
+        };
+        let policy = ToolPolicy { parser: ToolParser::named(name), auto: true, ..ToolPolicy::default() };
+        let app = TestApp::new().tools(policy).says(&wants);
+        for path in [CHAT, MESSAGES, RESPONSES] {
+            let mut body = asks(path, false, "auto");
+            for form in ["response_format", "output_config", "text"] {
+                body.as_object_mut().unwrap().remove(form);
+            }
+            body["structured_outputs"] = json!({ "json": form });
+            let (text, made) = parts(path, &app.post(path, body.clone()).await.ok());
+            assert_eq!((text.as_str(), made), (wants.as_str(), Vec::new()), "{name} {path}");
+            if path == CHAT {
+                body["stream"] = json!(true);
+                assert_eq!(folded(&app.post(path, body).await), (text, Vec::new()), "{name}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn json_of_the_form_is_text_in_a_message_that_is_derendered() {
+    let wants = r#"{"name": "Ann", "parameters": {}}"#;
+    let policy = ToolPolicy { parser: ToolParser::named("llama3_json"), auto: true, ..ToolPolicy::default() };
+    let app = TestApp::new().tools(policy).says(wants);
+    let mut body = asks(CHAT, false, "auto");
+    body["response_format"] = json!({ "type": "json_object" });
+    let mut rendered = app.post(&format!("{CHAT}/render"), body).await.ok();
+    rendered.as_object_mut().unwrap().remove("token_offsets");
+    rendered["output_mode"] = json!("derender");
+    let answer = app.post("/inference/v1/generate", rendered).await.ok();
+    assert_eq!(parts(CHAT, &answer), (wants.to_owned(), Vec::new()), "{answer}");
+}
+
+/// Clients that write calls by structural tags want them read.
+#[tokio::test]
+async fn calls_that_structural_tags_demand_are_read() {
+    let app = TestApp::new().reads_tool_calls().says(CALLS);
+    let mut body = asks(CHAT, false, "auto");
+    body["response_format"] = json!({ "type": "structural_tag", "format": { "type": "tag", "begin": "<tool_call>\n",
+        "content": { "type": "json_schema", "json_schema": { "type": "object" } }, "end": "\n</tool_call>" } });
+    let (_, made) = parts(CHAT, &app.post(CHAT, body).await.ok());
+    assert_eq!(made, [json!({ "unit": "K" })]);
+}
+
 #[tokio::test]
 async fn random_logits_keep_to_either_in_every_format() {
     for name in ToolParser::names() {

@@ -51,7 +51,7 @@ impl MessageReading {
             tool_choice: tools.is_some().then_some(&context.tool_choice),
             parallel_tool_calls: context.parallel_tool_calls,
         };
-        let used = fields.resolve(policy)?;
+        let mut used = fields.resolve(policy)?;
         let tokenizer = api.turns.tokenizer();
         let holds = match &used.format {
             Some(format) => format.constraint(&|token| tokenizer.id_of(token).is_some())?.is_some(),
@@ -61,6 +61,9 @@ impl MessageReading {
             let message = "a `tool_choice` that forces a call, and tools that are `strict` or held by \
                            --tool-strict-level, cannot be derendered: ask for the chat completion itself";
             return Err(ApiError::invalid(place("tool_choice"), message));
+        }
+        if let Some(form) = request.sampling_params.sampling.structured.resolve()? {
+            used.read_beside(&form);
         }
         let format = policy.format_with(used.format, &context.chat_template_kwargs);
         let shown = ShownInChat::of_context(used.choice, context.include_reasoning, top_logprobs, api);

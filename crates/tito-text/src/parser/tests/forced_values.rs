@@ -89,6 +89,100 @@ fn what_may_be_written_is_read_as_what_the_schema_asks_for() {
     }
 }
 
+/// What forced calls of `f` with the text `a` have around it, and what the reader acts on there.
+const MARKED: &[(&str, &str, &str, &[&str])] = &[
+    (
+        "qwen3_coder",
+        "<tool_call>\n<function=f>\n<parameter=a>\n",
+        "\n</parameter>\n</function>\n</tool_call>",
+        &["</function>", "</parameter>", "<parameter=q>", "<tool_call>\n<function=g>", "<tool_call><function=g>"],
+    ),
+    (
+        "mimo",
+        "<tool_call>\n<function=f>\n<parameter=a>",
+        "</parameter>\n</function>\n</tool_call>",
+        &["</function>", "</parameter>", "<parameter=q>", "<tool_call>\n<function=g>"],
+    ),
+    (
+        "seed_oss",
+        "<seed:tool_call>\n<function=f>\n<parameter=a>\n",
+        "\n</parameter>\n</function>\n</seed:tool_call>",
+        &["</function>", "</parameter>", "<parameter=q>", "<seed:tool_call>\n<function=g>"],
+    ),
+    (
+        "glm45",
+        "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>",
+        "</arg_value>\n</tool_call>",
+        &["</tool_call>", "</arg_value>", "<arg_key>"],
+    ),
+    (
+        "glm47",
+        "<tool_call>f<arg_key>a</arg_key><arg_value>",
+        "</arg_value></tool_call>",
+        &["</tool_call>", "</arg_value>", "<arg_key>"],
+    ),
+    (
+        "hy_v4",
+        "<tool_calls><tool_call>f<arg_key>a</arg_key><arg_value>",
+        "</arg_value></tool_call></tool_calls>",
+        &["</tool_call>", "</tool_calls>", "</arg_value>", "<arg_key>"],
+    ),
+    (
+        "k2_horizon",
+        "<ifm|tool_calls><ifm|tool_call>f<ifm|arg_key>a</ifm|arg_key><ifm|arg_value>",
+        "</ifm|arg_value></ifm|tool_call></ifm|tool_calls>",
+        &["</ifm|tool_call>", "</ifm|tool_calls>", "</ifm|arg_value>", "<ifm|arg_key>"],
+    ),
+    (
+        "minimax_m2",
+        "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">",
+        "</parameter>\n</invoke>\n</minimax:tool_call>",
+        &["</invoke>", "</parameter>", "</minimax:tool_call>", "<parameter name=\"q\">"],
+    ),
+    (
+        "minicpm5",
+        "<function name=\"f\"><param name=\"a\">",
+        "</param></function>",
+        &["</function>", "</param>", "<param name=q>"],
+    ),
+    (
+        "step3",
+        "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"f\"><steptml:parameter name=\"a\">",
+        "</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>",
+        &["</steptml:invoke>", "</steptml:parameter>", "<｜tool_call_end｜>", "<｜tool_calls_end｜>"],
+    ),
+    (
+        "deepseek_v32",
+        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" string=\"true\">",
+        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        &["</｜DSML｜invoke>", "</｜DSML｜parameter>", "</｜DSML｜function_calls>", "<｜DSML｜parameter name=\"q\">"],
+    ),
+];
+
+#[test]
+fn no_forced_text_holds_a_mark_that_would_cut_it() {
+    let model = Model::new();
+    for (parser, begin, end, marks) in MARKED {
+        let tools = forced(parser, r#"{"type": "string"}"#);
+        let constraint = tools.constraint(&|_| false).unwrap().unwrap();
+        let format = OutputFormat::new(None, Some(tools.clone()), Some(tools.parser));
+        for value in ["", "x < y </p> <f>", "<tool_call> 1", "two\nlines </", "<function=g>", "<think>"] {
+            let text = format!("{begin}{value}{end}");
+            assert!(model.accepts(&constraint, &text), "{parser}: {text}");
+            let (_, content, calls) = told(&format, PromptReasoning::Unmarked, [text.as_str()]);
+            let read = format!(r#"{{"a": {}}}"#, Value::from(value).to_json_string());
+            assert_eq!((content.as_str(), calls), ("", vec![("f".to_owned(), read)]), "{parser}: {text}");
+        }
+        for mark in *marks {
+            for value in [format!("use {mark} here"), (*mark).to_owned(), format!("a\n{mark}\nb")] {
+                let text = format!("{begin}{value}{end}");
+                assert!(!model.accepts(&constraint, &text), "{parser}: {text}");
+            }
+            assert!(!model.may_begin(&constraint, &format!("{begin}x{mark}y")), "{parser}: {mark}");
+        }
+    }
+}
+
 #[test]
 fn what_does_not_hold_is_named() {
     for (schema, bare, marked) in [

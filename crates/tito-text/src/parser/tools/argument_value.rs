@@ -53,11 +53,11 @@ pub(super) struct ArgumentValue {
 }
 
 impl ArgumentValue {
-    /// The value of an argument whose schema has its definitions with it.
-    pub(super) fn of(schema: &Value, text: TextIs) -> Self {
+    /// The value of an argument whose schema has its definitions with it. No text may hold one of `marks`.
+    pub(super) fn of(schema: &Value, text: TextIs, marks: &[&str]) -> Self {
         match text {
-            TextIs::Bare => Self::bare(schema),
-            TextIs::Marked => Self::marked(schema),
+            TextIs::Bare => Self::bare(schema, marks),
+            TextIs::Marked => Self::marked(schema, marks),
         }
     }
 
@@ -66,19 +66,19 @@ impl ArgumentValue {
     }
 
     /// Text is written as it is where nothing else may be, and everything else as JSON.
-    fn marked(schema: &Value) -> Self {
+    fn marked(schema: &Value, marks: &[&str]) -> Self {
         let texts = schema.get("enum").and_then(Value::as_array).filter(|values| values.iter().all(Value::is_string));
         let (format, unheld) = match (texts, schema.get("type").and_then(Value::as_str)) {
             (Some(texts), _) => {
                 (either(texts.iter().filter_map(Value::as_str).map(Format::text).collect()), BTreeSet::new())
             }
-            (None, Some("string")) => (any_text(), restrictions(schema).collect()),
+            (None, Some("string")) => (any_text(marks), restrictions(schema).collect()),
             (None, _) => return Self::json(schema),
         };
         Self { is_text: true, format, unheld }
     }
 
-    fn bare(schema: &Value) -> Self {
+    fn bare(schema: &Value, marks: &[&str]) -> Self {
         let types = types_of(schema);
         if !types.allow("string") {
             return Self::json(schema);
@@ -93,14 +93,15 @@ impl ArgumentValue {
                 _ => None,
             });
             unheld.extend(others.flatten());
-            return Self { is_text: true, format: any_text(), unheld };
+            return Self { is_text: true, format: any_text(marks), unheld };
         }
         Self { is_text: true, format: either(elements), unheld }
     }
 }
 
-fn any_text() -> Format {
-    Format::AnyText { excludes: Vec::new() }
+/// Text that holds none of `marks`: the reader would take one for the end of the value, and cut it there.
+pub(super) fn any_text(marks: &[&str]) -> Format {
+    Format::AnyText { excludes: marks.iter().map(|&mark| mark.to_owned()).collect() }
 }
 
 fn either(mut elements: Vec<Format>) -> Format {

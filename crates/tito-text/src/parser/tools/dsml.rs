@@ -43,11 +43,15 @@ trait Dialect: Send + fmt::Debug + 'static {
     const INVOKE_END: &'static str = "</｜DSML｜invoke>";
     const PARAMETER: &'static str = "<｜DSML｜parameter";
     const PARAMETER_END: &'static str = "</｜DSML｜parameter>";
+    /// What the reader acts on within a value.
+    const MARKS_IN_VALUES: &'static [&'static str] =
+        &[Self::CALLS_END, Self::INVOKE_END, Self::PARAMETER, Self::PARAMETER_END];
     const SPELLING: Spelling<'static> = Spelling {
         key: "<｜DSML｜parameter name=\"",
         value: "\" string=\"true\">",
         json: "\" string=\"false\">",
         end: "</｜DSML｜parameter>\n",
+        marks: Self::MARKS_IN_VALUES,
     };
     /// All of these, and what ends a name.
     const MARKERS: &'static [&'static str] = &[
@@ -105,6 +109,7 @@ impl Dialect for V41Marks {
         value: "\" string=\"true\">",
         json: "\" string=\"false\">",
         end: "</｜DSML｜ parameter>\n",
+        marks: Self::MARKS_IN_VALUES,
     };
 }
 

@@ -27,6 +27,8 @@ const KEY: &str = "<arg_key>";
 const KEY_END: &str = "</arg_key>";
 const VALUE: &str = "<arg_value>";
 const VALUE_END: &str = "</arg_value>";
+/// What the reader acts on within a value.
+const MARKS_IN_VALUES: [&str; 3] = [KEY, VALUE_END, CALL_END];
 
 /// All that may be special tokens.
 const TOKENS: &[&str] = &[CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END, "<think>", "</think>"];
@@ -47,14 +49,14 @@ const fn written(grammar: fn(&Demand<'_>) -> Format) -> Forcing {
 
 /// What GLM 4.5 and 4.6 write: name, keys and values on lines of their own.
 fn on_lines(demand: &Demand<'_>) -> Format {
-    let spelling = Spelling::new(KEY, "</arg_key>\n<arg_value>", "</arg_value>\n");
+    let spelling = Spelling::new(KEY, "</arg_key>\n<arg_value>", "</arg_value>\n", &MARKS_IN_VALUES);
     let tags = demand.each(|tool| Tag::new(format!("{CALL}{}\n", tool.name), spelling.arguments(tool), CALL_END));
     demand.list(tags, "\n", CALL)
 }
 
 /// What GLM 4.7 writes.
 fn on_one_line(demand: &Demand<'_>) -> Format {
-    let spelling = Spelling::new(KEY, "</arg_key><arg_value>", VALUE_END);
+    let spelling = Spelling::new(KEY, "</arg_key><arg_value>", VALUE_END, &MARKS_IN_VALUES);
     let tags = demand.each(|tool| Tag::new(format!("{CALL}{}", tool.name), spelling.arguments(tool), CALL_END));
     demand.list(tags, "", CALL)
 }

@@ -1,6 +1,7 @@
 //! Hermes, Qwen 2.5 and Qwen 3: `<tool_call>` JSON `</tool_call>` (vLLM `tool_parsers/hermes_tool_parser.py`).
 //!
-//! What deviates on purpose: arguments that nest deeper than our JSON parser goes, or that hold half of a surrogate
+//! What deviates on purpose: the JSON of a call says where it ends, so that marks within its text are text; vLLM's regular
+//! expression stops at the first, and there is no call then. And arguments that nest deeper than our JSON parser goes, or that hold half of a surrogate
 //! pair, `NaN` or an infinity, are no call. Python reads the latter. vLLM then cannot send half of a pair, and sends
 //! arguments with `NaN` that are no JSON.
 
@@ -54,14 +55,23 @@ fn calls(text: &str) -> Option<Vec<Piece>> {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(MARKER) {
         outside(before, &mut pieces);
-        // The end of the text may have cut the mark off.
-        let cut = after.len() - marker::begun(after, &[END]);
-        let (body, after) = after.split_once(END).unwrap_or((&after[..cut], ""));
+        let (body, after) = body(after);
         call(body, &mut pieces)?;
         rest = after;
     }
     outside(rest, &mut pieces);
     Some(pieces)
+}
+
+/// What is before the end of a call, and what is after it. In the call's JSON the mark is text.
+fn body(text: &str) -> (&str, &str) {
+    let space = text.len() - text.trim_start_matches(marker::is_space).len();
+    let json = Value::parse_start_literally(&text[space..]).map_or(0, |(_, length)| space + length);
+    if let Some(end) = text[json..].find(END) {
+        return (&text[..json + end], &text[json + end + END.len()..]);
+    }
+    // The end of the text may have cut the mark off.
+    (&text[..text.len() - marker::begun(text, &[END])], "")
 }
 
 /// What stands beside calls; ends that end nothing are only marks.
@@ -130,6 +140,23 @@ mod tests {
     }
 
     #[test]
+    fn marks_within_the_json_of_a_call_are_text() {
+        for value in ["</tool_call>", "a </tool_call>\\n<tool_call>{} b", "\\\"</tool_call>", "<tool_call>"] {
+            let call = format!("{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}");
+            let [one] = &f(&format!("{{\"a\": \"{value}\"}}"))[..] else { panic!() };
+            for (text, calls) in [
+                (format!("<tool_call>{call}</tool_call>"), 1),
+                (format!("<tool_call>\n{call}\n</tool_call>\n<tool_call>\n{call}\n</tool_call>"), 2),
+                (format!("<tool_call>{call}"), 1),
+                (format!("<tool_call>{call}</tool_"), 1),
+            ] {
+                assert_eq!(read(&text), Some(vec![one.clone(); calls]), "{text}");
+            }
+        }
+        assert_eq!(read(r#"<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"#), None);
+    }
+
+    #[test]
     fn one_call_that_cannot_be_read_spoils_all() {
         let good = r#"<tool_call>{"name": "f", "arguments": {}}</tool_call>"#;
         for bad in [
@@ -150,8 +177,6 @@ mod tests {
             r#""name""#,
             "null",
             r#"{"name": "f", "arguments": {}}<tool_call>{"name": "f", "arguments": {}}"#,
-            // A marker inside of a string ends the body all the same.
-            r#"{"name": "f", "arguments": {"a": "</tool_call>"}}"#,
         ] {
             for text in [
                 format!("<tool_call>{bad}</tool_call>"),

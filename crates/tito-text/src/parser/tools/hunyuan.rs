@@ -53,7 +53,8 @@ fn on_lines(demand: &Demand<'_>) -> Format {
     let [calls, end_of_calls, call, call_end, separator, key, key_end, value, value_end] =
         marks.map(|mark| suffix::spelled(mark, demand.suffix));
     let (between, end) = (format!("{key_end}\n{value}"), format!("{value_end}\n"));
-    let spelling = Spelling::new(&key, &between, &end);
+    let marks = [&*key, &value_end, &call_end, &end_of_calls];
+    let spelling = Spelling::new(&key, &between, &end, &marks);
     let begin = |name: &str| format!("{call}{name}{separator}\n");
     let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), &*call_end));
     demand.section(&format!("{calls}\n"), tags, "\n", &format!("\n{end_of_calls}"))
@@ -65,7 +66,8 @@ fn on_one_line(demand: &Demand<'_>) -> Format {
     let [calls, end_of_calls, call, call_end, key, key_end, value, value_end] =
         marks.map(|mark| suffix::spelled(mark, demand.suffix));
     let between = key_end + &value;
-    let spelling = Spelling::new(&key, &between, &value_end);
+    let marks = [&*key, &value_end, &call_end, &end_of_calls];
+    let spelling = Spelling::new(&key, &between, &value_end, &marks);
     let tags = demand.each(|tool| Tag::new(format!("{call}{}", tool.name), spelling.arguments(tool), &*call_end));
     demand.section(&calls, tags, "", &end_of_calls)
 }

@@ -74,6 +74,12 @@ impl Marks {
         }
     }
 
+    /// What the reader acts on within a value.
+    pub(super) fn in_values(&self) -> Vec<&'static str> {
+        let ends = [self.section, self.call].into_iter().flatten().map(|[_, end]| end);
+        ends.chain([self.invoke_end, self.parameter, self.parameter_end]).collect()
+    }
+
     fn role(&self, mark: &str) -> Option<Role> {
         let roles = [
             (self.section.map(|ends| ends[0]), Role::Section),
@@ -111,8 +117,10 @@ pub(super) trait Invokes: Send + fmt::Debug + 'static {
 }
 
 /// Calls in the tags of [`Marks::of_invokes`], with a line for each mark and names in double quotes.
-pub(super) fn on_lines(demand: &Demand<'_>, [calls, calls_end]: [&str; 2]) -> Format {
-    let spelling = Spelling::new("<parameter name=\"", "\">", "</parameter>\n");
+pub(super) fn on_lines(demand: &Demand<'_>, section: [&'static str; 2]) -> Format {
+    let [calls, calls_end] = section;
+    let marks = Marks::of_invokes(section).in_values();
+    let spelling = Spelling::new("<parameter name=\"", "\">", "</parameter>\n", &marks);
     let begin = |name: &str| format!("<invoke name=\"{name}\">\n");
     let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), "</invoke>\n"));
     demand.section(&format!("{calls}\n"), tags, "", calls_end)

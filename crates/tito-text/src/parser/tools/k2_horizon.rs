@@ -30,6 +30,8 @@ const KIND: &str = "<ifm|arg_type>";
 const KIND_END: &str = "</ifm|arg_type>";
 const VALUE: &str = "<ifm|arg_value>";
 const VALUE_END: &str = "</ifm|arg_value>";
+/// What the reader acts on within a value.
+const MARKS_IN_VALUES: [&str; 4] = [KEY, VALUE_END, CALL_END, CALLS_END];
 
 pub(super) const K2_HORIZON: CallFormat = CallFormat {
     begins_call: &[CALLS],
@@ -43,7 +45,7 @@ pub(super) const K2_HORIZON: CallFormat = CallFormat {
 
 /// Without types, as the template has it where it is told nothing.
 fn grammar(demand: &Demand<'_>) -> Format {
-    let spelling = Spelling::new(KEY, "</ifm|arg_key><ifm|arg_value>", VALUE_END);
+    let spelling = Spelling::new(KEY, "</ifm|arg_key><ifm|arg_value>", VALUE_END, &MARKS_IN_VALUES);
     let tags = demand.each(|tool| Tag::new(format!("{CALL}{}", tool.name), spelling.arguments(tool), CALL_END));
     demand.section(CALLS, tags, "\n", CALLS_END)
 }

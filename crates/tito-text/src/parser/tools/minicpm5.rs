@@ -39,7 +39,8 @@ pub(super) const MINICPM5: CallFormat = CallFormat {
 };
 
 fn grammar(demand: &Demand<'_>) -> Format {
-    let spelling = Spelling::new("<param name=\"", "\">", "</param>");
+    let marks = MiniCpm5::MARKS.in_values();
+    let spelling = Spelling::new("<param name=\"", "\">", "</param>", &marks);
     let begin = |name: &str| format!("<function name=\"{name}\">");
     let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), "</function>"));
     demand.list(tags, "\n", "<function name=")

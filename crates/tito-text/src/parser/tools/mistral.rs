@@ -6,6 +6,7 @@
 //! - A list without calls, or one that cannot be read, is content to the letter, with what stands before it. vLLM loses
 //!   that, and the marker.
 //! - What comes after arguments, or after a list, is content, and so is a call without a name. vLLM loses the former.
+//! - A name that another marker follows has no arguments, and is content with the marker before it.
 //!
 //! Arguments are typed by the tool's schema, as in the formats that write every value as text.
 
@@ -148,13 +149,27 @@ impl Mistral {
     }
 
     fn read_name(&mut self) -> bool {
-        let Some((at, mark)) = marker::first(&self.held, &[ARGS, "{"]) else { return false };
-        self.name = self.take(at);
+        let Some((at, mark)) = marker::first(&self.held, &[MARKER, ARGS, "{"]) else { return false };
+        let name = self.take(at);
+        if mark == MARKER {
+            self.take(MARKER.len());
+            self.without_arguments(&name);
+            self.state = MistralState::Marked;
+            return true;
+        }
+        self.name = name;
         self.args = if mark == ARGS { ARGS } else { "" };
         self.take(self.args.len());
         self.braces = Braces::default();
         self.state = MistralState::Arguments;
         true
+    }
+
+    /// What has a marker before it and no arguments, whatever they would be, is content to the letter.
+    fn without_arguments(&mut self, name: &str) {
+        if !marker::is_blank(name) {
+            self.space.extend([MARKER, name]);
+        }
     }
 
     fn arguments(&mut self, out: &mut Vec<Piece>) -> bool {
@@ -225,10 +240,8 @@ impl CallReader for Mistral {
         let held = std::mem::take(&mut self.held);
         match self.state {
             MistralState::Content | MistralState::After => self.space.push_str(&held),
-            // As in vLLM, a call that has not begun is nothing.
-            MistralState::Marked | MistralState::Name if marker::is_blank(&held) => {}
-            // A name may have been another one.
-            MistralState::Marked | MistralState::Name => self.space.extend([MARKER, &held]),
+            // As in vLLM, a call that has not begun is nothing. A name may have been another one.
+            MistralState::Marked | MistralState::Name => self.without_arguments(&held),
             MistralState::List => match mistral_list::calls(&held, &self.tools) {
                 Some(calls) => {
                     out.push(Piece::Content(std::mem::take(&mut self.space)));
@@ -349,6 +362,12 @@ mod tests {
         check("[TOOL_CALLS]f[ARGS] 5 x", " x", &[("f", "5")]);
         check("[TOOL_CALLS]f[ARGS]", "", &[("f", "{}")]);
         check("[TOOL_CALLS]f", "[TOOL_CALLS]f", &[]);
+        check(r#"so [TOOL_CALLS]f[TOOL_CALLS]g{"a": 1}"#, "so [TOOL_CALLS]f", &[("g", r#"{"a": 1}"#)]);
+        check("[TOOL_CALLS]f [TOOL_CALLS]g[ARGS]{} so", "[TOOL_CALLS]f so", &[("g", "{}")]);
+        check("[TOOL_CALLS]f{}[TOOL_CALLS] [TOOL_CALLS]g{}", "", &[("f", "{}"), ("g", "{}")]);
+        check("[TOOL_CALLS] [TOOL_CALLS]f{}", "", &[("f", "{}")]);
+        check(r#"[TOOL_CALLS]f[TOOL_CALLS][{"name": "g"}]"#, "[TOOL_CALLS]f", &[("g", "{}")]);
+        check("[TOOL_CALLS]f[TOOL_CALLS]g", "[TOOL_CALLS]f[TOOL_CALLS]g", &[]);
         check("[TOOL_CALLS][ARGS]{}", "[TOOL_CALLS][ARGS]{}", &[]);
         check("so [TOOL_CALLS]", "so ", &[]);
     }

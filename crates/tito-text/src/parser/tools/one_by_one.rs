@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    argument_value::{ArgumentValue, with_definitions},
+    argument_value::{ArgumentValue, any_text, with_definitions},
     forcing::{Function, TextIs},
 };
 use crate::structured::{Format, Tag};
@@ -20,12 +20,14 @@ pub(super) struct Spelling<'s> {
     pub(super) json: &'s str,
     /// After a value.
     pub(super) end: &'s str,
+    /// What the reader takes for the end of a value, or of more: no value may hold it.
+    pub(super) marks: &'s [&'s str],
 }
 
 impl<'s> Spelling<'s> {
     /// The same between every key and its value.
-    pub(super) const fn new(key: &'s str, value: &'s str, end: &'s str) -> Self {
-        Self { key, value, json: value, end }
+    pub(super) const fn new(key: &'s str, value: &'s str, end: &'s str, marks: &'s [&'s str]) -> Self {
+        Self { key, value, json: value, end, marks }
     }
 
     /// The parameters by their names in their order, of which those that are not required may be missing; or any
@@ -45,12 +47,12 @@ impl<'s> Spelling<'s> {
 
     fn any(&self) -> Tag {
         let key = Format::Regex { pattern: "[^<>\"\\n]+".to_owned(), excludes: Vec::new() };
-        let elements = vec![key, Format::text(self.value), Format::AnyText { excludes: Vec::new() }];
+        let elements = vec![key, Format::text(self.value), any_text(self.marks)];
         Tag::new(self.key, Format::Sequence { elements }, self.end)
     }
 
     fn argument_tag(&self, name: &str, schema: &Value) -> Tag {
-        let ArgumentValue { is_text, format, .. } = ArgumentValue::of(schema, self.text());
+        let ArgumentValue { is_text, format, .. } = ArgumentValue::of(schema, self.text(), self.marks);
         let between = if is_text { self.value } else { self.json };
         Tag::new(format!("{}{name}{between}", self.key), format, self.end)
     }
@@ -76,7 +78,7 @@ pub(super) fn unheld(tool: &Function<'_>, text: TextIs) -> BTreeSet<String> {
     let required = arguments.get("required").and_then(Value::as_array).into_iter().flatten();
     unheld.extend(required.filter(|name| !is_named(name)).map(|_| "required".to_owned()));
     for schema in properties.into_iter().flat_map(serde_json::Map::values) {
-        unheld.extend(ArgumentValue::of(&with_definitions(schema, arguments), text).unheld);
+        unheld.extend(ArgumentValue::of(&with_definitions(schema, arguments), text, &[]).unheld);
     }
     unheld
 }

@@ -59,7 +59,10 @@ trait Dialect: Send + fmt::Debug + 'static {
     ];
     /// The newline on either side of a value.
     const NEWLINE: &'static str = "\n";
-    const SPELLING: Spelling<'static> = Spelling::new(PARAMETER, ">\n", "\n</parameter>\n");
+    /// What the reader acts on within a value.
+    const MARKS_IN_VALUES: &'static [&'static str] =
+        &[FUNCTION_END, PARAMETER, PARAMETER_END, Self::NEXT[0], Self::NEXT[1]];
+    const SPELLING: Spelling<'static> = Spelling::new(PARAMETER, ">\n", "\n</parameter>\n", Self::MARKS_IN_VALUES);
 }
 
 #[derive(Debug)]
@@ -94,7 +97,7 @@ struct Mimo;
 
 impl Dialect for Mimo {
     const NEWLINE: &'static str = "";
-    const SPELLING: Spelling<'static> = Spelling::new(PARAMETER, ">", "</parameter>\n");
+    const SPELLING: Spelling<'static> = Spelling::new(PARAMETER, ">", "</parameter>\n", Self::MARKS_IN_VALUES);
 }
 
 const fn call_format<D: Dialect>(name: &'static str) -> CallFormat {

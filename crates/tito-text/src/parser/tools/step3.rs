@@ -35,7 +35,8 @@ pub(super) const STEP3: CallFormat = CallFormat {
 };
 
 fn grammar(demand: &Demand<'_>) -> Format {
-    let spelling = Spelling::new("<steptml:parameter name=\"", "\">", "</steptml:parameter>");
+    let marks = Step3::MARKS.in_values();
+    let spelling = Spelling::new("<steptml:parameter name=\"", "\">", "</steptml:parameter>", &marks);
     let begin = |name: &str| format!("{CALL}<steptml:invoke name=\"{name}\">");
     let end = format!("</steptml:invoke>{CALL_END}");
     let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), &*end));

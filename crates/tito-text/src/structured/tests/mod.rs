@@ -57,6 +57,16 @@ impl Model {
         state.allow(&mut mask).unwrap_or(false)
     }
 
+    /// Whether an output may begin so.
+    pub(crate) fn may_begin(&self, constraint: &Constraint, text: &str) -> bool {
+        let mut state = self.compile(constraint).start();
+        let mut mask = TokenMask::default();
+        text.bytes().map(|byte| self.bytes[&byte]).all(|id| {
+            let _ = state.allow(&mut mask).unwrap();
+            mask.allows(id) && state.accept(id).is_ok()
+        })
+    }
+
     pub(crate) fn accepts(&self, constraint: &Constraint, text: &str) -> bool {
         self.accepts_ids(constraint, text.bytes().map(|byte| self.bytes[&byte]))
     }
