@@ -3,15 +3,15 @@
 //! Follows vLLM 0.33, `v1/engine/detokenizer.py`: a stop string is looked for where a token may have completed it,
 //! text that may turn out to be its start is held back, and an incomplete character at the end is not spoken.
 //!
-//! Deliberate deviation: where thoughts are read, no stop string begins in them. vLLM ends the answer within its
-//! thoughts, so that it has none.
+//! Deliberate deviation: where thoughts are read, no stop string begins in them, up to the mark of a call. vLLM ends the
+//! answer within its thoughts, so that it has none.
 
 use std::sync::Arc;
 
 use super::thoughts::Thoughts;
 use crate::{
     TokenId,
-    parser::{OutputFormat, ReasoningFormat, SpecialTokens},
+    parser::{OutputFormat, ReasoningFormat, SpecialTokens, ToolFormat},
     tokenizer::{IncrementalDecoder, Tokenizer, TokenizerError},
 };
 
@@ -99,7 +99,8 @@ impl TextDecoder {
         let decoder = tokenizer.incremental_after(&prompt_token_ids[known..], skips)?;
         let longest_stop = options.stop.iter().map(String::len).max().unwrap_or(0);
         let reasoning = options.reasoning().filter(|_| longest_stop > 0);
-        let thoughts = reasoning.and_then(|format| Thoughts::new(format, tokenizer, prompt_token_ids));
+        let begins_call = options.format.tools.as_ref().map_or(&[][..], ToolFormat::begins_call);
+        let thoughts = reasoning.and_then(|format| Thoughts::new(format, begins_call, tokenizer, prompt_token_ids));
         Ok(Self {
             tokenizer: Arc::clone(tokenizer),
             decoder,

@@ -1,7 +1,7 @@
 //! Which bytes of a text are thoughts, in which no stop string begins.
 //!
-//! Thoughts end where their end mark stands. A call that they mention is a part of them: whether they go on is known only
-//! at the end of the text.
+//! Thoughts end where their end mark stands. Whether a call in them is a part of them is known only at the end of the text:
+//! if they never end, it is a call. So stop strings count from the mark of a call on, where calls are read.
 //!
 //! Owns a reader of its own, over the same text as the reader of the answer, since stop strings cut the text before that
 //! one sees it. Refuses to look for stop strings.
@@ -35,11 +35,46 @@ pub(super) struct Thoughts {
     unknown: usize,
     /// Whether the rest of the text is no thoughts.
     over: bool,
+    /// Where a call begins in these thoughts, if it does.
+    call: CallMark,
+}
+
+/// Finds the mark that begins a call.
+#[derive(Default)]
+struct CallMark {
+    marks: &'static [&'static str],
+    /// The end of the thoughts so far, in which a mark may have begun.
+    tail: String,
+    found: bool,
+}
+
+impl CallMark {
+    /// Takes a piece of thoughts; returns how many bytes before its end the first mark begins that it completes.
+    fn push(&mut self, piece: &str) -> Option<usize> {
+        let longest = self.marks.iter().map(|mark| mark.len()).max()?;
+        self.tail.push_str(piece);
+        let back = self.marks.iter().filter_map(|mark| self.tail.find(mark)).min().map(|at| self.tail.len() - at);
+        self.found = back.is_some();
+        self.tail.drain(..self.tail.floor_char_boundary((self.tail.len() + 1).saturating_sub(longest)));
+        back
+    }
+
+    /// Forgets the thoughts, which have ended.
+    fn clear(&mut self) {
+        self.tail.clear();
+        self.found = false;
+    }
 }
 
 impl Thoughts {
-    /// Tells the thoughts of the text after `prompt`; `None` where it can have none.
-    pub(super) fn new(format: ReasoningFormat, tokenizer: &Arc<Tokenizer>, prompt: &[TokenId]) -> Option<Self> {
+    /// Tells the thoughts of the text after `prompt`; `None` where it can have none. `begins_call` are the marks of the
+    /// calls that are read.
+    pub(super) fn new(
+        format: ReasoningFormat,
+        begins_call: &'static [&'static str],
+        tokenizer: &Arc<Tokenizer>,
+        prompt: &[TokenId],
+    ) -> Option<Self> {
         let marks = format.marks().map(|marks| (marks, MarkIds::new(marks, tokenizer)));
         let left = marks.map_or(PromptReasoning::Unmarked, |(_, ids)| ids.left_by(prompt, tokenizer));
         let thinks = format.begins_with_reasoning(left) || format.may_begin_later(left);
@@ -55,6 +90,7 @@ impl Thoughts {
             message: None,
             unknown: 0,
             over: false,
+            call: CallMark { marks: begins_call, ..CallMark::default() },
         })
     }
 
@@ -98,8 +134,11 @@ impl Thoughts {
     fn read(&mut self, place: Range<usize>, piece: &str) {
         let thought = self.reader.is_reasoning();
         let pieces = self.reader.push(piece);
-        if thought {
+        if thought && !self.call.found {
             self.extend(place.clone());
+            if let Some(back) = self.call.push(piece) {
+                self.cut(place.end.saturating_sub(back));
+            }
             if !self.may_be_thoughts(&pieces, piece) {
                 self.cut(place.end.saturating_sub(self.unknown.max(piece.len())));
                 self.unknown = 0;
@@ -108,6 +147,7 @@ impl Thoughts {
         let thinks = self.reader.is_reasoning();
         if !thinks {
             (self.message, self.unknown) = (None, 0);
+            self.call.clear();
         }
         if let Some((marks, _)) = self.marks.filter(|_| thought && !thinks) {
             self.over = !marks.reopens;
@@ -202,7 +242,16 @@ mod tests {
 
     /// The thoughts of a text that comes in pieces.
     fn spans<'t>(name: &str, pieces: impl IntoIterator<Item = &'t str>) -> Vec<Range<usize>> {
-        let Some(mut thoughts) = Thoughts::new(format(name), &spaced(), &[]) else { return Vec::new() };
+        spans_before(name, &[], pieces)
+    }
+
+    /// The same where calls begin with these marks.
+    fn spans_before<'t>(
+        name: &str,
+        begins_call: &'static [&'static str],
+        pieces: impl IntoIterator<Item = &'t str>,
+    ) -> Vec<Range<usize>> {
+        let Some(mut thoughts) = Thoughts::new(format(name), begins_call, &spaced(), &[]) else { return Vec::new() };
         let mut held = 0;
         for piece in pieces {
             thoughts.push(0, held, piece);
@@ -251,6 +300,23 @@ mod tests {
         ] {
             let found = spans(name, text.split_inclusive(|_: char| true));
             assert_eq!(found.iter().map(|span| &text[span.clone()]).collect::<Vec<_>>(), [thoughts], "{name}");
+        }
+    }
+
+    #[test]
+    fn thoughts_count_up_to_the_mark_of_a_call() {
+        for (text, thoughts) in [
+            ("<think>é so <tool_call>{} x", &["é so "][..]),
+            ("<think>a <tool_cal <tool_call>x</think>b", &["a <tool_cal "]),
+            ("<think>a<tool_cal</think>b", &["a<tool_cal</think>"]),
+        ] {
+            for found in [
+                spans_before("qwen3", &["<tool_call>"], [text]),
+                spans_before("qwen3", &["<tool_call>"], text.split_inclusive(|_: char| true)),
+            ] {
+                let found: Vec<_> = found.iter().map(|span| text[span.clone()].trim_start_matches("<think>")).collect();
+                assert_eq!(found, thoughts, "{text}");
+            }
         }
     }
 

@@ -317,6 +317,19 @@ async fn stop_strings_do_not_count_in_thoughts() {
     assert_eq!(thought, [json!("Question: 1?"), Value::Null, json!("stop"), Value::Null]);
 }
 
+/// Such a call counts where the thoughts never end, and so does what stands after it.
+#[tokio::test]
+async fn after_the_mark_of_a_call_in_thoughts_without_an_end_stop_strings_count() {
+    let call = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {}}\n</tool_call>";
+    let text = format!("Question: so.\n{call}\nQuestion: more");
+    for stop in ["Question:", "</tool_call>"] {
+        let [reasoning, content, finish, found] =
+            stopped(Some("qwen3"), Some("hermes"), &text, json!({ "stop": [stop] })).await;
+        assert_eq!(reasoning.as_str().unwrap().trim(), "Question: so.", "{stop}");
+        assert_eq!((content, found), (Value::Null, json!(stop)), "{finish}");
+    }
+}
+
 #[tokio::test]
 async fn a_stop_string_must_begin_after_the_end_of_thoughts() {
     for (text, stop, content, reason) in [
@@ -349,11 +362,12 @@ async fn stop_strings_count_in_calls_and_in_the_mark_that_begins_them_after_thou
             stopped(Some("qwen3"), Some("hermes"), &text, json!({ "stop": stop })).await;
         assert_eq!((reasoning, reason), (json!("tool_ >{\"name"), json!(stop)));
         assert!(content.as_str().unwrap().starts_with("hi "), "{content}");
-        // Thoughts without an end may still go on after a call, so that nothing in them counts.
+        // Whether thoughts go on after a call is known at the end only: if they do not, it counts, and so it does here.
         let text = format!("<think>tool_ {call}");
         let [reasoning, content, _, reason] =
             stopped(Some("qwen3"), Some("hermes"), &text, json!({ "stop": stop })).await;
-        assert_eq!((reasoning, content, reason), (json!("tool_ "), Value::Null, Value::Null), "{stop}");
+        assert!(reasoning.as_str().unwrap().starts_with("tool_ "), "{stop}: {reasoning}");
+        assert_eq!((content, reason), (Value::Null, json!(stop)));
     }
 }
 
