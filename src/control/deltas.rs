@@ -79,7 +79,7 @@ impl Control {
         versions(self.held_weights(&state), published.clone(), version).await?;
         let (place, pulled) = blocking(move || {
             let place = pulled::place(&local);
-            let pulled = pulled::Version::new(&place, published, version);
+            let pulled = pulled::PulledVersion::new(&place, published, version);
             Ok((place, pulled))
         })
         .await?;

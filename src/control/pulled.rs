@@ -13,11 +13,11 @@ use std::{
 
 /// All such directories, each by its only spelling.
 #[derive(Debug, Default)]
-pub(super) struct Pulled(HashMap<PathBuf, Version>);
+pub(super) struct Pulled(HashMap<PathBuf, PulledVersion>);
 
 /// What a directory stands for.
 #[derive(Debug, Clone)]
-pub(super) struct Version {
+pub(super) struct PulledVersion {
     /// Where the deltas are.
     pub(super) published: PathBuf,
     /// To which version they lead.
@@ -29,17 +29,17 @@ pub(super) struct Version {
 type Files = Option<BTreeMap<OsString, (u64, Option<SystemTime>)>>;
 
 impl Pulled {
-    pub(super) fn insert(&mut self, place: PathBuf, version: Version) {
+    pub(super) fn insert(&mut self, place: PathBuf, version: PulledVersion) {
         self.0.insert(place, version);
     }
 
     /// What the directory at a place stood for when it was brought up.
-    pub(super) fn get(&self, place: &Path) -> Option<Version> {
+    pub(super) fn get(&self, place: &Path) -> Option<PulledVersion> {
         self.0.get(place).cloned()
     }
 }
 
-impl Version {
+impl PulledVersion {
     pub(super) fn new(place: &Path, published: PathBuf, version: u64) -> Self {
         Self { published, version, files: files(place) }
     }
@@ -77,21 +77,21 @@ mod tests {
     fn a_directory_stands_for_its_version_until_somebody_writes_to_it() {
         let directory = tempfile::tempdir().unwrap();
         let local = place(&directory.path().join("local"));
-        let absent = Version::new(&local, "p".into(), 1);
+        let absent = PulledVersion::new(&local, "p".into(), 1);
         assert!(absent.is_at(&local));
         std::fs::create_dir(&local).unwrap();
         assert!(!absent.is_at(&local));
         std::fs::write(local.join("a"), "1").unwrap();
-        let there = Version::new(&local, "p".into(), 1);
+        let there = PulledVersion::new(&local, "p".into(), 1);
         assert!(there.is_at(&local));
         std::fs::write(local.join("a"), "12").unwrap();
         assert!(!there.is_at(&local));
         std::fs::write(local.join("a"), "1").unwrap();
         let file = std::fs::File::options().write(true).open(local.join("a")).unwrap();
-        let there = Version::new(&local, "p".into(), 1);
+        let there = PulledVersion::new(&local, "p".into(), 1);
         file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         assert!(!there.is_at(&local));
-        let there = Version::new(&local, "p".into(), 1);
+        let there = PulledVersion::new(&local, "p".into(), 1);
         std::fs::rename(local.join("a"), local.join("b")).unwrap();
         assert!(!there.is_at(&local));
     }

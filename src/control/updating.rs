@@ -459,9 +459,9 @@ impl Control {
         }
         let relabel = async { Ok(engine.relabel(label).await?) };
         if aborts {
-            self.ending_requests(&state, relabel).await?
+            self.ending_requests(&state, relabel).await?;
         } else {
-            relabel.await?
+            relabel.await?;
         }
         Ok(Relabelled::Now)
     }
