@@ -80,11 +80,12 @@ impl ToolUse {
         Ok(())
     }
 
-    /// Reads no calls out of an answer that has a form and nothing else: JSON of the form may look like a call.
+    /// Reads no calls out of an answer that is JSON of a form and nothing else: it may look like a call.
     ///
-    /// Structural tags are another thing: clients write the calls themselves with them.
+    /// Other forms are another thing: with choices, expressions, grammars and structural tags, clients write calls
+    /// themselves, which vLLM reads.
     pub(crate) fn read_beside(&mut self, form: &Constraint) {
-        if !matches!(form, Constraint::Tags(..)) {
+        if matches!(form, Constraint::Json(..) | Constraint::JsonObject(..)) {
             self.format = None;
         }
     }
