@@ -196,7 +196,7 @@ impl<T: Cached> Vectorized for WriteToken<'_, T> {
 #[inline(always)]
 fn write_key<T: Cached>(side: &mut [T], lane: usize, key: &[f32]) {
     let of_a_place = LANES * T::NEIGHBOURS;
-    let places = side.chunks_mut(of_a_place * (LANES / T::NEIGHBOURS));
+    let places = side.chunks_mut(LANES * LANES);
     for (numbers, places) in key.chunks(LANES).zip(places) {
         let stored = stored::<T>(numbers);
         let neighbours = stored[..numbers.len()].chunks(T::NEIGHBOURS);

@@ -14,7 +14,7 @@ pub(super) struct Gemm<T, A = T> {
     /// Blocks that follow these without a gap and are likely to be multiplied next: they may be fetched ahead.
     pub(super) following: usize,
     /// How many numbers behind what is read of B those begin that are read soon: they are fetched into the second cache
-    /// meanwhile, line by line. May lead anywhere; 0 fetches nothing.
+    /// meanwhile, line by line. May lead anywhere; 0 fetches nothing new.
     pub(super) soon: isize,
     /// The inner dimension; a multiple of 32 for bf16, and of 2 where only B is bf16.
     pub(super) k: usize,

@@ -93,12 +93,19 @@ struct Stride<'a> {
     head: usize,
 }
 
+impl<'a> Stride<'a> {
+    /// The one from the key `start` on, for a head of `span`; there are keys up to `end`.
+    fn at(span: &'a Span, head: usize, start: usize, end: usize) -> Self {
+        let (first, last) = (start / BLOCK_TOKENS, end.min(start + STRIDE).div_ceil(BLOCK_TOKENS));
+        Self { blocks: &span.blocks[first..last], head }
+    }
+}
+
 /// The stride that a share begins with.
 fn first_stride<'a>(attention: &Attention<'_>, span: &'a Span, share: &Share) -> Stride<'a> {
     let position = span.first_position + share.first;
     let start = attention.first_key(position) / STRIDE * STRIDE;
-    let end = (position + share.tokens).min(start + STRIDE);
-    Stride { blocks: &span.blocks[start / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)], head: share.head }
+    Stride::at(span, share.head, start, position + share.tokens)
 }
 
 /// One share, and the buffers that it is worked on in.
@@ -216,10 +223,7 @@ impl<'a> Tile<'a> {
     /// Works on all strides; `next` is what this thread does afterwards.
     fn run(mut self, next: Option<Stride<'_>>, out: &NumberParts<'_>, out_stride: usize) {
         let (span, head, end) = (self.span, self.share.head, self.end(self.rows - 1));
-        let stride_at = |start: usize| {
-            let (first, last) = (start / BLOCK_TOKENS, end.min(start + STRIDE).div_ceil(BLOCK_TOKENS));
-            Stride { blocks: &span.blocks[first..last], head }
-        };
+        let stride_at = |start: usize| Stride::at(span, head, start, end);
         let mut start = self.first_key(0) / STRIDE * STRIDE;
         while start < end {
             let stride = stride_at(start);
