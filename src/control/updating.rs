@@ -118,7 +118,7 @@ impl Control {
             let written = source.write(engine).await?;
             brings_something(written, proves)?;
             let finish = async { Ok(engine.finish_update(label, self.policy.on_weights_change).await?) };
-            let version = if aborts { self.ending_requests(state, finish).await? } else { finish.await? };
+            let version = self.ending_requests(aborts, state, finish).await?;
             Ok((written, version))
         }
         .await;
@@ -458,20 +458,21 @@ impl Control {
             return Ok(Relabelled::OnceUpdated);
         }
         let relabel = async { Ok(engine.relabel(label).await?) };
-        if aborts {
-            self.ending_requests(&state, relabel).await?;
-        } else {
-            relabel.await?;
-        }
+        self.ending_requests(aborts, &state, relabel).await?;
         Ok(Relabelled::Now)
     }
 
-    /// Makes a change, and ends the requests that run before anything is computed after it; none where it is refused.
+    /// Makes a change, and where `aborts` says so, ends the requests that run before anything is computed after it; none
+    /// where it is refused.
     async fn ending_requests<T>(
         &self,
+        aborts: bool,
         state: &State,
         change: impl Future<Output = Result<T, ControlError>>,
     ) -> Result<T, ControlError> {
+        if !aborts {
+            return change.await;
+        }
         self.of_engine(WHAT)?.hold().await?;
         let changed = change.await;
         if changed.is_ok() {
