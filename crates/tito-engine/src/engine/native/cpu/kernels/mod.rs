@@ -19,6 +19,7 @@ mod blocked;
 mod coded;
 mod elementwise;
 mod exp;
+mod few;
 mod gates;
 mod gemm;
 mod instructions;

@@ -18,17 +18,15 @@ use parking_lot::Mutex;
 
 use self::{
     block::{Block, Layout},
-    unpack::{compute, few},
+    unpack::compute,
     vectors::TimesFew,
 };
 use super::{
-    KernelName, KernelSet, LANES, Operand, Packed, Pool, Precision, Processor, States,
-    instructions::Vectorized,
-    packed::Numbers,
-    pages::{Pages, Slice, Stored},
+    KernelSet, LANES, Operand, Packed, Pool, Precision, Processor, States,
+    few::FewRows,
+    pages::{Pages, Stored},
     panels::{self, OfRows, Widen},
     parts::Parts,
-    scratch::with_row,
 };
 use crate::engine::native::{
     backend::NoRoom,
@@ -166,56 +164,15 @@ impl Widen for Blocked {
     }
 
     unsafe fn multiply_few(&self, set: KernelSet, blocks: Range<usize>, rows: &OfRows<'_>, c: *mut f32) -> usize {
-        let (Some(part), Numbers::Bf16(a)) = (self.part(blocks.start * LANES), rows.a) else { return 0 };
-        let OfRows { first, stride, count, c_stride, accumulate, .. } = *rows;
-        if count > few(set) {
-            return 0;
-        }
+        let Some(part) = self.part(blocks.start * LANES) else { return 0 };
         let (first_of_part, end) = (part.rows.start / LANES, blocks.end.min(part.rows.end.div_ceil(LANES)));
-        let block_bytes = part.layout.block_bytes(self.inputs);
+        let (layout, block_bytes) = (part.layout, part.layout.block_bytes(self.inputs));
         let bytes = &part.bytes[(blocks.start - first_of_part) * block_bytes..(end - first_of_part) * block_bytes];
-        let a = &a[first..][..count.saturating_sub(1) * stride + self.inputs];
-        let layout = part.layout;
-        let work = TimesFew {
-            layout,
-            bytes,
-            block_bytes,
-            a: Slice::Bf16(a),
-            a_stride: stride,
-            rows: count,
-            c,
-            c_stride,
-            accumulate,
-        };
-        // SAFETY: the bytes are of blocks of the layout; the caller has room for the products.
-        unsafe {
-            if set.name() == KernelName::Avx512Bf16 {
-                compute(set, &layout, work);
-            } else {
-                with_row(a.len(), |wide| {
-                    set.vectorize(ToF32 { from: a, to: wide });
-                    compute(set, &layout, TimesFew { a: Slice::F32(wide), ..work });
-                });
-            }
-        }
-        end - blocks.start
-    }
-}
-
-/// Numbers of bf16 as those of f32.
-struct ToF32<'a> {
-    from: &'a [u16],
-    to: &'a mut [f32],
-}
-
-impl Vectorized for ToF32<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        for (to, from) in self.to.iter_mut().zip(self.from) {
-            *to = f32::from_bits(u32::from(*from) << 16);
-        }
+        let done = FewRows::with(set, rows, self.inputs, c, |rows| {
+            // SAFETY: the bytes are of blocks of the layout; the caller has room for the products.
+            unsafe { compute(set, &layout, TimesFew { layout, bytes, block_bytes, rows }) };
+        });
+        if done { end - blocks.start } else { 0 }
     }
 }
 

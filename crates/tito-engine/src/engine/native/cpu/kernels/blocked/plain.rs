@@ -1,10 +1,7 @@
 //! Vectors of blocks in plain Rust.
 
 use super::{
-    super::{
-        LANES, Precision,
-        vector::{Plain, Vector},
-    },
+    super::{LANES, vector::Plain},
     block::{LOWER, middle, widened},
     vectors::Widening,
 };
@@ -39,9 +36,6 @@ fn code<const B: usize, const MINIMUM: bool>(word: u32, place: usize) -> i32 {
 impl Widening for Plain {
     type Words = [u32; LANES];
     type Factors = [Self; 2];
-    type Activation = f32;
-    const ACTIVATIONS: Precision = Precision::F32;
-    const SIDE_BY_SIDE: usize = 1;
 
     #[inline(always)]
     unsafe fn halves(from: *const u8) -> Self {
@@ -134,12 +128,6 @@ impl Widening for Plain {
         }
         // SAFETY: the caller has room for 32 numbers of 16 bits there; the even ones come first in memory.
         unsafe { to.cast::<[u32; LANES]>().write_unaligned(pairs) }
-    }
-
-    #[inline(always)]
-    unsafe fn dot(self, activations: *const f32, (even, odd): (Self, Self)) -> Self {
-        // SAFETY: the caller has two numbers there.
-        unsafe { self.multiply_add(activations.read(), even).multiply_add(activations.add(1).read(), odd) }
     }
 
     #[inline(always)]

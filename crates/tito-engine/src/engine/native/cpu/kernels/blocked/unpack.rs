@@ -1,9 +1,9 @@
-//! The numbers of blocks, rounded to bf16, and what few rows are multiplied with.
+//! The numbers of blocks, rounded to bf16.
 
 use super::{
     super::{KernelName, KernelSet, vector::Plain},
     block::{Block, Layout, STEP},
-    vectors::{self, FEW, ToBf16, Work},
+    vectors::{self, ToBf16, Work},
 };
 
 impl Block<'_> {
@@ -43,15 +43,5 @@ pub(super) unsafe fn compute(set: KernelSet, layout: &Layout, work: impl Work) {
             KernelName::Avx2 => super::x86::avx2(layout, work),
             _ => vectors::run::<Plain>(layout, work),
         }
-    }
-}
-
-/// How many rows a set multiplies with blocks as they are widened, at most; more are faster with a panel. Tiles add in an
-/// order of their own.
-pub(super) fn few(set: KernelSet) -> usize {
-    match set.name() {
-        KernelName::Amx => 0,
-        KernelName::Avx512Bf16 | KernelName::Avx512 | KernelName::Avx2 => FEW,
-        KernelName::Portable => 1,
     }
 }

@@ -11,28 +11,22 @@
 
 use super::{
     super::{
-        LANES, Precision,
-        pages::{LINE, Slice},
-        vector::Vector,
+        LANES,
+        few::{FewRows, FewVector, SideBySide, Sink},
+        pages::LINE,
     },
     block::{Block, Layout, STEP, WORD, step_bytes},
 };
 
-/// What blocks need of an instruction set beside products.
+/// What blocks need of an instruction set beside products with few rows.
 ///
 /// # Safety
-/// As of [`Vector`]; pointers need not be aligned.
-pub(super) trait Widening: Vector {
+/// As of [`FewVector`].
+pub(super) trait Widening: FewVector {
     /// A word of each row.
     type Words: Copy;
     /// Scales and minima of each row.
     type Factors: Copy;
-    /// What activations are for products without a panel: bf16, or bf16 that was widened to f32.
-    type Activation: Copy;
-    /// The precision of these.
-    const ACTIVATIONS: Precision;
-    /// How many blocks are multiplied side by side with few rows, so that no sum waits for itself.
-    const SIDE_BY_SIDE: usize;
 
     /// Reads 16 half floats.
     unsafe fn halves(from: *const u8) -> Self;
@@ -52,8 +46,6 @@ pub(super) trait Widening: Vector {
     unsafe fn pairs(even: Self, odd: Self) -> Self::Pairs;
     /// Writes 16 pairs.
     unsafe fn store_pairs(pairs: Self::Pairs, to: *mut u16);
-    /// `self` plus the dot products of the pair of activations there with 16 pairs.
-    unsafe fn dot(self, activations: *const Self::Activation, pairs: Self::Pairs) -> Self;
     /// Has the line around an address fetched from memory, wherever it is.
     unsafe fn fetch(address: *const u8);
 }
@@ -106,114 +98,53 @@ impl Work for ToBf16<'_> {
     }
 }
 
-/// The most rows that are few.
-pub(super) const FEW: usize = 4;
-
 /// Blocks that follow each other, times few rows.
-#[derive(Clone, Copy)]
 pub(super) struct TimesFew<'a> {
     pub(super) layout: Layout,
     /// The bytes of all blocks.
     pub(super) bytes: &'a [u8],
     pub(super) block_bytes: usize,
-    /// At most [`FEW`] rows, so many numbers apart.
-    pub(super) a: Slice<'a>,
-    pub(super) a_stride: usize,
-    pub(super) rows: usize,
-    /// Where the products of the first row with the first block go to.
-    pub(super) c: *mut f32,
-    pub(super) c_stride: usize,
-    pub(super) accumulate: bool,
+    pub(super) rows: FewRows<'a>,
 }
 
 impl Work for TimesFew<'_> {
     #[inline(always)]
     unsafe fn run<V: Widening, const B: usize, const MINIMUM: bool>(self) {
-        let inputs = self.block_bytes / self.layout.piece_bytes * self.layout.format.numbers;
-        let (blocks, gaps) = (self.bytes.len() / self.block_bytes, self.rows.saturating_sub(1));
-        let (precision, len) = match self.a {
-            Slice::Bf16(numbers) => (Precision::Bf16, numbers.len()),
-            Slice::F32(numbers) => (Precision::F32, numbers.len()),
-        };
-        assert!(precision == V::ACTIVATIONS && len >= gaps * self.a_stride + inputs, "all rows of this precision");
-        let mut block = 0;
-        while block < blocks {
-            let count = (blocks - block).min(V::SIDE_BY_SIDE);
-            // SAFETY: the caller's promises; there are so many blocks, and rows of all inputs.
-            unsafe {
-                match count {
-                    1 => self.rows_with::<V, B, MINIMUM, 1>(block),
-                    2 => self.rows_with::<V, B, MINIMUM, 2>(block),
-                    _ => self.rows_with::<V, B, MINIMUM, 3>(block),
-                }
-            }
-            block += count;
-        }
+        let Self { layout, bytes, block_bytes, rows } = self;
+        let pieces = block_bytes / layout.piece_bytes;
+        // SAFETY: the caller's promises.
+        unsafe { rows.times::<V>(&Following::<B, MINIMUM> { layout, bytes, block_bytes, pieces }) }
     }
 }
 
-impl TimesFew<'_> {
-    /// # Safety
-    /// As of [`Work::run`]; there are `BLOCKS` blocks from `block` on.
-    #[inline(always)]
-    unsafe fn rows_with<V: Widening, const B: usize, const MINIMUM: bool, const BLOCKS: usize>(&self, block: usize) {
-        // SAFETY: the caller's promises.
-        unsafe {
-            match self.rows {
-                1 => self.tile::<V, B, MINIMUM, 1, BLOCKS>(block),
-                2 => self.tile::<V, B, MINIMUM, 2, BLOCKS>(block),
-                3 => self.tile::<V, B, MINIMUM, 3, BLOCKS>(block),
-                FEW => self.tile::<V, B, MINIMUM, FEW, BLOCKS>(block),
-                _ => (),
-            }
-        }
+/// Blocks that follow each other, of codes of `B` bits.
+struct Following<'a, const B: usize, const MINIMUM: bool> {
+    layout: Layout,
+    bytes: &'a [u8],
+    block_bytes: usize,
+    pieces: usize,
+}
+
+impl<V: Widening, const B: usize, const MINIMUM: bool> SideBySide<V> for Following<'_, B, MINIMUM> {
+    fn count(&self) -> usize {
+        self.bytes.len() / self.block_bytes
     }
 
-    /// The sums of these blocks with all rows, which are in the order of a packed matrix (`walk.rs`).
-    ///
-    /// # Safety
-    /// As of [`Self::rows_with`]; there are `ROWS` rows.
-    #[cfg_attr(not(unoptimised), inline(always))]
-    unsafe fn tile<V: Widening, const B: usize, const MINIMUM: bool, const ROWS: usize, const BLOCKS: usize>(
-        &self,
-        block: usize,
-    ) {
-        // SAFETY: the caller has the instructions, the blocks, the rows and room for their products.
+    fn inputs(&self) -> usize {
+        self.pieces * self.layout.format.numbers
+    }
+
+    #[inline(always)]
+    unsafe fn widen<S: Sink<V>, const BLOCKS: usize>(&self, first: usize, sink: &mut S) {
+        // SAFETY: the caller has the instructions and so many blocks, whose codes are such.
         unsafe {
             let mut blocks = [self.bytes.as_ptr(); BLOCKS];
             for (n, bytes) in blocks.iter_mut().enumerate() {
-                *bytes = bytes.add((block + n) * self.block_bytes);
+                *bytes = bytes.add((first + n) * self.block_bytes);
             }
-            let a = match self.a {
-                Slice::Bf16(numbers) => numbers.as_ptr().cast(),
-                Slice::F32(numbers) => numbers.as_ptr().cast(),
-            };
-            let mut sums = Sums { of_rows: [[V::zero(); BLOCKS]; ROWS], a, a_stride: self.a_stride };
-            let pieces = self.block_bytes / self.layout.piece_bytes;
-            widen::<V, _, B, MINIMUM, BLOCKS>(&self.layout, blocks, pieces, &mut sums);
-            for (row, sums) in sums.of_rows.iter().enumerate() {
-                for (n, sum) in sums.iter().enumerate() {
-                    let c = self.c.add(row * self.c_stride + (block + n) * LANES);
-                    let total = V::zero().add(*sum);
-                    if self.accumulate { total.add(V::load(c)).store(c) } else { total.store(c) }
-                }
-            }
+            widen::<V, _, B, MINIMUM, BLOCKS>(&self.layout, blocks, self.pieces, sink);
         }
     }
-}
-
-/// Who takes the pairs of blocks that are widened.
-trait Sink<V: Vector> {
-    /// Takes pairs of one of the blocks.
-    ///
-    /// # Safety
-    /// The instructions of `V` are there, and there is no pair more than was said.
-    unsafe fn put(&mut self, block: usize, pairs: V::Pairs);
-    /// Goes on to the next two inputs.
-    ///
-    /// # Safety
-    /// As of [`Sink::put`].
-    unsafe fn go_on(&mut self);
 }
 
 /// Memory for the pairs of one block.
@@ -232,30 +163,6 @@ impl<V: Widening> Sink<V> for Memory {
     unsafe fn go_on(&mut self) {
         // SAFETY: as above.
         self.to = unsafe { self.to.add(2 * LANES) };
-    }
-}
-
-/// Sums of products with rows.
-struct Sums<V: Widening, const ROWS: usize, const BLOCKS: usize> {
-    of_rows: [[V; BLOCKS]; ROWS],
-    /// The pair of the first row that is next.
-    a: *const V::Activation,
-    a_stride: usize,
-}
-
-impl<V: Widening, const ROWS: usize, const BLOCKS: usize> Sink<V> for Sums<V, ROWS, BLOCKS> {
-    #[inline(always)]
-    unsafe fn put(&mut self, block: usize, pairs: V::Pairs) {
-        for (row, sums) in self.of_rows.iter_mut().enumerate() {
-            // SAFETY: the caller has the instructions, and whoever made this has so many rows.
-            unsafe { sums[block] = sums[block].dot(self.a.add(row * self.a_stride), pairs) };
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn go_on(&mut self) {
-        // SAFETY: as above.
-        self.a = unsafe { self.a.add(2) };
     }
 }
 

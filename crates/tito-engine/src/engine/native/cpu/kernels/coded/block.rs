@@ -20,13 +20,25 @@ pub(super) fn step(code: Code) -> usize {
     }
 }
 
-/// 16 outputs of a matrix in codes.
+/// The bytes of the codes of a block with so many inputs.
+pub(super) fn block_bytes(code: Code, depth: usize) -> usize {
+    depth / step(code) * STEP_BYTES
+}
+
+/// The scales of a block.
+pub(super) fn block_scales(depth: usize, group: usize) -> usize {
+    depth.div_ceil(group) * LANES
+}
+
+/// Blocks of 16 outputs each that follow each other in a matrix in codes.
 #[derive(Clone, Copy)]
-pub(super) struct Block<'a> {
+pub(super) struct Blocks<'a> {
     pub(super) code: Code,
     pub(super) codes: &'a [u8],
-    /// For each group a scale for each output.
+    /// For each block and group a scale for each output.
     pub(super) scales: Slice<'a>,
+    /// Inputs, padded to what bf16 is multiplied by.
+    pub(super) depth: usize,
     /// Inputs that share a scale: whole steps, or all of them.
     pub(super) group: usize,
     /// Whether numbers are rounded to bf16 in f32, too.
@@ -60,8 +72,23 @@ pub(super) fn write_codes(code: Code, block: &mut [u8], lane: usize, codes: &[u8
     }
 }
 
-impl Block<'_> {
-    /// One number.
+impl Blocks<'_> {
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.codes.len() / self.block_bytes()
+    }
+
+    /// The bytes of the codes of a block.
+    pub(super) fn block_bytes(&self) -> usize {
+        block_bytes(self.code, self.depth)
+    }
+
+    /// The scales of a block.
+    pub(super) fn block_scales(&self) -> usize {
+        block_scales(self.depth, self.group)
+    }
+
+    /// One number of the first block.
     pub(super) fn number(&self, lane: usize, input: usize) -> f32 {
         let step = step(self.code);
         let byte = self.codes[input / step * STEP_BYTES + 2 * lane + input % 2];
@@ -70,9 +97,13 @@ impl Block<'_> {
         if self.is_rounded { bf16::from_f32(number).to_f32() } else { number }
     }
 
-    /// The scales of a group, twice each, as the codes of a step are.
+    /// The scales of a group of the first block, twice each, as the codes of a step are.
     #[inline(always)]
     pub(super) fn scales_of(&self, group: usize) -> [f32; STEP_BYTES] {
-        std::array::from_fn(|place| self.scales.get(group * LANES + place / 2))
+        let mut scales = [0.0; STEP_BYTES];
+        for (lane, twice) in scales.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            twice.fill(self.scales.get(group * LANES + lane));
+        }
+        scales
     }
 }

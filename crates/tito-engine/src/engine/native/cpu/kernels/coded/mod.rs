@@ -17,11 +17,12 @@ use std::{
 use half::bf16;
 use parking_lot::Mutex;
 
-use self::block::{Block, STEP_BYTES, is_tame, step, write_codes};
+use self::block::{Blocks, STEP_BYTES, block_bytes, block_scales, is_tame, step, write_codes};
 use super::{
     KernelSet, LANES, Operand, Packed, Pool, Precision, Processor, States,
+    few::FewRows,
     pages::{Pages, Stored},
-    panels::{self, Widen},
+    panels::{self, OfRows, Widen},
     parts::Parts,
 };
 use crate::engine::native::{
@@ -135,12 +136,12 @@ impl Coded {
 
     /// The bytes of the codes of a block.
     fn block_bytes(&self) -> usize {
-        self.depth / step(self.code) * STEP_BYTES
+        block_bytes(self.code, self.depth)
     }
 
     /// The scales of a block.
     fn block_scales(&self) -> usize {
-        self.depth.div_ceil(self.group) * LANES
+        block_scales(self.depth, self.group)
     }
 
     /// Overwrites rows from `first` on with all of `rows`.
@@ -203,12 +204,13 @@ impl Coded {
         }
     }
 
-    fn block(&self, block: usize) -> Block<'_> {
+    fn blocks(&self, range: Range<usize>) -> Blocks<'_> {
         let (bytes, scales) = (self.block_bytes(), self.block_scales());
-        Block {
+        Blocks {
             code: self.code,
-            codes: &self.codes[block * bytes..][..bytes],
-            scales: self.scales.slice(block * scales..(block + 1) * scales),
+            codes: &self.codes[range.start * bytes..range.end * bytes],
+            scales: self.scales.slice(range.start * scales..range.end * scales),
+            depth: self.depth,
             group: self.group,
             is_rounded: self.is_rounded,
             is_tame: self.is_tame,
@@ -222,7 +224,7 @@ impl Coded {
     pub(crate) fn read_row(&self, index: usize, row: &mut [f32]) {
         assert!(index < self.outputs, "{} rows", self.outputs);
         assert_eq!(row.len(), self.inputs, "a whole row");
-        let block = self.block(index / LANES);
+        let block = self.blocks(index / LANES..index / LANES + 1);
         for (input, number) in row.iter_mut().enumerate() {
             *number = block.number(index % LANES, input);
         }
@@ -252,6 +254,19 @@ impl Widen for Coded {
     }
 
     fn widen(&self, set: KernelSet, block: usize, panel: &mut Stored, part: Range<usize>) {
-        unpack::widen(set, self.block(block), panel, part);
+        unpack::widen(set, self.blocks(block..block + 1), panel, part);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn multiply_few(&self, set: KernelSet, range: Range<usize>, rows: &OfRows<'_>, c: *mut f32) -> usize {
+        if !self.is_tame || !x86::has(set) {
+            return 0;
+        }
+        let blocks = self.blocks(range.clone());
+        let done = FewRows::with(set, rows, self.depth, c, |rows| {
+            // SAFETY: the caller has room for the products.
+            unsafe { x86::times_few(set, &blocks, rows) };
+        });
+        if done { range.len() } else { 0 }
     }
 }

@@ -116,7 +116,7 @@ fn products_have_the_bits_of_those_with_the_widened_matrix() {
                     let mut packed = Packed::zeros(precision, outputs, inputs);
                     packed.write_rows(&mut processor.pool, 0, &rows).unwrap();
                     for accumulate in [false, true] {
-                        for count in [0, 1, if inputs > 1_000 { 2 } else { 130 }] {
+                        for count in [0, 1, 2, 3, 4, if inputs > 1_000 { 5 } else { 130 }] {
                             let input = operand(precision, count, inputs);
                             let found = products(
                                 |input, out| coded.multiply(&mut processor, input, out, accumulate),
@@ -172,7 +172,7 @@ fn numbers_at_the_ends_of_what_bf16_holds_are_those_of_the_widened_matrix() {
             let mut coded = Coded::try_zeros(16, &made).unwrap();
             coded.write_rows(&mut pool, 0, &SomeRows::new(&made, 0..16)).unwrap();
             let mut panel = Stored::zeros(Precision::Bf16, 16 * 64).unwrap();
-            unpack::widen(set, coded.block(0), &mut panel, 0..16 * 64);
+            unpack::widen(set, coded.blocks(0..1), &mut panel, 0..16 * 64);
             for (input, number) in made.codes[..64].iter().enumerate() {
                 let expected = bf16::from_f32(Code::E4m3.number(*number) * made.scales[input / 32]);
                 let found = panel.slice(0..16 * 64).get(input / 2 * STEP_BYTES + input % 2);

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use super::{
     super::{KernelSet, LANES, instructions::Vectorized, packed::rounded, pages::Stored},
-    block::{Block, STEP_BYTES, step},
+    block::{Blocks, STEP_BYTES, step},
 };
 use crate::engine::native::weights::Code;
 
 /// Widens all of a block into a part of a panel.
-pub(super) fn widen(set: KernelSet, block: Block<'_>, panel: &mut Stored, part: Range<usize>) {
+pub(super) fn widen(set: KernelSet, block: Blocks<'_>, panel: &mut Stored, part: Range<usize>) {
     match panel {
         Stored::Bf16(numbers) => {
             #[cfg(target_arch = "x86_64")]
@@ -57,7 +57,7 @@ fn scaled(codes: &[u8; STEP_BYTES], scales: &[f32; STEP_BYTES], number: impl Fn(
 
 /// Calls `put` with each step of a block and its numbers, 32 at a time, which are two inputs of all outputs.
 #[inline(always)]
-fn for_each_pair(block: &Block<'_>, mut put: impl FnMut(usize, [f32; STEP_BYTES])) {
+fn for_each_pair(block: &Blocks<'_>, mut put: impl FnMut(usize, [f32; STEP_BYTES])) {
     let step = step(block.code);
     let mut pair = 0;
     for (group, codes) in block.codes.chunks(block.group.div_ceil(step) * STEP_BYTES).enumerate() {
@@ -79,7 +79,7 @@ fn for_each_pair(block: &Block<'_>, mut put: impl FnMut(usize, [f32; STEP_BYTES]
 
 /// A block in pairs of bf16.
 struct ToBf16<'a> {
-    block: Block<'a>,
+    block: Blocks<'a>,
     to: &'a mut [u16],
 }
 
@@ -99,7 +99,7 @@ impl Vectorized for ToBf16<'_> {
 
 /// A block in f32, one input after the other; the last one has no partner where their number is odd.
 struct ToF32<'a> {
-    block: Block<'a>,
+    block: Blocks<'a>,
     to: &'a mut [f32],
 }
 

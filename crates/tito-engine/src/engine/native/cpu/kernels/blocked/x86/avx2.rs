@@ -10,10 +10,7 @@ use std::arch::x86_64::{
 };
 
 use super::super::{
-    super::{
-        LANES, Precision,
-        vector::{Vector, x86::Avx2},
-    },
+    super::{LANES, vector::x86::Avx2},
     block::{LOWER, middle},
     vectors::Widening,
 };
@@ -26,9 +23,6 @@ const ROWS: usize = LANES / 2;
 impl Widening for Avx2 {
     type Words = [__m256i; 2];
     type Factors = [Self; 2];
-    type Activation = f32;
-    const ACTIVATIONS: Precision = Precision::F32;
-    const SIDE_BY_SIDE: usize = 1;
 
     #[inline(always)]
     unsafe fn halves(from: *const u8) -> Self {
@@ -112,12 +106,6 @@ impl Widening for Avx2 {
             _mm256_storeu_si256(to.cast(), side_by_side(even.0, odd.0));
             _mm256_storeu_si256(to.add(LANES).cast(), side_by_side(even.1, odd.1));
         }
-    }
-
-    #[inline(always)]
-    unsafe fn dot(self, activations: *const f32, (even, odd): (Self, Self)) -> Self {
-        // SAFETY: the caller has the instructions of this type, and two numbers there.
-        unsafe { self.multiply_add(activations.read(), even).multiply_add(activations.add(1).read(), odd) }
     }
 
     #[inline(always)]

@@ -15,11 +15,8 @@ use std::{
 
 use super::super::{
     super::{
-        LANES, Precision,
-        vector::{
-            Vector,
-            x86::{Avx512, Avx512Bf16},
-        },
+        LANES,
+        vector::x86::{Avx512, Avx512Bf16},
     },
     block::{LOWER, middle},
     vectors::Widening,
@@ -79,10 +76,6 @@ macro_rules! alike {
 }
 
 impl Widening for Avx512 {
-    type Activation = f32;
-    const ACTIVATIONS: Precision = Precision::F32;
-    const SIDE_BY_SIDE: usize = 2;
-
     alike!();
 
     #[inline(always)]
@@ -99,19 +92,9 @@ impl Widening for Avx512 {
             _mm512_storeu_si512(to.cast(), _mm512_or_si512(even, _mm512_castps_si512(odd.0)));
         }
     }
-
-    #[inline(always)]
-    unsafe fn dot(self, activations: *const f32, (even, odd): (Self, Self)) -> Self {
-        // SAFETY: the caller has the instructions of this type, and two numbers there.
-        unsafe { self.multiply_add(activations.read(), even).multiply_add(activations.add(1).read(), odd) }
-    }
 }
 
 impl Widening for Avx512Bf16 {
-    type Activation = u16;
-    const ACTIVATIONS: Precision = Precision::Bf16;
-    const SIDE_BY_SIDE: usize = 3;
-
     alike!();
 
     #[inline(always)]
@@ -132,12 +115,6 @@ impl Widening for Avx512Bf16 {
     unsafe fn store_pairs(pairs: __m512i, to: *mut u16) {
         // SAFETY: the caller has AVX-512, and room for 32 numbers of 16 bits there.
         unsafe { _mm512_storeu_si512(to.cast(), pairs) };
-    }
-
-    #[inline(always)]
-    unsafe fn dot(self, activations: *const u16, pairs: __m512i) -> Self {
-        // SAFETY: the caller has the instructions of this type, and two numbers of 16 bits there; all bits are a `u32`.
-        unsafe { self.dot_pairs(activations.cast::<u32>().read_unaligned(), pairs) }
     }
 }
 
