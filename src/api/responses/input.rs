@@ -1,7 +1,8 @@
 //! Turns items into the messages of a chat: items of the model that follow each other become one message.
 //!
 //! Token ids cover the items up to the one that carries them (NeMo Gym puts them on the last item of an answer), and so
-//! end the message. Items of the model after that become a message of their own, since those ids do not cover them.
+//! end the message. Items of the model after that become a message of their own, since those ids do not cover them; unless
+//! their ids go on where these end: then an answer was cut off, and another response continued it.
 //! Items that could only be understood by dropping a part are refused.
 
 use serde::Deserialize;
@@ -69,6 +70,8 @@ pub(super) struct ItemFold {
     open: Option<Message>,
     /// The ids with which the open message ends.
     answered: Option<TurnIds>,
+    /// Those of the responses that were cut off and have begun the open message, where they are known.
+    begun: Option<TokenBundle>,
     /// The index of the open message's latest item.
     place: Option<usize>,
     /// The types of items that nobody could show to the model.
@@ -164,10 +167,23 @@ impl ItemFold {
     }
 
     fn close(&mut self) {
-        self.answered = None;
+        (self.answered, self.begun) = (None, None);
         if let Some(message) = self.open.take() {
             self.messages.push(message);
             self.places.push(self.place);
+        }
+    }
+
+    /// Ends a message that has its ids, unless the next item carries the same, or ids that go on behind them.
+    fn end_unless_continued(&mut self, turn: Option<&TurnIds>) {
+        let Some(answered) = &self.answered else { return };
+        if turn == Some(answered) {
+            return;
+        }
+        if turn.is_some_and(|turn| answered.is_continued_by(turn)) {
+            self.begun = self.open.as_mut().map(|message| std::mem::take(&mut message.tokens));
+        } else {
+            self.close();
         }
     }
 
@@ -204,10 +220,7 @@ impl ItemFold {
         at.accepts(&tokens, carried)?;
         let digest = item.token_ids_digest.take();
         let turn = if tokens.is_some() { Some(TurnIds::Sent(tokens.clone())) } else { digest.map(TurnIds::Stored) };
-        // A message that has its ids is finished, unless the next item carries the same ids.
-        if self.answered.is_some() && self.answered != turn {
-            self.close();
-        }
+        self.end_unless_continued(turn.as_ref());
         match kind.as_deref() {
             None | Some("message") => {
                 let role = at.needs("role", item.role.take())?;
@@ -262,7 +275,8 @@ impl ItemFold {
         }
         self.place = place;
         if tokens.is_some() && !matches!(carried, Carried::Forgotten) {
-            self.open().tokens = tokens;
+            let whole = self.begun.as_ref().and_then(|begun| begun.continued_by(&tokens));
+            self.open().tokens = whole.unwrap_or(tokens);
         }
         self.answered = turn;
         Ok(())

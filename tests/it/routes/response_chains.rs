@@ -328,6 +328,39 @@ async fn an_answer_that_was_cut_off_is_continued_where_it_is_the_last_item() {
     assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("input[1]")), "{}", refused.text);
 }
 
+/// Both together are the answer: with their ids, in a chain of stored responses, and where it is put into ids anew.
+#[tokio::test]
+async fn an_answer_that_two_responses_gave_is_one_message() {
+    let app = TestApp::new().says("Hello there, my friend").continuity(|policy| {
+        policy.memory = None;
+        policy.strict = true;
+    });
+    let (user, more) = (json!({ "role": "user", "content": "Hi" }), json!({ "role": "user", "content": "Go on" }));
+    let short = json!({ "input": [user], "max_output_tokens": 2, "include": ["token_ids"] });
+    let cut = create(&app, short).await["output"][0].clone();
+    let second = create(&app, json!({ "input": [user, cut], "include": ["token_ids"] })).await;
+    let rest = &second["output"][0];
+    assert_eq!(rest["prompt_token_ids"], json!(known(&cut)));
+    let sent = json!({ "input": [user, cut, rest, more], "include": ["token_ids"] });
+    for body in [sent, continuing(&second, &json!({ "input": [more] }))] {
+        let next = create(&app, body).await;
+        let continuity = &next["token_continuity"];
+        assert_eq!((&continuity["outcome"], &continuity["warnings"]), (&json!("exact"), &json!([])), "{next}");
+        assert!(known(&next["output"][0]).starts_with(&known(rest)), "{next}");
+        let later = create(&app, continuing(&next, &json!({ "input": [more] }))).await;
+        assert_eq!(later["token_continuity"]["outcome"], "exact", "{later}");
+        let anew = continuing(&later, &json!({ "input": "Go on", "instructions": "Be long." }));
+        let prompt = text(&app, &create(&app, anew).await).await;
+        let texts = [&cut, rest].map(|item| item["content"][0]["text"].as_str().unwrap());
+        assert!(prompt.contains(&texts.concat()), "{prompt}");
+    }
+    // What only looks like it has its own ids.
+    let mut other = rest.clone();
+    other["prompt_token_ids"].as_array_mut().unwrap().pop();
+    let refused = app.post(PATH, json!({ "input": [user, cut, other, more] })).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+}
+
 #[tokio::test]
 async fn messages_of_roles_that_nobody_shows_and_without_content_are_refused() {
     let app = TestApp::new().says("x");

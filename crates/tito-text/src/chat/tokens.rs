@@ -38,6 +38,13 @@ impl TokenIds {
         Self(json.unwrap_or_else(|_| RawValue::NULL.to_owned()))
     }
 
+    /// A list of these.
+    fn of(ids: &[TokenId]) -> Self {
+        let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+        let json = RawValue::from_string(format!("[{}]", ids.join(",")));
+        Self(json.unwrap_or_else(|_| RawValue::NULL.to_owned()))
+    }
+
     /// Parses the list and checks each id against the vocabulary.
     pub fn parse(&self, vocab_size: usize) -> Result<Vec<TokenId>, InvalidTokenIds> {
         let ids = read_ids(self.0.get()).ok_or(InvalidTokenIds::NotTokenIds)?;
@@ -110,6 +117,24 @@ impl TokenBundle {
     /// Prompt and generation, where the message has both.
     pub fn both(&self) -> Option<(&TokenIds, &TokenIds)> {
         self.prompt_token_ids.as_ref().zip(self.generation_token_ids.as_ref())
+    }
+
+    /// The ids of prompt and generation, where the message has both and they are ids.
+    pub fn ids(&self) -> Option<[Vec<TokenId>; 2]> {
+        let (prompt, generation) = self.both()?;
+        Some([read_ids(prompt.0.get())?, read_ids(generation.0.get())?])
+    }
+
+    /// Both as one, where `next` goes on behind the last id of this one: what was sampled for an answer that was cut off, and
+    /// then continued.
+    pub fn continued_by(&self, next: &Self) -> Option<Self> {
+        let ([prompt, mut generation], [seen, sampled]) = (self.ids()?, next.ids()?);
+        let goes_on = seen.strip_prefix(prompt.as_slice()).is_some_and(|rest| rest == generation);
+        generation.extend(sampled);
+        goes_on.then(|| Self {
+            prompt_token_ids: self.prompt_token_ids.clone(),
+            generation_token_ids: Some(TokenIds::of(&generation)),
+        })
     }
 }
 
