@@ -14,6 +14,7 @@ use super::{
     forcing::{Demand, Forcing, Grammar as Written, TextIs},
     machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
     one_by_one::Spelling,
+    parameters,
     schema::Signatures,
 };
 use crate::{
@@ -246,9 +247,7 @@ fn next_parameter<D: Dialect>(text: &str) -> Option<usize> {
 
 /// Where a value ends, and what comes then.
 fn value_end<D: Dialect>(text: &str) -> Option<(usize, &str)> {
-    let end = text.find(D::PARAMETER_END).map(|at| (at, &text[at + D::PARAMETER_END.len()..]));
-    let next = next_parameter::<D>(text).map(|at| (at, &text[at..]));
-    end.into_iter().chain(next).min_by_key(|(at, _)| *at)
+    parameters::value_end_at(text, |rest| rest.strip_prefix(D::PARAMETER_END), |rest| opening::<D>(rest).is_some())
 }
 
 /// The call without a key that stands around its arguments.

@@ -12,6 +12,7 @@ use super::{
     call_format::{CallFormat, CallReader},
     forcing::Forcing,
     machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
+    parameters,
     schema::Signatures,
 };
 use crate::{chat::FunctionTool, json::Value, parser::marker};
@@ -90,14 +91,12 @@ fn arguments(body: &str) -> Arguments {
     while let Some((before, after)) = rest.split_once(ARGUMENT) {
         arguments.unread.push_str(marker::trim(before));
         let written = &rest[before.len()..];
-        let (end, next) = match marker::first(after, &[ARGUMENT, ARGUMENT_END]) {
-            Some((end, ARGUMENT_END)) => (end, &after[end + ARGUMENT_END.len()..]),
-            Some((end, _)) => (end, &after[end..]),
-            None => {
-                arguments.open = true;
-                (after.len() - marker::begun(after, &[ARGUMENT_END]), "")
-            }
-        };
+        let end =
+            parameters::value_end_at(after, |text| text.strip_prefix(ARGUMENT_END), |text| text.starts_with(ARGUMENT));
+        let (end, next) = end.unwrap_or_else(|| {
+            arguments.open = true;
+            (after.len() - marker::begun(after, &[ARGUMENT_END]), "")
+        });
         rest = next;
         let written = &written[..written.len() - next.len()];
         let Some((header, value)) = after[..end].split_once(SEPARATOR) else {

@@ -12,6 +12,16 @@ pub(super) enum Token {
     Text(String),
 }
 
+impl Token {
+    /// What was written.
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Self::Marker(marker) => marker,
+            Self::Text(text) => text,
+        }
+    }
+}
+
 /// Splits a text at markers.
 #[derive(Debug)]
 pub(super) struct Lexer {

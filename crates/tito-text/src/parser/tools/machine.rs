@@ -8,6 +8,8 @@
 //! - Nothing that was sampled is lost but markers and white space. Markup that makes no call is content to the letter, and
 //!   so is what a call has beside its name and its arguments. vLLM drops both, and content after calls too.
 //! - A call that nothing ends is ended by the next one.
+//! - What ends a call in the middle of a value ends it only if no end of that value follows before another call begins: a value
+//!   may hold the end of a call, as a file about calls does. vLLM cuts the value off there.
 //! - A call whose name the end of the text cuts off is none. One that is cut off later is made of what is there; where
 //!   that is in the middle of a value, its arguments are JSON that is cut off at the same place, so that nobody takes them
 //!   for the whole. vLLM drops that value.
@@ -104,6 +106,8 @@ pub(super) fn reader<G: Grammar + 'static>(grammar: G, tools: &[FunctionTool]) -
         markup: Markup::default(),
         draft: None,
         space: String::new(),
+        ends_values: grammar.markers().iter().any(|marker| ends_value(&grammar, marker)),
+        maybe_ended: Vec::new(),
         grammar,
     })
 }
@@ -120,6 +124,10 @@ struct Machine<G> {
     draft: Option<Draft>,
     /// White space after a call, which is content only if more follows.
     space: String,
+    /// Whether the format marks the ends of values.
+    ends_values: bool,
+    /// What was written since a mark in the middle of a value that may have ended the call, with that mark.
+    maybe_ended: Vec<Token>,
     grammar: G,
 }
 
@@ -134,13 +142,64 @@ struct Markup {
     visible: bool,
 }
 
+/// Whether a marker ends a value, and no more than that.
+fn ends_value(grammar: &impl Grammar, marker: &str) -> bool {
+    matches!(grammar.step(ToolCallState::Value, marker), Some((ToolCallState::Arguments, Act::Keep)))
+}
+
+/// Whether a marker begins a call, be it in the middle of a value or outside of calls.
+fn begins_call(grammar: &impl Grammar, marker: &str) -> bool {
+    let leads = |state, act| grammar.step(state, marker).is_some_and(|(_, does)| does == act);
+    let outside = [ToolCallState::Content, ToolCallState::Preamble, ToolCallState::Between];
+    leads(ToolCallState::Value, Act::Next) || outside.into_iter().any(|state| leads(state, Act::Open))
+}
+
 impl<G: Grammar> Machine<G> {
+    /// Reads what follows a mark that may have ended a call in the middle of a value, or anything else.
     fn token(&mut self, token: Token, out: &mut Vec<Piece>) {
+        if self.maybe_ended.is_empty() {
+            return self.certain(token, out);
+        }
+        match token {
+            Token::Marker(marker) if ends_value(&self.grammar, marker) => {
+                for text in std::mem::take(&mut self.maybe_ended) {
+                    self.text(text.as_str(), out);
+                }
+                self.certain(token, out);
+            }
+            Token::Marker(marker) if begins_call(&self.grammar, marker) => {
+                self.end_where_marked(out);
+                self.certain(token, out);
+            }
+            token => self.maybe_ended.push(token),
+        }
+    }
+
+    /// Ends the call at the mark that may have ended it, and reads what came after that. None of it begins a call.
+    fn end_where_marked(&mut self, out: &mut Vec<Piece>) {
+        let mut tokens = std::mem::take(&mut self.maybe_ended).into_iter();
+        let Some(Token::Marker(end)) = tokens.next() else { return };
+        if let Some((state, _)) = self.grammar.step(self.state, end) {
+            self.act(end, (state, Act::Close), out);
+        }
+        tokens.for_each(|token| self.certain(token, out));
+    }
+
+    fn certain(&mut self, token: Token, out: &mut Vec<Piece>) {
         let marker = match token {
             Token::Text(text) => return self.text(&text, out),
             Token::Marker(marker) => marker,
         };
         let Some((state, act)) = self.grammar.step(self.state, marker) else { return self.text(marker, out) };
+        if self.ends_values && self.state == ToolCallState::Value && act == Act::Close {
+            self.maybe_ended.push(token);
+            return;
+        }
+        self.act(marker, (state, act), out);
+    }
+
+    /// Does what a marker does.
+    fn act(&mut self, marker: &str, (state, act): (ToolCallState, Act), out: &mut Vec<Piece>) {
         self.space.clear();
         match act {
             Act::Drop => self.markup.written.push_str(marker),
@@ -235,6 +294,7 @@ impl<G: Grammar> CallReader for Machine<G> {
         for token in self.lexer.finish() {
             self.token(token, out);
         }
+        self.end_where_marked(out);
         if self.state == ToolCallState::Name {
             // The name may have been another one.
             self.draft = None;

@@ -42,6 +42,8 @@ mod until_end;
 mod xlam;
 
 #[cfg(test)]
+mod marks_in_values;
+#[cfg(test)]
 pub(super) mod tests;
 #[cfg(test)]
 mod written_values;

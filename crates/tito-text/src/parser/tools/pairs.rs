@@ -10,6 +10,7 @@ use std::{fmt, marker::PhantomData};
 use super::{
     call_format::CallReader,
     machine::{self, Act, Arguments, Callee, Draft, Grammar, Reading, ToolCallState},
+    parameters,
     schema::Signatures,
 };
 use crate::{chat::FunctionTool, json::Value, parser::marker};
@@ -191,14 +192,12 @@ fn arguments<P: Pairs>(body: &str, marks: &Marks, callee: &Callee<'_>) -> Argume
             begun(after, marks, &rest[before.len()..], &mut arguments);
             return arguments;
         };
-        let (end, next) = match marker::first(value, &[value_end, key_begin]) {
-            Some((end, mark)) if mark == value_end => (end, &value[end + mark.len()..]),
-            Some((end, _)) => (end, &value[end..]),
-            None => {
-                arguments.open = true;
-                (value.len(), "")
-            }
-        };
+        let end =
+            parameters::value_end_at(value, |text| text.strip_prefix(value_end), |text| text.starts_with(key_begin));
+        let (end, next) = end.unwrap_or_else(|| {
+            arguments.open = true;
+            (value.len(), "")
+        });
         let name = marker::trim(name);
         let written = &rest[before.len()..rest.len() - next.len()];
         arguments.insert(name, P::value(callee, name, kind, &value[..end]), written);

@@ -27,12 +27,33 @@ pub(super) fn value_end_of<'t>(
     text: &'t str,
     open: impl Fn(&'t str) -> Option<&'t str>,
 ) -> Option<(usize, &'t str)> {
-    let mut starts = text.match_indices('<');
-    starts.find_map(|(at, _)| {
-        let end = tag(&text[at..], &["/", word, ">"]);
-        let next = end.or_else(|| open(&text[at..]).map(|_| &text[at..]))?;
-        Some((at, next))
-    })
+    value_end_at(text, |rest| tag(rest, &["/", word, ">"]), |rest| open(rest).is_some())
+}
+
+/// The same of any marks that begin with `<`: `end` gives the text after an end mark at the start of a text, `opens` says
+/// whether the next argument begins there.
+///
+/// Of several end marks before the next argument, the one counts behind which that follows, or nothing: a value may hold such
+/// marks, as a file in XML does. Where more follows each of them, the first one counts.
+pub(super) fn value_end_at<'t>(
+    text: &'t str,
+    end: impl Fn(&'t str) -> Option<&'t str>,
+    opens: impl Fn(&'t str) -> bool,
+) -> Option<(usize, &'t str)> {
+    let mut first = None;
+    for (at, _) in text.match_indices('<') {
+        let rest = &text[at..];
+        if let Some(next) = end(rest) {
+            let behind = next.trim_start();
+            if behind.is_empty() || opens(behind) {
+                return Some((at, next));
+            }
+            first.get_or_insert((at, next));
+        } else if opens(rest) {
+            return first.or(Some((at, rest)));
+        }
+    }
+    first
 }
 
 #[cfg(test)]
@@ -52,5 +73,10 @@ mod tests {
         assert_eq!(value_end("a<b</ parameter >c", open), Some((3, "c")));
         assert_eq!(value_end("a<parameter=x>", open), Some((1, "<parameter=x>")));
         assert_eq!(value_end("a</parameter", open), None);
+        let value = "a</parameter>b</parameter>\n<parameter=x>";
+        assert_eq!(value_end(value, open), Some((14, "\n<parameter=x>")));
+        assert_eq!(value_end("a</parameter>b</parameter>\n", open), Some((14, "\n")));
+        assert_eq!(value_end("a</parameter>b</parameter>c", open), Some((1, "b</parameter>c")));
+        assert_eq!(value_end("a</parameter>b<parameter=x>", open), Some((1, "b<parameter=x>")));
     }
 }
