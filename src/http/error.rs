@@ -241,6 +241,7 @@ impl From<TurnError> for ApiError {
             TurnError::ImagesHeld(error) => Self::new(ErrorKind::Overloaded, None, error.to_string()),
             TurnError::TooManyImages { .. } => Self::invalid("messages", error.to_string()),
             TurnError::CutsImages => Self::uncuttable("`", "` would cut a prompt with images"),
+            TurnError::UnknownToken(_) => Self::invalid_request(error.to_string()),
             TurnError::EmptyPrompt => Self::invalid_request("The decoder prompt cannot be empty"),
             TurnError::PromptTooLong { tokens, max_model_len, encoded_here } => {
                 Self::prompt_too_long(tokens, max_model_len, encoded_here)

@@ -14,7 +14,7 @@ use super::{
     device::Device,
     draft_model,
     engine::{self, Choice},
-    images, listen,
+    images, kv_events, listen,
     load_plan::LoadPlan,
     memory::{self, megabytes},
     model, native, native_weights,
@@ -129,8 +129,9 @@ async fn of_engine(load_plan: LoadPlan<'_>, is_fetched: bool) -> anyhow::Result<
         }
         Choice::Native(found) => {
             say("engine", "native")?;
-            let settings = native::settings(settings, device, *found, max_model_len).await?;
-            of_native(&settings, load_plan, is_fetched)
+            let native = native::settings(settings, device, *found, max_model_len).await?;
+            kv_events::bind(settings.kv_events.as_ref()).await.map(drop)?;
+            of_native(&native, load_plan, is_fetched)
         }
         Choice::Mistralrs { native_reason, unproven } => {
             let because = native_reason.map_or_else(String::new, |reason| format!(", not native: {reason}"));

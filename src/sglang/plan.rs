@@ -113,7 +113,7 @@ impl SglangPlan {
             api.check_scores_candidates("token_ids_logprob")?;
         }
         let logprobs = asked.as_ref().map(|asked| Logprobs::Top(asked.top.max(asked.ids.len())));
-        let sampling = fields.resolve(max_tokens, logprobs, &policy, api.turns.tokenizer());
+        let sampling = fields.resolve(max_tokens, logprobs, &policy, api.turns.vocabulary());
         let mut sampling = sampling.map_err(|error| error.elsewhere(renamed))?;
         sampling.candidates = candidates;
         sampling.scores_only = scores_only;

@@ -118,7 +118,7 @@ impl TinkerTurn {
         let policy = &api.turns.policies.sampling;
         let policy = SamplingPolicy { defaults: GenerationConfig::default(), ..policy.clone() };
         let logprobs = Some(Logprobs::Top(shown.topk_sample));
-        let sampling = fields.resolve(params.max_tokens, logprobs, &policy, api.turns.tokenizer());
+        let sampling = fields.resolve(params.max_tokens, logprobs, &policy, api.turns.vocabulary());
         let mut sampling = sampling.map_err(|error| error.elsewhere(renamed))?;
         sampling.adapter = adapter;
         sampling.candidates = shown.targets.as_ref().map(|targets| Arc::new(targets.candidates()));

@@ -1,6 +1,7 @@
 //! What can be wrong with a turn. The API gives each error a status, a field and the words of its dialect.
 
 use crate::{
+    TokenId,
     continuity::ContinuityError,
     engine::{EngineError, RouteError},
     json::Path,
@@ -67,6 +68,9 @@ pub enum TurnError {
     /// There is nothing to continue.
     #[error("the prompt is empty")]
     EmptyPrompt,
+    /// The tokenizer knows a token that the model does not.
+    #[error("Token id {0} is out of vocabulary")]
+    UnknownToken(TokenId),
     /// The prompt leaves no room for output.
     #[error("a prompt of {tokens} tokens leaves no room in a context of {max_model_len}")]
     PromptTooLong {

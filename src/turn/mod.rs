@@ -34,6 +34,7 @@ mod start;
 mod templates;
 mod thinking;
 mod truncation;
+mod vocabulary;
 
 use std::sync::Arc;
 
@@ -62,6 +63,7 @@ pub use sampling::Sampling;
 pub use start::{Asker, Delivery, NamedPrompt, Prepared, PreparedTurn, Turn};
 pub use templates::RequestTemplates;
 pub use truncation::{Side, Truncation};
+pub(crate) use vocabulary::Vocabulary;
 
 use crate::{
     continuity::{Continuity, ContinuityPolicy},
@@ -146,7 +148,12 @@ impl Turns {
         }
     }
 
-    /// Returns how many ids the model knows, which may be more than the tokenizer knows.
+    /// Returns which ids there are.
+    pub(crate) fn vocabulary(&self) -> Vocabulary<'_> {
+        Vocabulary { tokenizer: self.tokenizer(), size: self.vocab_size() }
+    }
+
+    /// Returns how many ids the model knows, which may be more than the tokenizer knows, or fewer.
     pub fn vocab_size(&self) -> usize {
         self.generator.engine().info().vocab_size
     }

@@ -147,6 +147,9 @@ impl Turns {
         if prompt.is_empty() {
             return Err(TurnError::EmptyPrompt);
         }
+        if let Some(id) = prompt.iter().find(|id| **id as usize >= self.vocab_size()) {
+            return Err(TurnError::UnknownToken(*id));
+        }
         let hold = self.check_images(prompt, images)?;
         let (tokens, max_model_len) = (prompt.len(), self.max_model_len);
         let room = max_model_len.saturating_sub(tokens);

@@ -85,11 +85,51 @@ fn what_would_not_start_ends_with_the_error_of_serve() {
         (TINY_MODEL, &["--engine", "scripted", "--override-generation-config", "{\"temperature\":\"x\"}"]),
         (TINY_MODEL, &["--engine", "scripted", "--admin-port", "0", "--admin-host", "0.0.0.0"]),
         (path, &["--mm-processor-kwargs", "{\"max_pixels\":9}"]),
+        (path, &["--kv-events-config", "{\"enable_kv_cache_events\":true,\"endpoint\":\"nonsense\"}"]),
     ] {
         let (examined, served) = (flags("doctor", model, more), flags("serve", model, more));
         assert_eq!(error(&examined), error(&served), "{model} {more:?}");
         assert!(!examined.out.contains("would start"), "{}", examined.out);
     }
+}
+
+/// Their names, shapes and types stand in front of the weights.
+#[test]
+fn weights_that_are_not_the_models_are_found_without_reading_them() {
+    for (setting, value) in [("num_hidden_layers", 3), ("num_hidden_layers", 1), ("intermediate_size", 64)] {
+        let model = whole_model();
+        let config = model.path().join("config.json");
+        let mut settings: serde_json::Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+        settings[setting] = value.into();
+        std::fs::write(config, settings.to_string()).unwrap();
+        let path = model.path().to_str().unwrap();
+        let [examined, served] = ["doctor", "serve"]
+            .map(|command| run(&[command, path, "--device", "cpu", "--host", "127.0.0.1", "--port", "0"]));
+        assert_eq!(error(&examined), error(&served), "{setting} {value}");
+        assert!(!examined.out.contains("would start"), "{}", examined.out);
+    }
+    let (whole, other) = (whole_model(), whole_model());
+    let config = std::fs::read_to_string(other.path().join("config.json")).unwrap();
+    let fewer = config.replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
+    assert_ne!(fewer, config);
+    std::fs::write(other.path().join("config.json"), fewer).unwrap();
+    let drafting = serde_json::json!({ "method": "draft_model", "model": other.path(), "num_speculative_tokens": 2 });
+    let (path, drafting) = (whole.path().to_str().unwrap(), drafting.to_string());
+    let [examined, served] = ["doctor", "serve"].map(|command| {
+        run(&[
+            command,
+            path,
+            "--device",
+            "cpu",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--speculative-config",
+            &drafting,
+        ])
+    });
+    assert_eq!(error(&examined), error(&served));
 }
 
 #[test]

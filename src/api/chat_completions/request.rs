@@ -72,7 +72,7 @@ impl ChatTurn {
         // A stream has no place for log-probs of the prompt.
         if shown.echo.is_some() && delivery == AnswerDelivery::Json {
             let like_answer = alternatives(request.top_logprobs.unwrap_or(0));
-            let vocab_size = api.turns.tokenizer().vocab_size();
+            let vocab_size = api.turns.vocab_size();
             report_prompt(&mut sampling, Some(&like_answer), &policies.sampling, vocab_size)?;
         }
         let names = names(&id, request.sglang.rid.take())?;
@@ -151,9 +151,9 @@ fn sampling(
     tools: &mut ToolUse,
     api: &Api,
 ) -> Result<Sampling, ApiError> {
-    let tokenizer = api.turns.tokenizer();
-    let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.turns.policies.sampling, tokenizer)?;
-    tools.constrain(&mut sampling, tokenizer)?;
+    let vocabulary = api.turns.vocabulary();
+    let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.turns.policies.sampling, vocabulary)?;
+    tools.constrain(&mut sampling, vocabulary.tokenizer)?;
     sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);
     Ok(sampling)
 }

@@ -84,13 +84,13 @@ impl CompletionTurn {
             Some(max_tokens),
             logprobs.clone(),
             &api.turns.policies.sampling,
-            api.turns.tokenizer(),
+            api.turns.vocabulary(),
         )?;
         if delivery != AnswerDelivery::Json && sampling.prompt_logprobs.is_some_and(|top| top > 0) {
             return Err(ApiError::refused("prompt_logprobs", NO_PROMPT_LOGPROBS, None));
         }
         if echo {
-            let vocab_size = api.turns.tokenizer().vocab_size();
+            let vocab_size = api.turns.vocab_size();
             report_prompt(&mut sampling, logprobs.as_ref(), &api.turns.policies.sampling, vocab_size)?;
         }
         let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;

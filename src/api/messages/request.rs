@@ -176,9 +176,9 @@ fn sampling(request: &mut MessagesRequest, api: &Api) -> Result<Sampling, ApiErr
         }
         request.sampling.stop = Some(Stop::Many(stops));
     }
-    let tokenizer = api.turns.tokenizer();
     request.sampling.refuse_sampling_mask()?;
-    let mut sampling = request.sampling.resolve(request.max_tokens, None, &api.turns.policies.sampling, tokenizer)?;
+    let vocabulary = api.turns.vocabulary();
+    let mut sampling = request.sampling.resolve(request.max_tokens, None, &api.turns.policies.sampling, vocabulary)?;
     keep_thinking_budget(request.thinking.as_ref(), &mut sampling)?;
     if sampling.n > 1 {
         return Err(ApiError::invalid("n", "`n` must be 1: an answer is one message"));

@@ -243,7 +243,7 @@ type Demanded = (Sampling, Option<crate::parser::ToolFormat>);
 
 /// Returns how the answer is sampled, and how calls are parsed.
 fn sampling(request: &mut ResponsesRequest, tools: &mut Tools, api: &Api) -> Result<Demanded, ApiError> {
-    let tokenizer = api.turns.tokenizer();
+    let vocabulary = api.turns.vocabulary();
     let fields = &mut request.sampling;
     fields.truncate_prompt_tokens = (request.truncation.as_deref() == Some("auto")).then_some(-1);
     let top = request.top_logprobs.unwrap_or(0);
@@ -255,7 +255,7 @@ fn sampling(request: &mut ResponsesRequest, tools: &mut Tools, api: &Api) -> Res
     api.check_max_tokens("max_output_tokens", request.max_output_tokens)?;
     request.sampling.refuse_sampling_mask()?;
     let mut sampling =
-        request.sampling.resolve(request.max_output_tokens, logprobs, &api.turns.policies.sampling, tokenizer)?;
+        request.sampling.resolve(request.max_output_tokens, logprobs, &api.turns.policies.sampling, vocabulary)?;
     if let Some(format) = request.text.as_ref().and_then(|text| text.format.as_ref())
         && let Some(constraint) = text_constraint(format)?
     {
@@ -268,7 +268,7 @@ fn sampling(request: &mut ResponsesRequest, tools: &mut Tools, api: &Api) -> Res
     let mut used =
         tools.resolve(request.tool_choice.as_ref(), request.parallel_tool_calls, api.turns.policies.tools)?;
     used.unforced.iter().for_each(|what| tools.notices.leave_unforced(what.clone()));
-    used.constrain(&mut sampling, tokenizer)?;
+    used.constrain(&mut sampling, vocabulary.tokenizer)?;
     Ok((sampling, used.format))
 }
 

@@ -20,6 +20,14 @@ pub(in crate::launch) struct AdapterSettings {
     pub(in crate::launch) resolver: Option<PathBuf>,
 }
 
+/// What no step has as many sequences as, and no adapter such a rank: room for them is made at the start.
+const MOST: usize = 1 << 16;
+
+fn within_bound(flag: &str, asked: usize) -> anyhow::Result<()> {
+    anyhow::ensure!(asked <= MOST, "{flag} is at most {MOST}, and {asked} was asked for");
+    Ok(())
+}
+
 /// The bounds of adapters; `None` where none are served.
 pub(super) fn limits(args: &AdapterArgs) -> Option<AdapterLimits> {
     let AdapterArgs { enable_lora, max_loras, max_lora_rank, .. } = *args;
@@ -32,6 +40,8 @@ pub(super) fn settings(serve: &ServeArgs) -> anyhow::Result<AdapterSettings> {
     if !args.enable_lora && !args.lora_modules.is_empty() {
         anyhow::bail!("--lora-modules needs --enable-lora");
     }
+    within_bound("--max-loras", args.max_loras)?;
+    within_bound("--max-lora-rank", args.max_lora_rank)?;
     // As in vLLM.
     if let Some(most) = args.max_cpu_loras.filter(|most| *most < args.max_loras) {
         anyhow::bail!("max_cpu_loras ({most}) must be >= max_loras ({}).", args.max_loras);
@@ -53,4 +63,16 @@ pub(super) fn settings(serve: &ServeArgs) -> anyhow::Result<AdapterSettings> {
         policy: AdapterPolicy { base_names: Vec::new(), root, most, found_in },
         resolver,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_that_no_machine_has_is_not_asked_for() {
+        assert!(within_bound("--max-loras", MOST).is_ok());
+        let refused = within_bound("--max-loras", MOST + 1).unwrap_err().to_string();
+        assert_eq!(refused, "--max-loras is at most 65536, and 65537 was asked for");
+    }
 }

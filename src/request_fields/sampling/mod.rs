@@ -16,8 +16,7 @@ use crate::{
     json::{Path, string_repr},
     parser::OutputFormat,
     sampling::{Logprobs, SamplingParams},
-    tokenizer::Tokenizer,
-    turn::{Sampling, SamplingPolicy, Truncation},
+    turn::{Sampling, SamplingPolicy, Truncation, Vocabulary},
     wire::{
         error::ApiError,
         fields::{
@@ -37,10 +36,9 @@ impl SamplingFields {
         max_tokens: Option<i64>,
         logprobs: Option<Logprobs>,
         policy: &SamplingPolicy,
-        tokenizer: &Tokenizer,
+        Vocabulary { tokenizer, size: vocab_size }: Vocabulary<'_>,
     ) -> Result<Sampling, ApiError> {
         self.refused.check()?;
-        let vocab_size = tokenizer.vocab_size();
         let max_tokens = checked_max_tokens(max_tokens, policy)?;
         let params = SamplingParams {
             eos_token_id: policy.eos_token_id,

@@ -187,6 +187,11 @@ impl TestApp {
         self.with(|recipe| recipe.max_model_len = tokens)
     }
 
+    /// How many ids the model knows, if not as many as the tokenizer.
+    pub(crate) fn vocab_size(self, ids: usize) -> Self {
+        self.with(|recipe| recipe.vocab_size = Some(ids))
+    }
+
     /// What happens to known ids that cannot be joined.
     pub(crate) fn on_unprovable(self, policy: OnUnprovable) -> Self {
         self.with(|recipe| recipe.on_unprovable = policy)

@@ -64,6 +64,8 @@ pub(super) struct Recipe {
     pub(super) model: &'static str,
     pub(super) harmony: Option<HarmonySettings>,
     pub(super) max_model_len: usize,
+    /// How many ids the model knows, if not as many as the tokenizer.
+    pub(super) vocab_size: Option<usize>,
     pub(super) on_unprovable: OnUnprovable,
     pub(super) continuity: ContinuityPolicy,
     pub(super) store: Option<(Arc<ContinuityStore>, Namespace)>,
@@ -103,6 +105,7 @@ impl Recipe {
             model: TINY_MODEL,
             harmony: None,
             max_model_len: 4096,
+            vocab_size: None,
             on_unprovable: OnUnprovable::Error,
             continuity: ContinuityPolicy {
                 memory: Some(MemoryBounds { bytes: 1 << 24, ttl: Duration::from_hours(1) }),
@@ -139,7 +142,8 @@ impl Recipe {
     pub(super) fn serve(&self) -> Served {
         let files = ModelFiles::open(Path::new(self.model)).unwrap();
         let tokenizer = self.tokenizer();
-        let info = EngineInfo::scripted(tokenizer.vocab_size(), self.max_model_len);
+        let vocab_size = self.vocab_size.unwrap_or(tokenizer.vocab_size());
+        let info = EngineInfo::scripted(vocab_size, self.max_model_len);
         let mut engine = match self.scripts.as_slice() {
             [] => ScriptedEngine::hashed(info, vec![IM_END, ENDOFTEXT]),
             scripts => ScriptedEngine::playing(info, scripts.to_vec()),

@@ -64,4 +64,5 @@ mod trajectory_replays;
 mod trajectory_responses;
 mod trajectory_said;
 mod trajectory_tables;
+mod vocabulary;
 mod weight_versions;

@@ -227,7 +227,7 @@ fn rest(whole: Completion, earlier: &Completion) -> Option<Completion> {
 
 /// Returns how ids become an answer where the request that was rendered is not given.
 fn plain_sampling(api: &Api) -> Result<Sampling, ApiError> {
-    SamplingFields::default().resolve(None, None, &api.turns.policies.sampling, api.turns.tokenizer())
+    SamplingFields::default().resolve(None, None, &api.turns.policies.sampling, api.turns.vocabulary())
 }
 
 /// Returns the name of the model that an answer shows: the one that was asked for, or the server's.

@@ -78,8 +78,7 @@ impl SamplingParamsFields {
             ..api.turns.policies.sampling.clone()
         };
         self.sampling.return_sampling_mask.get_or_insert(policy.sampling_mask.on_generate);
-        let tokenizer = api.turns.tokenizer();
-        let mut sampling = self.sampling.resolve(max_tokens, logprobs, &policy, tokenizer)?;
+        let mut sampling = self.sampling.resolve(max_tokens, logprobs, &policy, api.turns.vocabulary())?;
         Arc::make_mut(&mut sampling.text).stop = stops;
         sampling.candidates = candidates.map(Arc::new);
         Ok(ResolvedParams { sampling, shown })

@@ -210,7 +210,7 @@ impl NativeEngine {
         let step = backend.step_bytes(&shape, settings.max_num_batched_tokens, settings.most_image_patches(&shape));
         let number = backend.dtype().size();
         let adapters = settings.adapters.map_or(0, |AdapterLimits { max_loras, max_lora_rank }| {
-            max_loras as u64 * AdapterSites::of(&shape).slot_bytes(max_lora_rank, number)
+            AdapterSites::of(&shape).slot_bytes(max_lora_rank, number).saturating_mul(max_loras as u64)
         });
         let model = Model::load(backend, shape, weights, progress)?;
         if records_steps && !model.follows_from_shape() {

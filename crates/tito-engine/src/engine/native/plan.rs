@@ -11,7 +11,7 @@ use super::{
     cpu::{CpuBackend, Matrix, Pool, Precision},
     cuda::{DeviceBackend, Gpu},
     drafts::{Drafting, ModelDrafts, Speculation},
-    model::{ConfigError, Model, ModelShape, Room},
+    model::{ConfigError, Model, ModelShape, Room, check_weights},
     processor,
     room::{DraftBounds, memory_needs},
     weights::{self, GgufWeights, Rounded, Weights, WeightsError},
@@ -37,9 +37,11 @@ pub fn plan(settings: &NativeSettings, there: bool) -> Result<Plan, LoadError> {
     let shape = checked_shape(settings)?;
     let draft = draft_shape(settings)?;
     if there {
-        open(&settings.source, &settings.config)?;
-        if let Some(draft) = &settings.draft_model {
-            open(&draft.source, &draft.config).map_err(|error| unusable(draft, &error.to_string()))?;
+        check_weights(&shape, &*open(&settings.source, &settings.config)?)?;
+        if let Some((settings, shape)) = settings.draft_model.as_ref().zip(draft.as_ref()) {
+            let opened = open(&settings.source, &settings.config);
+            let checked = opened.and_then(|weights| Ok(check_weights(shape, &*weights)?));
+            checked.map_err(|error| unusable(settings, &error.to_string()))?;
         }
     }
     let pool = pool(settings)?;

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{tensor::Tensor, tensors::Tensors};
+use super::{ModelShape, tensor::Tensor, tensors::Tensors};
 use crate::engine::native::weights::{Weights, WeightsError};
 
 /// Weights whose names and shapes are a model's, and where each of them goes.
@@ -17,6 +17,13 @@ pub(crate) struct Checked<'a> {
     pub(super) written: Vec<Arc<Tensor>>,
     /// The names of heads that are there although the embeddings are the head too.
     pub(super) heads: Vec<&'a str>,
+}
+
+/// Refuses weights that are not a model's by their names, shapes and types, of which the files say all.
+pub(crate) fn check_weights(shape: &ModelShape, weights: &dyn Weights) -> Result<(), WeightsError> {
+    let tensors = Tensors::of(shape);
+    let checked = Checked::new(&tensors, weights, true)?;
+    checked.tensors.iter().try_for_each(|(_, name)| weights.rows(name).map(drop))
 }
 
 impl<'a> Checked<'a> {

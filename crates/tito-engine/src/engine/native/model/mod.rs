@@ -41,7 +41,7 @@ mod write;
 
 pub(crate) use adapter_sites::AdapterSites;
 pub(crate) use adapters::AdapterSlot;
-pub(crate) use checked::Checked;
+pub(crate) use checked::{Checked, check_weights};
 pub(crate) use memory::{Model, Room};
 pub(crate) use routes::RoutedRow;
 pub(crate) use settings::ConfigError;
