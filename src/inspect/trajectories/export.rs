@@ -8,7 +8,7 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use futures::{Stream, TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::task;
 
 use super::{
@@ -64,7 +64,12 @@ pub(super) async fn export_trajectories(
     let (found, learnt) = (VecDeque::new(), Learnt::default());
     let sequences = Sequences { trajectories, keys, found, learnt, vocab_size, wants_sampled, refuses_masks, images };
     let (kind, body) = match content {
-        Content::Rescored => (JSON_LINES, Body::from_stream(rescored_lines(sequences, api.ok_or_else(no_engine)?))),
+        Content::Rescored => {
+            let api = api.ok_or_else(no_engine)?;
+            let served = api.server_load.enter();
+            let lines = rescored_lines(sequences, api).inspect(move |_| _ = &served);
+            (JSON_LINES, Body::from_stream(lines))
+        }
         Content::Captured { format, .. } => {
             if let Some(write) = format.write_line() {
                 (JSON_LINES, Body::from_stream(in_turn(Lines { sequences, write })))
