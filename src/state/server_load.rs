@@ -19,27 +19,29 @@ impl ServerLoad {
         Self { tracked, requests: Arc::default() }
     }
 
-    /// Whether requests are counted.
-    pub(crate) fn is_tracked(&self) -> bool {
-        self.tracked
-    }
-
     /// Returns how many are being served.
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Counts one more, while what this returns lives.
-    pub(crate) fn enter(&self) -> Served {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        Served(Arc::clone(&self.requests))
+    /// Counts one more, while what this returns lives; nothing unless requests are counted.
+    pub(crate) fn enter(&self) -> Option<Served> {
+        self.tracked.then(|| {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            Served { _counted: Arc::new(Counted(Arc::clone(&self.requests))) }
+        })
     }
 }
 
-/// A request that counts as being served while this lives.
-pub(crate) struct Served(Arc<AtomicUsize>);
+/// A request that counts as being served while this lives, or a copy of it: it counts once.
+#[derive(Clone)]
+pub(crate) struct Served {
+    _counted: Arc<Counted>,
+}
 
-impl Drop for Served {
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use axum::{
-    Json,
+    Extension, Json,
     extract::State,
     http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
 };
-use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{enabled::sessions_of, request::TinkerTurn, response};
 use crate::{
-    generation::{Event, collect},
+    generation::collect,
     http::{caller::Caller, json_body::JsonBody},
-    state::Api,
+    state::{Api, Served},
     tinker_sessions::{Entered, Promise, Tinker, awaited::Outcome, ids::RequestId},
     turn::{Asker, Delivery, NamedPrompt},
     wire::{
@@ -39,6 +39,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 async fn asample(
     State(api): State<Arc<Api>>,
     caller: Caller,
+    served: Option<Extension<Served>>,
     JsonBody(request): JsonBody<TinkerSampleRequest>,
 ) -> Result<Json<TinkerFuture>, ApiError> {
     let tinker = sessions_of(&api)?;
@@ -50,19 +51,20 @@ async fn asample(
     let digest = blake3::hash(format!("{request:?}").as_bytes());
     if let Entered::New(promise) = tinker.enter(&id, digest)? {
         let turn = TinkerTurn::new(&request, &model, &api)?;
-        start(&api, tinker, &caller, turn, (&id, promise)).await?;
+        let served = served.map(|Extension(served)| served);
+        start(&api, tinker, &caller, turn, (&id, promise, served)).await?;
     }
     let sample_sequence_ids = (0..sequences).map(|index| format!("{id}:{index}")).collect();
     Ok(Json(TinkerFuture { request_id: id.to_string(), sample_sequence_ids }))
 }
 
-/// Samples a turn while nobody waits.
+/// Samples a turn while nobody waits; it counts as `served` until it is sampled.
 async fn start(
     api: &Arc<Api>,
     tinker: &Tinker,
     caller: &Caller,
     mut turn: TinkerTurn,
-    (id, promise): (&RequestId, Promise),
+    (id, promise, served): (&RequestId, Promise, Option<Served>),
 ) -> Result<(), ApiError> {
     let asker = Asker { client: caller.client, session: None };
     let prompt = NamedPrompt {
@@ -90,7 +92,11 @@ async fn start(
         }
         outcome => outcome,
     };
-    let task = tokio::spawn(sample(events, sequences, promise, outcome));
+    let task = tokio::spawn(async move {
+        let sampled = collect(events, sequences).await;
+        drop(served);
+        promise.keep(outcome(sampled));
+    });
     Promise::sampled_by(tinker, id, task.abort_handle());
     Ok(())
 }
@@ -98,16 +104,6 @@ async fn start(
 /// Clients of Tinker wait and come again after a 429 only.
 fn come_again(error: ApiError) -> ApiError {
     if error.kind() == ErrorKind::Overloaded { ApiError::new(ErrorKind::TooMany, None, error.message()) } else { error }
-}
-
-async fn sample(
-    events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send,
-    sequences: usize,
-    promise: Promise,
-    outcome: impl FnOnce(Result<Vec<crate::generation::Completion>, ApiError>) -> Outcome + Send,
-) {
-    let sampled = collect(events, sequences).await;
-    promise.keep(outcome(sampled));
 }
 
 /// Waits for the result of a sampling request.

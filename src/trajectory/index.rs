@@ -35,8 +35,6 @@ pub(super) struct Node {
     request_ids: Box<[Arc<str>]>,
     /// The images whose files it keeps.
     images: Box<[Arc<str>]>,
-    /// Which of the policies of its trajectory sampled it.
-    pub(super) policy: usize,
     is_complete: bool,
     pub(super) has_children: bool,
 }
@@ -334,6 +332,7 @@ impl Index {
         {
             tree.totals.continued(parent.is_complete);
         }
+        tree.totals.add(record);
         let node = Node {
             id: Arc::clone(&place.id),
             tree: place.tree,
@@ -341,7 +340,6 @@ impl Index {
             fingerprint,
             request_ids: generation.request_ids.as_slice().into(),
             images,
-            policy: tree.totals.add(record),
             is_complete: generation.finish.is_complete(),
             has_children: false,
         };

@@ -110,6 +110,11 @@ impl SamplingUsed {
         })
     }
 
+    /// Whether the most probable tokens were taken rather than drawn.
+    pub fn is_greedy(&self) -> bool {
+        self.numbers().is_greedy()
+    }
+
     /// Parameters with the numbers that shape the distribution, and nothing else.
     fn numbers(&self) -> SamplingParams {
         SamplingParams {

@@ -3,7 +3,7 @@
 //! A sequence is checked before it leaves: its ids are those that the model saw, to the hash that was taken when they were
 //! sampled; it has a log-prob for each sampled id; and no id is out of the vocabulary.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -40,9 +40,7 @@ pub struct SequenceKey {
     pub turn: Arc<str>,
     tree: u64,
     number: u64,
-    unit: Unit,
-    /// The first of its turns that no sequence before it learns from.
-    fresh: u64,
+    pub(super) unit: Unit,
 }
 
 /// The sequences of trajectories that are still to be made, in the order in which the trajectories began. They are looked
@@ -64,7 +62,8 @@ pub struct SequenceTurn {
     pub start: usize,
     /// Where they end.
     pub end: usize,
-    /// Whether an earlier sequence of the trajectory learns from it too: both leaves of a branch have the turns before it.
+    /// Whether a sequence of the trajectory that went out earlier learns from it too: both leaves of a branch have the turns before
+    /// it. [`Learnt`](super::Learnt) says so.
     pub repeated: bool,
 }
 
@@ -120,7 +119,7 @@ impl Trajectories {
         let (tree, found) = index.find(owner.as_ref(), trajectory)?;
         let number = *found.turns.iter().find(|number| *index.nodes[number].id == *turn)?;
         let (trajectory, turn) = (Arc::clone(&found.id), Arc::clone(&index.nodes[&number].id));
-        Some(SequenceKey { trajectory, turn, tree, number, unit: Unit::Turn, fresh: number })
+        Some(SequenceKey { trajectory, turn, tree, number, unit: Unit::Turn })
     }
 
     /// Makes a sequence and checks it against a vocabulary of `vocab_size` ids.
@@ -138,7 +137,7 @@ impl Trajectories {
         let mut building = Building::default();
         for number in chain {
             let bytes = self.read(number)?.ok_or_else(gone)?;
-            building.add(self.decoded(&bytes)?, number < key.fresh)?;
+            building.add(self.decoded(&bytes)?)?;
         }
         let mut sequence = building.sequence;
         sequence.masks.fill(sequence.token_ids.len());
@@ -184,22 +183,13 @@ impl Index {
     fn sequences_of(&self, tree: u64, found: &Tree, unit: Unit, keys: &mut Vec<SequenceKey>) {
         let mut turns = found.turns.clone();
         turns.sort_unstable();
-        // What a sequence learns from is what its last turn's policy sampled.
-        let mut learnt = HashSet::new();
         for number in turns {
             let node = &self.nodes[&number];
             if unit == Unit::Leaf && node.has_children {
                 continue;
             }
-            let mut fresh = number;
-            if unit == Unit::Leaf {
-                let (mut next, policy) = (Some(number), node.policy);
-                while let Some(turn) = next.filter(|turn| learnt.insert((policy, *turn))) {
-                    (fresh, next) = (turn, self.nodes[&turn].parent);
-                }
-            }
             let (trajectory, turn) = (Arc::clone(&found.id), Arc::clone(&node.id));
-            keys.push(SequenceKey { trajectory, turn, tree, number, unit, fresh });
+            keys.push(SequenceKey { trajectory, turn, tree, number, unit });
         }
     }
 }
@@ -230,7 +220,7 @@ impl Default for Building {
 
 impl Building {
     /// Goes on with the turn that follows.
-    fn add(&mut self, record: TurnRecord, repeated: bool) -> Result<(), CaptureError> {
+    fn add(&mut self, record: TurnRecord) -> Result<(), CaptureError> {
         let TurnRecord { place, mut generation } = record;
         let Self { hasher, sequence } = self;
         let refuse = |what: &str| Err(CaptureError::Corrupted(format!("the turn {} {what}", place.id)));
@@ -270,7 +260,7 @@ impl Building {
         sequence.logprobs.resize(start, None);
         sequence.logprobs.extend(logprobs.into_iter().map(Some));
         let end = sequence.token_ids.len();
-        sequence.turns.push(SequenceTurn { place, generation, start, end, repeated });
+        sequence.turns.push(SequenceTurn { place, generation, start, end, repeated: false });
         Ok(())
     }
 }
@@ -279,6 +269,11 @@ impl Sequence {
     /// The turns that are learnt from.
     pub fn learnt_turns(&self) -> impl Iterator<Item = &SequenceTurn> {
         self.turns.iter().filter(|turn| self.loss_mask[turn.start..turn.end].contains(&true))
+    }
+
+    /// The turns that are learnt from here, and in no sequence that went out earlier.
+    pub fn fresh_turns(&self) -> impl Iterator<Item = &SequenceTurn> {
+        self.learnt_turns().filter(|turn| !turn.repeated)
     }
 
     /// Which distribution the log-probs of what is learnt from describe, in the words of `--logprobs-mode`; `None` where that is
@@ -295,7 +290,8 @@ impl Sequence {
     ///
     /// # Errors
     ///
-    /// If they are the model's own and the request edited its distribution, or if nobody knows.
+    /// If they are the model's own and the request edited its distribution, if they are processed ones of a greedy turn without a
+    /// sampling mask, or if nobody knows.
     pub fn has_sampled_logprobs(&self) -> Result<(), CaptureError> {
         for turn in self.learnt_turns() {
             let refuse = |why: &str| {
@@ -309,6 +305,12 @@ impl Sequence {
             let (mode, edits) = (&*used.logprobs_mode, used.edits().join(", "));
             match mode {
                 _ if edits.is_empty() => {}
+                "processed_logprobs" if used.is_greedy() && !self.is_certain(turn) => {
+                    return refuse(
+                        "took the most probable tokens (temperature 0), and has log-probs (processed_logprobs) as if they were drawn at \
+                         temperature 1; ask with return_sampling_mask to have those of what was sampled from, which are 0",
+                    );
+                }
                 "processed_logprobs" => {}
                 "raw_logprobs" => {
                     return refuse(&format!(
@@ -327,10 +329,18 @@ impl Sequence {
         Ok(())
     }
 
-    /// The masks of what is learnt from, with a count for each id of the sequence; empty where no such id has one.
-    pub fn learnt_masks(&self) -> PackedMasks {
+    /// Whether each token of a turn was the only one that could be sampled, and its log-prob says so.
+    fn is_certain(&self, turn: &SequenceTurn) -> bool {
+        let masks = self.masks.of(turn.start, turn.end);
+        masks.counts.len() == turn.end - turn.start
+            && masks.counts.iter().all(|count| *count == 1)
+            && self.logprobs[turn.start..turn.end].iter().all(|logprob| *logprob == Some(0.0))
+    }
+
+    /// The masks of what is learnt from here first, with a count for each id of the sequence; empty where no such id has one.
+    pub fn fresh_masks(&self) -> PackedMasks {
         let mut masks = PackedMasks::default();
-        for turn in self.learnt_turns() {
+        for turn in self.fresh_turns() {
             masks.append(turn.start, self.masks.of(turn.start, turn.end));
         }
         masks.fill(self.token_ids.len());

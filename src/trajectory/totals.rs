@@ -39,8 +39,8 @@ impl Totals {
         Self { created: f64::INFINITY, ..Self::default() }
     }
 
-    /// Adds a turn, which is a leaf, and returns the number of its policy.
-    pub(super) fn add(&mut self, TurnRecord { place, generation }: &TurnRecord) -> usize {
+    /// Adds a turn, which is a leaf.
+    pub(super) fn add(&mut self, TurnRecord { place, generation }: &TurnRecord) {
         self.leaves += 1;
         self.cut_leaves += usize::from(!generation.finish.is_complete());
         self.roots += usize::from(place.parent.is_none());
@@ -55,10 +55,9 @@ impl Totals {
         }
         let model = Arc::clone(&generation.model);
         let policy = Policy { model, adapter: generation.adapter.as_ref().map(|adapter| Arc::clone(&adapter.name)) };
-        self.policies.iter().position(|known| *known == policy).unwrap_or_else(|| {
+        if !self.policies.contains(&policy) {
             self.policies.push(policy);
-            self.policies.len() - 1
-        })
+        }
     }
 
     /// Says that a leaf is one no longer.

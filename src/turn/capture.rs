@@ -190,6 +190,13 @@ struct Unfinished {
     finish: Ended,
 }
 
+impl Unfinished {
+    /// Says that those that have not ended do so by an error.
+    fn fail(&mut self) {
+        self.finish = Ended::Error;
+    }
+}
+
 impl Drop for Unfinished {
     fn drop(&mut self) {
         let finish = self.finish;
@@ -231,13 +238,15 @@ pub(super) fn captured(
                         let kept = task::spawn_blocking(move || turn.keep(finish)).await;
                         let kept = kept.unwrap_or_else(|error| Err(CaptureError::Failed(error.to_string())));
                         if let Err(error) = kept {
+                            // The others end by it, and by no client that left.
+                            unfinished.fail();
                             yield Err(EngineError::Uncaptured(error.to_string()));
                             return;
                         }
                     }
                 }
                 Ok(_) | Err(EngineError::Unread) => {}
-                Err(_) => unfinished.finish = Ended::Error,
+                Err(_) => unfinished.fail(),
             }
             yield item;
         }

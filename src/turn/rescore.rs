@@ -115,7 +115,8 @@ impl Turns {
             prompt_logprobs: Some(0),
             candidates: None,
             adapter,
-            cache_salt: None,
+            // All of it is computed anew, and nobody learns from it what the cache has, as in a replay.
+            cache_salt: Some(uuid::Uuid::new_v4().simple().to_string().into()),
             routing: Routing { shown_from: None, given },
             images,
             text: Arc::default(),

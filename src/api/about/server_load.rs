@@ -1,7 +1,8 @@
 //! `GET /load`: the requests that are being served, for routers that balance by it.
 //!
 //! Follows vLLM 0.32, `entrypoints/serve/utils/api_utils.py` (`load_aware_call`): a request counts until its answer is
-//! sent, and a stream until its last event.
+//! sent, and a stream until its last event. Routes that vLLM has not count likewise, and what is generated while no client
+//! waits counts until it ends.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::state::{Api, Served};
 
 /// The routes on which the model works.
-const COUNTED: [&str; 9] = [
+const COUNTED: [&str; 13] = [
     "/v1/chat/completions",
     "/v1/chat/completions/tokens",
     "/v1/chat/completions/batch",
@@ -31,6 +32,10 @@ const COUNTED: [&str; 9] = [
     "/inference/v1/generate",
     "/v1/responses",
     "/invocations",
+    "/generate",
+    "/api/v1/asample",
+    "/v1/trajectories/{trajectory_id}/turns/{turn_id}/replay",
+    "/v1/trajectories/{trajectory_id}/turns/{turn_id}/rescore",
 ];
 
 /// Wraps an answer, so that it is counted until it is sent or dropped.
@@ -44,11 +49,15 @@ fn counted(response: Response, served: Served) -> Response {
     Response::from_parts(parts, Body::from_stream(body))
 }
 
-/// Counts a request on a route on which the model works.
-pub(in crate::api) async fn track(api: Arc<Api>, request: Request, next: Next) -> Response {
+/// Counts a request on a route on which the model works. A handler that goes on after its answer takes [`Served`] out of the
+/// extensions.
+pub(in crate::api) async fn track(api: Arc<Api>, mut request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    let is_counted = api.server_load.is_tracked() && path.is_some_and(|path| COUNTED.contains(&path));
-    let served = is_counted.then(|| api.server_load.enter());
+    let is_counted = path.is_some_and(|path| COUNTED.contains(&path));
+    let served = is_counted.then(|| api.server_load.enter()).flatten();
+    if let Some(served) = &served {
+        request.extensions_mut().insert(served.clone());
+    }
     let response = next.run(request).await;
     match served {
         Some(served) => counted(response, served),
@@ -71,4 +80,17 @@ struct Load {
 #[utoipa::path(get, path = "/load", tag = "server", responses((status = 200, body = Load)))]
 async fn load(State(api): State<Arc<Api>>) -> Json<Load> {
     Json(Load { server_load: api.server_load.requests() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::COUNTED;
+
+    #[test]
+    fn what_is_counted_is_served() {
+        let served = crate::api::openapi().paths.paths;
+        for path in COUNTED {
+            assert!(served.contains_key(path), "{path}");
+        }
+    }
 }

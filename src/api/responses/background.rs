@@ -16,7 +16,7 @@ use super::{
 use crate::{
     generation::Event,
     records::{IdReservation, Record, ResponseKey, Running},
-    state::Api,
+    state::{Api, Served},
     store::RecordState,
     wire::{
         error::ApiError,
@@ -35,21 +35,24 @@ struct Task {
     record: Record,
 }
 
-/// Starts to generate a response, which can be found under its id from now on. It is returned together with a copy of
-/// the response as it was at the start.
+/// Starts to generate a response, which can be found under its id from now on, and which counts as `served` until it ends. It is
+/// returned together with a copy of the response as it was at the start.
 pub(super) async fn start(
     api: Arc<Api>,
     events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
     writer: Writer,
     (reservation, record): (IdReservation, Record),
-    streams: bool,
+    (streams, served): (bool, Option<Served>),
 ) -> Result<(Arc<Running>, ResponseObject), ApiError> {
     let queued = writer.response().clone();
     let running = Arc::new(Running::new(queued.clone(), streams));
     let (tell_begun, begun) = oneshot::channel();
     let task = Task { api, running: Arc::clone(&running), reservation, record };
     // The request may end at any time; the response must not end with it.
-    tokio::spawn(task.run(steps(events, writer), tell_begun));
+    tokio::spawn(async move {
+        task.run(steps(events, writer), tell_begun).await;
+        drop(served);
+    });
     begun.await.map_err(ApiError::internal)??;
     Ok((running, queued))
 }

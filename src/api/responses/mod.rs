@@ -14,6 +14,7 @@ mod tools;
 use std::sync::Arc;
 
 use axum::{
+    Extension,
     extract::State,
     response::{IntoResponse, Response},
 };
@@ -24,7 +25,7 @@ use crate::{
     generation::Event,
     http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody},
     records::{IdReservation, Record},
-    state::Api,
+    state::{Api, Served},
     store::RecordState,
     turn::PreparedTurn,
     wire::{
@@ -64,6 +65,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 async fn create_response(
     State(api): State<Arc<Api>>,
     caller: Caller,
+    served: Option<Extension<Served>>,
     JsonBody(request): JsonBody<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
     let turn = ResponseTurn::new(request, &caller, &api).await?;
@@ -80,7 +82,9 @@ async fn create_response(
     let events = api.turns.start([prepared]).map_err(ApiError::from);
     let response = match (background, record) {
         (true, Some(record)) => {
-            let (running, queued) = background::start(Arc::clone(&api), events, writer, record, stream).await?;
+            let served = served.map(|Extension(served)| served);
+            let (running, queued) =
+                background::start(Arc::clone(&api), events, writer, record, (stream, served)).await?;
             stream::follow(&running, None).unwrap_or_else(|| JsonAnswer(queued).into_response())
         }
         (_, record) if stream => stream::respond(keep_record(api, events, writer, record)),

@@ -8,7 +8,7 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use futures::{Stream, TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::task;
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     state::Api,
-    trajectory::{CaptureError, Sequence, SequenceKey, SequenceKeys, Trajectories},
+    trajectory::{CaptureError, Learnt, Sequence, SequenceKey, SequenceKeys, Trajectories},
     wire::{
         error::{ApiError, ErrorBody},
         trajectories::{
@@ -61,10 +61,15 @@ pub(super) async fn export_trajectories(
         Content::Captured { format, .. } => format.images(),
         Content::Rescored => ImagesWritten::Named,
     };
-    let sequences =
-        Sequences { trajectories, keys, found: VecDeque::new(), vocab_size, wants_sampled, refuses_masks, images };
+    let (found, learnt) = (VecDeque::new(), Learnt::default());
+    let sequences = Sequences { trajectories, keys, found, learnt, vocab_size, wants_sampled, refuses_masks, images };
     let (kind, body) = match content {
-        Content::Rescored => (JSON_LINES, Body::from_stream(rescored_lines(sequences, api.ok_or_else(no_engine)?))),
+        Content::Rescored => {
+            let api = api.ok_or_else(no_engine)?;
+            let served = api.server_load.enter();
+            let lines = rescored_lines(sequences, api).inspect(move |_| _ = &served);
+            (JSON_LINES, Body::from_stream(lines))
+        }
         Content::Captured { format, .. } => {
             if let Some(write) = format.write_line() {
                 (JSON_LINES, Body::from_stream(in_turn(Lines { sequences, write })))
@@ -90,6 +95,8 @@ struct Sequences {
     keys: SequenceKeys,
     /// Sequences that were looked up and not made yet.
     found: VecDeque<SequenceKey>,
+    /// What those learn from that were made.
+    learnt: Learnt,
     vocab_size: usize,
     /// Whether log-probs must be those of the distribution that was sampled from.
     wants_sampled: bool,
@@ -129,7 +136,10 @@ impl Iterator for Sequences {
             self.found = self.trajectories.next_sequences(&mut self.keys).into();
         }
         let key = self.found.pop_front()?;
-        let made = self.make(&key);
+        let mut made = self.make(&key);
+        if let Ok(sequence) = &mut made {
+            self.learnt.count(&key, sequence);
+        }
         Some((key, made))
     }
 }

@@ -115,12 +115,32 @@ fn turns_that_leaves_share_are_repeated_in_all_but_the_first() {
     capture(&[5, 1, 2], None);
     let repeated = |unit| -> Vec<Vec<bool>> {
         let made = keys(&trajectories, &None, unit);
-        let made = made.iter().map(|key| trajectories.sequence(key, 10).unwrap());
-        made.map(|sequence| sequence.turns.iter().map(|turn| turn.repeated).collect()).collect()
+        let mut learnt = Learnt::default();
+        let mut counted = |key: &SequenceKey| {
+            let mut sequence = trajectories.sequence(key, 10).unwrap();
+            learnt.count(key, &mut sequence);
+            sequence.turns.iter().map(|turn| turn.repeated).collect()
+        };
+        made.iter().map(&mut counted).collect()
     };
     let leaves = repeated(Unit::Leaf);
     // The adapter's leaf learns from none of those before it, so they are new to no other leaf.
     assert_eq!(leaves, [vec![false; 3], vec![false; 3], vec![true, true, false], vec![true, false]]);
     let turns = repeated(Unit::Turn);
     assert!(turns.iter().all(|turns| !turns[turns.len() - 1]), "each turn is learnt from by one sequence");
+    // Turns of an adapter in the middle are learnt from by no leaf of the base.
+    let trajectories = opened(&a_store(), POLICY);
+    let adapter = Some(AdapterUsed { name: "a".into(), label: "a@1".into(), checksum: None });
+    trajectories.capture(generation(&[5], &[1])).unwrap();
+    trajectories.capture(Generation { adapter, ..generation(&[5, 1, 6], &[1]) }).unwrap();
+    for last in [7, 8] {
+        trajectories.capture(generation(&[5, 1, 6, 1, last], &[1])).unwrap();
+    }
+    let mut learnt = Learnt::default();
+    let repeated = keys(&trajectories, &None, Unit::Leaf).into_iter().map(|key| {
+        let mut sequence = trajectories.sequence(&key, 10).unwrap();
+        learnt.count(&key, &mut sequence);
+        sequence.turns.iter().map(|turn| turn.repeated).collect::<Vec<_>>()
+    });
+    assert_eq!(repeated.collect::<Vec<_>>(), [[false, false, false], [true, false, false]]);
 }

@@ -29,7 +29,7 @@ pub(crate) struct SglangFields {
 }
 
 impl SglangFields {
-    /// Refuses a mode that is not served, and writes the rest into the fields that mean the same.
+    /// Refuses a mode that is not served, and writes the rest into the fields that mean the same. To do so again changes nothing.
     pub(crate) fn read_into(&mut self, sampling: &mut SamplingFields) -> Result<(), ApiError> {
         if self.sampling_logprobs_mode.as_deref().is_some_and(|mode| mode != "selected") {
             let message = "only the `sampling_logprobs_mode` `selected` is served";

@@ -348,24 +348,27 @@ pub(super) fn nemo_rl(sequence: &Sequence) -> NemoRl<'_> {
 /// names, by msgpack; a temperature stands at each sampled id, and a count of a sampling mask at each id. A turn that several branches share is learnt from in the
 /// first one only, as `iter_trainable_branches` has it (`prime_rl/orchestrator/trajectories.py`).
 pub(super) fn prime_rl(sequence: &Sequence) -> PrimeRl<'_> {
-    let mut mask = sequence.loss_mask.clone();
-    for turn in sequence.turns.iter().filter(|turn| turn.repeated) {
-        mask[turn.start..turn.end].fill(false);
+    let tokens = sequence.token_ids.len();
+    let (mut mask, mut fresh_logprobs) = (vec![false; tokens], vec![0.0; tokens]);
+    for turn in sequence.fresh_turns() {
+        mask[turn.start..turn.end].fill(true);
+        fresh_logprobs[turn.start..turn.end].copy_from_slice(&logprobs(sequence, turn.start..turn.end));
     }
-    let mut temperatures = vec![1.0; sequence.token_ids.len()];
+    let mut temperatures = vec![1.0; tokens];
     for turn in &sequence.turns {
-        let temperature = turn.generation.sampling.as_ref().map_or(1.0, |sampling| sampling.temperature);
-        temperatures[turn.start..turn.end].fill(temperature);
+        // Logits are divided by it. Log-probs of a greedy turn are those at temperature 1, or over a mask of the one token.
+        let sampling = turn.generation.sampling.as_ref().filter(|sampling| !sampling.is_greedy());
+        temperatures[turn.start..turn.end].fill(sampling.map_or(1.0, |sampling| sampling.temperature));
     }
     PrimeRl {
         token_ids: &sequence.token_ids,
         mask,
-        logprobs: logprobs(sequence, 0..sequence.token_ids.len()),
+        logprobs: fresh_logprobs,
         temperatures,
         env_name: sequence.turns.first().and_then(|turn| turn.generation.session.as_deref()).unwrap_or_default(),
         mm_refs: PrimeImages::new(sequence),
         mm_token_type_ids: token_types(sequence),
-        sampling_mask: PrimeSamplingMask::new(&sequence.learnt_masks()),
+        sampling_mask: PrimeSamplingMask::new(&sequence.fresh_masks()),
         reward: sequence.reward,
         origin: origin(sequence),
     }

@@ -8,7 +8,10 @@ use utoipa::ToSchema;
 
 use crate::{
     TokenId,
-    trajectory::{Generation, ImageUsed, Notes, PackedMasks, Place, Said, TrajectorySummary, TurnRecord},
+    trajectory::{
+        ContinuityFound, Ended, Generation, ImageUsed, Notes, PackedMasks, Place, Said, SamplingUsed,
+        TrajectorySummary, TurnRecord, WeightsUsed,
+    },
     wire::body::{self, Body, Rules},
 };
 
@@ -153,10 +156,10 @@ pub(crate) struct TurnShown {
     messages_before: usize,
     /// The messages after those, as the chat template is given them.
     #[schema(value_type = Vec<Object>)]
-    messages: serde_json::Value,
+    messages: Vec<Arc<RawValue>>,
     /// The tools, as the chat template is given them; null where they are those of the parent, or where there are none.
     #[schema(value_type = Option<Vec<Object>>)]
-    tools: serde_json::Value,
+    tools: Option<Vec<Arc<RawValue>>>,
     /// What the client said, in the JSON of its own dialect; null where that is not kept, or where the endpoint has no messages.
     said: Option<SaidShown>,
 }
@@ -211,7 +214,6 @@ impl From<Said> for SaidShown {
 
 impl From<TurnRecord> for TurnShown {
     fn from(TurnRecord { place, mut generation }: TurnRecord) -> Self {
-        let messages = std::mem::take(&mut generation.messages);
         Self {
             added_token_ids: std::mem::take(&mut generation.prompt),
             sampled_token_ids: std::mem::take(&mut generation.sampled),
@@ -221,8 +223,8 @@ impl From<TurnRecord> for TurnShown {
             sampling_mask: PackedMask::new(std::mem::take(&mut generation.masks)),
             images: std::mem::take(&mut generation.images).into_iter().map(Into::into).collect(),
             messages_before: place.messages_before,
-            messages: serde_json::to_value(messages).unwrap_or_default(),
-            tools: serde_json::to_value(generation.tools.take()).unwrap_or_default(),
+            messages: std::mem::take(&mut generation.messages),
+            tools: generation.tools.take(),
             said: generation.said.take().map(Into::into),
             head: TurnHead::new(place, generation),
         }
@@ -278,20 +280,20 @@ pub(crate) struct TurnHead {
     adapter_checksum: Option<String>,
     /// The weights that sampled each id.
     #[schema(value_type = Vec<Object>)]
-    weights: serde_json::Value,
+    weights: Vec<WeightsUsed>,
     /// `eos`, `stop_token`, `stop_string`, `length`, `repetition`, `abort`, `disconnect` or `error`.
     #[schema(value_type = String)]
-    finish_reason: serde_json::Value,
+    finish_reason: Ended,
     /// When the request could be sampled, in seconds since 1970.
     created_at: f64,
     /// When its last id was sampled, in seconds since 1970.
     ended_at: f64,
     /// What became of the ids of earlier turns; null for a prompt that came as ids.
     #[schema(value_type = Option<Object>)]
-    token_continuity: serde_json::Value,
+    token_continuity: Option<ContinuityFound>,
     /// The fields that decided what was sampled.
     #[schema(value_type = Option<Object>)]
-    sampling: serde_json::Value,
+    sampling: Option<SamplingUsed>,
 }
 
 impl TurnHead {
@@ -308,12 +310,12 @@ impl TurnHead {
             model: generation.model,
             adapter_checksum: generation.adapter.as_ref().and_then(|adapter| adapter.checksum.clone()),
             adapter: generation.adapter.map(|adapter| adapter.label),
-            weights: serde_json::to_value(generation.weights).unwrap_or_default(),
-            finish_reason: serde_json::to_value(generation.finish).unwrap_or_default(),
+            weights: generation.weights,
+            finish_reason: generation.finish,
             created_at: generation.created,
             ended_at: generation.ended,
-            token_continuity: serde_json::to_value(generation.continuity).unwrap_or_default(),
-            sampling: serde_json::to_value(generation.sampling).unwrap_or_default(),
+            token_continuity: generation.continuity,
+            sampling: generation.sampling,
         }
     }
 }

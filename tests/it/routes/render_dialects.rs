@@ -256,3 +256,24 @@ async fn a_render_does_not_say_that_thoughts_have_ended_which_the_model_may_begi
         assert_eq!(ids, chat["choices"][0]["token_ids"], "{parser}: {kept}");
     }
 }
+
+#[tokio::test]
+async fn what_sglang_calls_otherwise_is_rendered_under_vllms_names() {
+    let app = TestApp::new().says("hello");
+    let asked = json!({
+        "messages": [{ "role": "user", "content": "hello" }], "extra_key": "tenant-a", "routed_experts_start_len": 1,
+        "no_stop_trim": true, "stop": "you",
+    });
+    let mut text = asked.clone();
+    text["prompt"] = json!("hello");
+    for (path, body) in [("/v1/chat/completions/render", asked), ("/v1/completions/render", text)] {
+        let answer = app.post(path, body).await.ok();
+        let rendered = if answer.is_array() { answer[0].clone() } else { answer };
+        let params = &rendered["sampling_params"];
+        assert_eq!(rendered["cache_salt"], "tenant-a", "{path}");
+        assert_eq!(params["routed_experts_prompt_start"], 1, "{path}");
+        assert_eq!(params["include_stop_str_in_output"], true, "{path}");
+        app.post("/inference/v1/generate", rendered).await.ok();
+        assert_eq!(app.engine().latest_cache_salt().as_deref(), Some("tenant-a"), "{path}");
+    }
+}

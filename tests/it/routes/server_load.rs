@@ -1,9 +1,9 @@
 //! `GET /load` and `/kv_event_sources`.
 
 use serde_json::json;
-use tito::engine::scripted::Gate;
+use tito::{engine::scripted::Gate, tinker_sessions::TinkerBounds};
 
-use crate::it::app::TestApp;
+use crate::it::{app::TestApp, patience::until};
 
 async fn load(app: &TestApp) -> u64 {
     let answer = app.get("/load").await.ok();
@@ -28,6 +28,43 @@ async fn requests_count_until_their_answer_is_sent_or_dropped() {
     assert_eq!(whole.headers["content-length"].to_str().unwrap(), whole.text.len().to_string());
     assert_eq!(app.post("/v1/completions", json!({ "prompt": 5 })).await.status, 400);
     assert_eq!(load(&app).await, 0);
+}
+
+#[tokio::test]
+async fn what_speaks_sglang_counts_until_it_ends() {
+    let gate = Gate::shut();
+    let app = TestApp::new().tracks_load().gate(&gate);
+    let body = json!({ "text": "hello", "sampling_params": { "max_new_tokens": 2 }, "stream": true });
+    let running = app.open("/generate", body).await;
+    assert_eq!(load(&app).await, 1);
+    drop(running);
+    assert_eq!(load(&app).await, 0);
+}
+
+#[tokio::test]
+async fn what_is_generated_while_nobody_waits_counts_once_until_it_ends() {
+    let gate = Gate::shut();
+    let app = TestApp::new().says("hello").tracks_load().gate(&gate).tinker(TinkerBounds::default());
+    let response = app.post("/v1/responses", json!({ "input": "hello", "background": true })).await.ok();
+    assert_eq!(load(&app).await, 1);
+    let cancelled = app.post(&format!("/v1/responses/{}/cancel", response["id"].as_str().unwrap()), json!({})).await;
+    assert_eq!(cancelled.status, 200);
+    until("nothing is served", async || load(&app).await == 0).await;
+    let streamed = app.open("/v1/responses", json!({ "input": "hello", "background": true, "stream": true })).await;
+    assert_eq!(load(&app).await, 1);
+    drop(streamed);
+    assert_eq!(load(&app).await, 1);
+    let session = app.post("/api/v1/create_session", json!({ "tags": [], "sdk_version": "0.38.0" })).await.ok();
+    let body = json!({ "session_id": session["session_id"], "sampling_session_seq_id": 0, "base_model": "tiny" });
+    let sampler = app.post("/api/v1/create_sampling_session", body).await.ok();
+    let body = json!({
+        "sampling_session_id": sampler["sampling_session_id"], "seq_id": 0, "num_samples": 1,
+        "prompt": { "chunks": [{ "type": "encoded_text", "tokens": [5, 6] }] }, "sampling_params": { "max_tokens": 2 }
+    });
+    app.post("/api/v1/asample", body).await.ok();
+    assert_eq!(load(&app).await, 2);
+    gate.open();
+    until("nothing is served", async || load(&app).await == 0).await;
 }
 
 #[tokio::test]

@@ -1,13 +1,17 @@
 //! What a client sees whose turn cannot be captured.
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     time::Duration,
 };
 
 use futures::FutureExt;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tito::{
     engine::scripted::Gate,
     store::{
@@ -56,4 +60,17 @@ async fn a_turn_whose_client_has_left_is_waited_for() {
     release.send(()).unwrap();
     settled.await;
     assert_eq!(kept.ids().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn answers_beside_one_that_cannot_be_captured_end_by_an_error() {
+    let kept = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
+    let has_failed = AtomicBool::new(false);
+    let before_write = move |_| if has_failed.swap(true, Ordering::Relaxed) { Ok(()) } else { Err(no_space()) };
+    let app = TestApp::new().captures(capture(Arc::new(WatchedStore { kept, before_write }), POLICY));
+    let body = json!({ "messages": [user("Hi")], "max_tokens": 3, "n": 2, "temperature": 1.0, "ignore_eos": true });
+    assert_eq!(app.post("/v1/chat/completions", body).await.status, 500);
+    app.captures_settled().await;
+    let line: Value = serde_json::from_str(&app.get("/v1/trajectories/export").await.text).unwrap();
+    assert_eq!(line["turns"][0]["finish_reason"], "error");
 }

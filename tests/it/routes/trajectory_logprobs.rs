@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use parquet::{
     file::reader::{FileReader, SerializedFileReader},
     record::RowAccessor as _,
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use strum::VariantArray;
 use tito::{
     store::MemoryStore,
-    trajectory::{AdapterUsed, CapturePolicy, Generation, SamplingUsed, Trajectories},
+    trajectory::{AdapterUsed, CapturePolicy, Generation, PackedMasks, SamplingUsed, Trajectories},
     turn::Capture,
 };
 
@@ -149,7 +150,11 @@ async fn log_probs_of_another_distribution_than_the_sampled_one_are_no_trainers(
         assert!(allowed.len() == edits.len() && allowed.iter().all(|line| line.get("error").is_none()), "{allowed:?}");
         let right = exported(&processed, &format!("format={format}")).await;
         assert_eq!(right.len(), edits.len());
-        assert!(right.iter().all(|line| line.get("error").is_none()), "{right:?}");
+        for (line, (named, _)) in right.iter().zip(edits) {
+            // The most probable token is said to be as probable as at temperature 1.
+            assert_eq!(error(line).contains("(temperature 0)"), named == "temperature 0", "{format} {line}");
+            assert_eq!(line.get("error").is_some(), named == "temperature 0", "{format} {line}");
+        }
     }
     let refused = table(&raw_ones, "").await;
     for ((error, mode), (named, _)) in refused.iter().zip(edits) {
@@ -159,7 +164,9 @@ async fn log_probs_of_another_distribution_than_the_sampled_one_are_no_trainers(
     let all_of = |mode: &str| vec![(None, Some(mode.to_owned())); edits.len()];
     assert_eq!(refused.len(), edits.len());
     assert_eq!(table(&raw_ones, "allow_raw=true").await, all_of("raw_logprobs"));
-    assert_eq!(table(&processed, "").await, all_of("processed_logprobs"));
+    assert_eq!(table(&processed, "allow_raw=true").await, all_of("processed_logprobs"));
+    let greedy = table(&processed, "").await.into_iter().filter_map(|(error, _)| error).collect::<Vec<_>>();
+    assert!(greedy.len() == 1 && greedy[0].contains("return_sampling_mask"), "{greedy:?}");
     // tito's own lines are the record, and say what it has.
     for line in exported(&raw_ones, "").await {
         assert_eq!((&line["logprobs_mode"], &line["logprobs"][2]), (&json!("raw_logprobs"), &json!(-0.5)));
@@ -239,6 +246,73 @@ async fn only_turns_that_are_learnt_from_have_to_fit() {
     let (raw, processed) = (Some("raw_logprobs".to_owned()), Some("processed_logprobs".to_owned()));
     assert_eq!(told("leaf").await, [raw.clone(), raw.clone(), None]);
     assert_eq!(told("turn").await[4..], [raw, processed]);
+}
+
+/// A turn whose tokens were the only ones that could be sampled, beside `others` in each row.
+fn masked(prompt: &[u32], session: usize, sampling: SamplingUsed, others: &[u32]) -> Generation {
+    let mut masks = PackedMasks::default();
+    for _ in 0..3 {
+        masks.push(&[&[1], others].concat());
+    }
+    Generation { masks, logprobs: vec![0.0; 3], ..turn(prompt, session, Some(sampling)) }
+}
+
+#[tokio::test]
+async fn a_greedy_turn_fits_beside_a_mask_of_its_own_tokens_only() {
+    let greedy = |temperature| SamplingUsed { temperature, logprobs_mode: "processed_logprobs".to_owned(), ..raw() };
+    let uncertain = Generation { logprobs: vec![-0.5; 3], ..masked(&[3, 6], 2, greedy(0.0), &[]) };
+    let app = captured([
+        masked(&[3, 4], 0, greedy(0.0), &[]),
+        // What is greedy is so below a bound.
+        masked(&[3, 5], 1, greedy(1e-6), &[]),
+        uncertain,
+        masked(&[3, 7], 3, greedy(0.0), &[9]),
+    ]);
+    for format in trainers() {
+        let lines = exported(&app, &format!("format={format}&allow_unmasked=true")).await;
+        let refused = lines.iter().map(|line| error(line).contains("(temperature 0)"));
+        assert_eq!(refused.collect::<Vec<_>>(), [false, false, true, true], "{format} {lines:?}");
+    }
+    // A trainer divides by a temperature.
+    for line in exported(&app, "format=prime_rl&allow_raw=true").await {
+        assert_eq!(line["temperatures"], json!([1.0, 1.0, 1.0, 1.0, 1.0]));
+    }
+}
+
+#[tokio::test]
+async fn what_branches_share_is_learnt_from_in_the_first_line_that_is_made() {
+    let scaled = || SamplingUsed { temperature: 0.5, ..raw() };
+    let app = captured([
+        Generation { logprobs: vec![-0.5; 3], ..masked(&[5], 1, raw(), &[8, 9]) },
+        turn(&[5, 1, 1, 1, 6], 1, Some(scaled())),
+        masked(&[5, 1, 1, 1, 7], 1, raw(), &[]),
+        turn(&[5, 1, 1, 1, 8], 1, Some(raw())),
+    ]);
+    let counts = |line: &Value| {
+        let encoded = line["sampling_mask"]["counts"].as_str()?;
+        let bytes = BASE64_STANDARD.decode(encoded).unwrap();
+        Some(bytes.chunks(4).map(|word| word[0]).collect::<Vec<_>>())
+    };
+    let (all, last) =
+        ([false, true, true, true, false, true, true, true], [[false; 5].as_slice(), &[true; 3]].concat());
+    let lines = exported(&app, "format=prime_rl").await;
+    assert!(error(&lines[0]).contains("temperature 0.5"), "{lines:?}");
+    assert_eq!((&lines[1]["mask"], &lines[2]["mask"]), (&json!(all), &json!(last)));
+    assert_eq!(counts(&lines[1]), Some(vec![0, 3, 3, 3, 0, 1, 1, 1]));
+    // Outside the loss mask there is nothing.
+    assert_eq!(counts(&lines[2]), None);
+    assert_eq!(lines[2]["logprobs"], json!([0.0, 0.0, 0.0, 0.0, 0.0, -0.5, -0.25, -0.125]));
+    let lines = exported(&app, "format=prime_rl&allow_raw=true").await;
+    let masks = lines.iter().map(|line| line["mask"].clone()).collect::<Vec<_>>();
+    assert_eq!(masks, [json!(all), json!(last), json!(last)]);
+    assert_eq!(counts(&lines[1]), Some(vec![0, 0, 0, 0, 0, 1, 1, 1]));
+    let repeated = async |query: &str| {
+        let lines = exported(&app, query).await;
+        lines.iter().map(|line| line["turns"][0]["repeated"].as_bool().unwrap()).collect::<Vec<_>>()
+    };
+    // tito's own lines are all made.
+    assert_eq!(repeated("format=jsonl").await, [false, true, true]);
+    assert_eq!(repeated("unit=turn").await, [false, true, true, true]);
 }
 
 /// Pages and tests that have lists of their own, which the compiler does not see.

@@ -77,6 +77,10 @@ async fn a_turn_is_sampled_and_scored_again_and_nothing_of_that_is_captured() {
     assert_eq!(rescore["spans"], replay["spans"]);
     assert_eq!((&rescore["token_ids"], &rescore["logprobs"]), (&Value::Null, &replay["logprobs"]));
     assert_eq!((&rescore["rescored"]["tokens"], &rescore["rescored"]["equal_tokens"]), (&json!(9), &json!(9)));
+    // Nobody without a salt shares what was computed for it.
+    let salt = app.engine().latest_cache_salt();
+    checked(&app, &id, "rescore").await;
+    assert!(salt.is_some() && app.engine().latest_cache_salt().is_some_and(|again| Some(again) != salt));
     assert_eq!(generations(&trajectories, &id).len(), 1);
     assert_eq!(app.get("/v1/trajectories").await.ok()["data"].as_array().unwrap().len(), 1);
 }

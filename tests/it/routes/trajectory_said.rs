@@ -140,3 +140,18 @@ async fn each_conversation_of_a_batch_keeps_its_own_messages() {
     counts.sort_unstable();
     assert_eq!(counts, [[1, 0], [1, 1]]);
 }
+
+#[tokio::test]
+async fn numbers_of_tools_and_of_sampling_are_shown_as_they_were_sent() {
+    let app = capturing(true);
+    let tools = r#"[{"type":"function","function":{"name":"f","parameters":{"maximum":12345678901234567890123}}}]"#;
+    let body = format!(
+        r#"{{"messages": [{{"role": "user", "content": "Hi"}}], "tools": {tools}, "tool_choice": "none", "max_tokens": 8,
+        "logit_bias": {{"7": 0.1}}}}"#
+    );
+    sent(&app, "/v1/chat/completions", &body).await;
+    let (_, text) = turns(&app).await;
+    // Once as the client said it, and once as the template is given it.
+    assert_eq!(text.matches("12345678901234567890123").count(), 2, "{text}");
+    assert!(text.contains("[[7,0.1]]"), "{text}");
+}

@@ -34,12 +34,14 @@ pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
 async fn render_chat_completion(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    JsonBodyAndFields(request, own): RenderBody<Box<ChatCompletionRequest>>,
+    JsonBodyAndFields(mut request, own): RenderBody<Box<ChatCompletionRequest>>,
 ) -> Result<Response, ApiError> {
     own.check()?;
     refuse_meta_info(&request)?;
     refuse_tokens(&request)?;
     let history_tool_call_cnt = calls(&request.messages);
+    let ChatCompletionRequest { sglang, sampling, .. } = &mut *request;
+    sglang.read_into(sampling)?;
     let mut fields = request.sampling.clone();
     if request.echo == Some(true) {
         // As in vLLM's own chat: what is repeated has log-probs too.

@@ -41,9 +41,10 @@ pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
 async fn render_completion(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    JsonBodyAndFields(request, own): RenderBody<CompletionRequest>,
+    JsonBodyAndFields(mut request, own): RenderBody<CompletionRequest>,
 ) -> Result<Response, ApiError> {
     own.check()?;
+    request.sglang.read_into(&mut request.sampling)?;
     let mut fields = request.sampling.clone();
     let logprobs = request.logprobs;
     if request.echo == Some(true) {
