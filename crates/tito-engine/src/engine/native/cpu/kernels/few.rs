@@ -6,6 +6,8 @@
 //! Without optimisation, what is inlined keeps room on the stack for all that it computes, so that the largest functions are
 //! not inlined then.
 
+#[cfg(target_arch = "x86_64")]
+use super::vector::x86::{Avx2, Avx512, Avx512Bf16};
 use super::{
     KernelName, KernelSet, LANES, Precision,
     instructions::Vectorized,
@@ -55,31 +57,20 @@ macro_rules! in_f32 {
 in_f32!(Plain, 1);
 
 #[cfg(target_arch = "x86_64")]
-mod x86 {
-    use super::{
-        super::{
-            Precision,
-            vector::{
-                Vector,
-                x86::{Avx2, Avx512, Avx512Bf16},
-            },
-        },
-        FewVector,
-    };
+in_f32!(Avx2, 1);
+#[cfg(target_arch = "x86_64")]
+in_f32!(Avx512, 2);
 
-    in_f32!(Avx2, 1);
-    in_f32!(Avx512, 2);
+#[cfg(target_arch = "x86_64")]
+impl FewVector for Avx512Bf16 {
+    type Activation = u16;
+    const ACTIVATIONS: Precision = Precision::Bf16;
+    const SIDE_BY_SIDE: usize = 3;
 
-    impl FewVector for Avx512Bf16 {
-        type Activation = u16;
-        const ACTIVATIONS: Precision = Precision::Bf16;
-        const SIDE_BY_SIDE: usize = 3;
-
-        #[inline(always)]
-        unsafe fn dot(self, activations: *const u16, pairs: Self::Pairs) -> Self {
-            // SAFETY: the caller has the instructions of this type, and two numbers of 16 bits there; all bits are a `u32`.
-            unsafe { self.dot_pairs(activations.cast::<u32>().read_unaligned(), pairs) }
-        }
+    #[inline(always)]
+    unsafe fn dot(self, activations: *const u16, pairs: Self::Pairs) -> Self {
+        // SAFETY: the caller has the instructions of this type, and two numbers of 16 bits there; all bits are a `u32`.
+        unsafe { self.dot_pairs(activations.cast::<u32>().read_unaligned(), pairs) }
     }
 }
 
