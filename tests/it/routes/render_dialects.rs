@@ -256,3 +256,12 @@ async fn a_render_does_not_say_that_thoughts_have_ended_which_the_model_may_begi
         assert_eq!(ids, chat["choices"][0]["token_ids"], "{parser}: {kept}");
     }
 }
+
+#[tokio::test]
+async fn a_response_format_of_a_response_is_rendered() {
+    let app = TestApp::new();
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": schema() } });
+    let body = json!({ "model": MODEL, "input": "hello", "max_output_tokens": 40, "response_format": format });
+    let rendered = app.post(&render(RESPONSES), body).await.ok();
+    assert_eq!(rendered["sampling_params"]["structured_outputs"]["json"], schema());
+}
