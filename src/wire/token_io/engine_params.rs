@@ -92,14 +92,24 @@ const NAMED_ELSEWHERE: [(&str, &str); 20] = [
     ("top_logprobs_num", "logprobs"),
 ];
 
-/// Refuses a body whose `sampling_params` name something that the engine does not have, unless its value is null.
+/// Refuses a body whose `sampling_params` name something that the engine does not have, unless its value asks for nothing.
 pub(super) fn refuse_unknown(body: &mut Node<'_>) -> Result<(), ApiError> {
     let Some(NodeKind::Object(params)) = body.get("sampling_params").map(|params| &params.kind) else { return Ok(()) };
     let is_known = |name: &str| READ.contains(&name) || IDLE.contains(&name);
-    let Some((name, _)) = params.iter().find(|(name, value)| !value.is_null() && !is_known(name)) else {
+    let Some((name, _)) = params.iter().find(|(name, value)| asks(value) && !is_known(name)) else {
         return Ok(());
     };
     let meant = NAMED_ELSEWHERE.iter().find(|(elsewhere, _)| elsewhere == name);
     let hint = meant.map(|(_, here)| format!("; `{here}` is what it is called there")).unwrap_or_default();
     Err(ApiError::invalid(name.clone(), format!("`sampling_params` has no `{name}` in vLLM{hint}")))
+}
+
+/// Whether a value asks for something. SkyRL sends all of its own parameters, some of which may be empty.
+fn asks(value: &Node<'_>) -> bool {
+    match &value.kind {
+        NodeKind::Null => false,
+        NodeKind::List(items) => !items.is_empty(),
+        NodeKind::Object(fields) => !fields.is_empty(),
+        _ => true,
+    }
 }

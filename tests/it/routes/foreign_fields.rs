@@ -143,7 +143,9 @@ async fn sampling_params_of_the_engine_have_no_other_names() {
             assert_eq!((status, &answer["error"]["param"]), (400, &json!(name)), "{answer}");
             assert!(answer["error"]["message"].as_str().unwrap().contains(instead), "{answer}");
         }
-        assert_eq!(asked(name, &Value::Null).await.0, 200, "{name}");
+        for nothing in [Value::Null, json!([]), json!({})] {
+            assert_eq!(asked(name, &nothing).await.0, 200, "{name} {nothing}");
+        }
     }
     assert_eq!(asked("response_format", &json!({ "type": "sausage" })).await.0, 400);
     let whole = r#"{
