@@ -81,6 +81,7 @@ impl Body {
             documents: None,
             add_generation_prompt,
             continue_final_message: false,
+            system_first: false,
             template: None,
             template_kwargs: tito::internals::json::Object::default(),
             reasoning_effort: None,

@@ -125,6 +125,17 @@ const SGLANG: [ForeignField; 15] = [
     field("watermark", NOTHING_LIKE_IT),
 ];
 
+/// vLLM's earlier names of the form of an answer.
+const GUIDED: [ForeignField; 7] = [
+    field("guided_choice", "send the answers as `structured_outputs`: {\"choice\": ...}"),
+    field("guided_grammar", "send the grammar as `structured_outputs`: {\"grammar\": ...}"),
+    field("guided_json", "send the schema as `structured_outputs`: {\"json\": ...}"),
+    field("guided_json_object", "send `structured_outputs`: {\"json_object\": true}"),
+    field("guided_regex", "send the expression as `structured_outputs`: {\"regex\": ...}"),
+    field("guided_whitespace_pattern", "send it in `structured_outputs`, as `whitespace_pattern`"),
+    field("structural_tag", "send the tag as `structured_outputs`: {\"structural_tag\": ...}"),
+];
+
 /// SGLang's own fields that chats and completions read.
 const SGLANG_ON_CHATS: [ForeignField; 4] = [
     field("extra_key", "send `cache_salt`"),
@@ -164,6 +175,7 @@ pub(crate) static OF_CHATS: ForeignFields = ForeignFields {
         &SCORING,
         &SGLANG_LOGPROBS,
         &SGLANG,
+        &GUIDED,
         &ANTHROPIC,
         &RESPONSES,
         &[
@@ -187,6 +199,7 @@ pub(crate) static OF_COMPLETIONS: ForeignFields = ForeignFields {
         &SCORING,
         &SGLANG_LOGPROBS,
         &SGLANG,
+        &GUIDED,
         &ANTHROPIC,
         &RESPONSES,
         &[
@@ -218,6 +231,7 @@ pub(crate) static OF_MESSAGES: ForeignFields = ForeignFields {
         &SCORING,
         &SGLANG_LOGPROBS,
         &SGLANG,
+        &GUIDED,
         &SGLANG_ON_CHATS,
         &[
             field("add_special_tokens", "the template writes them"),
@@ -261,6 +275,7 @@ pub(crate) static OF_RESPONSES: ForeignFields = ForeignFields {
         &SCORING,
         &SGLANG_LOGPROBS,
         &SGLANG,
+        &GUIDED,
         &SGLANG_ON_CHATS,
         &ANTHROPIC,
         &[
@@ -303,11 +318,17 @@ pub(crate) static OF_TOKENIZE: ForeignFields = ForeignFields {
 };
 
 /// What samples, of which SGLang's and vLLM's requests with ids have an object of their own.
-const SAMPLING: [ForeignField; 33] = [
+const SAMPLING: [ForeignField; 45] = [
     field("allowed_token_ids", IN_SAMPLING_PARAMS),
     field("bad_words", IN_SAMPLING_PARAMS),
+    field("custom_logit_processor", NOTHING_LIKE_IT),
+    field("custom_params", NOTHING_LIKE_IT),
     field("ebnf", IN_SAMPLING_PARAMS),
     field("frequency_penalty", IN_SAMPLING_PARAMS),
+    field("guided_choice", IN_SAMPLING_PARAMS),
+    field("guided_grammar", IN_SAMPLING_PARAMS),
+    field("guided_json", IN_SAMPLING_PARAMS),
+    field("guided_regex", IN_SAMPLING_PARAMS),
     field("ignore_eos", IN_SAMPLING_PARAMS),
     field("include_stop_str_in_output", IN_SAMPLING_PARAMS),
     field("json_schema", IN_SAMPLING_PARAMS),
@@ -317,19 +338,25 @@ const SAMPLING: [ForeignField; 33] = [
     field("max_new_tokens", IN_SAMPLING_PARAMS),
     field("max_output_tokens", IN_SAMPLING_PARAMS),
     field("max_tokens", IN_SAMPLING_PARAMS),
+    field("min_new_tokens", IN_SAMPLING_PARAMS),
     field("min_p", IN_SAMPLING_PARAMS),
     field("min_tokens", IN_SAMPLING_PARAMS),
     number_of_answers("n", IN_SAMPLING_PARAMS),
+    field("no_stop_trim", IN_SAMPLING_PARAMS),
     field("presence_penalty", IN_SAMPLING_PARAMS),
     field("regex", IN_SAMPLING_PARAMS),
     field("repetition_detection", IN_SAMPLING_PARAMS),
     field("repetition_penalty", IN_SAMPLING_PARAMS),
     field("response_format", IN_SAMPLING_PARAMS),
+    given("sampling_seed", IN_SAMPLING_PARAMS),
     given("seed", IN_SAMPLING_PARAMS),
     switch("skip_special_tokens", IN_SAMPLING_PARAMS),
+    switch("spaces_between_special_tokens", IN_SAMPLING_PARAMS),
     field("stop", IN_SAMPLING_PARAMS),
+    field("stop_regex", NOTHING_LIKE_IT),
     field("stop_sequences", IN_SAMPLING_PARAMS),
     field("stop_token_ids", IN_SAMPLING_PARAMS),
+    field("structural_tag", IN_SAMPLING_PARAMS),
     field("structured_outputs", IN_SAMPLING_PARAMS),
     given("temperature", IN_SAMPLING_PARAMS),
     field("thinking_token_budget", IN_SAMPLING_PARAMS),
@@ -348,9 +375,11 @@ pub(crate) static OF_SGLANG_GENERATE: ForeignFields = ForeignFields {
         &SAMPLING,
         &OTHER_PROMPTS,
         &[
-            field("custom_logit_processor", NOTHING_LIKE_IT),
+            number_of_answers("best_of", "send `n` in `sampling_params`, and choose among the answers"),
             field("echo", "send `logprob_start_len`: 0"),
+            field("logprob_token_ids", "send `token_ids_logprob`"),
             field("logprobs", "send `return_logprob`"),
+            field("prompt_embeds", "send text or ids"),
             field("prompt_logprobs", "send `logprob_start_len`: 0"),
             field("prompt_token_ids", "send `input_ids`"),
             field("required_prefix_token_ids", "send all ids as `input_ids`"),
@@ -371,14 +400,36 @@ pub(crate) static OF_GENERATE: ForeignFields = ForeignFields {
     groups: &[
         &SAMPLING,
         &[
+            number_of_answers("best_of", "send `n` in `sampling_params`, and choose among the answers"),
+            field("echo", "send `prompt_logprobs` in `sampling_params`"),
             field("extra_key", "send `cache_salt`"),
             field("input_ids", "send `token_ids`"),
+            given("logprob_start_len", "send `prompt_logprobs` in `sampling_params`"),
+            field("logprob_token_ids", IN_SAMPLING_PARAMS),
             field("logprobs", IN_SAMPLING_PARAMS),
             field("lora_path", "name the adapter as `model`"),
-            field("prompt_logprobs", IN_SAMPLING_PARAMS),
+            field("prompt_embeds", "send `token_ids`"),
+            given("prompt_logprob_start", IN_SAMPLING_PARAMS),
+            given("prompt_logprob_token_ids", IN_SAMPLING_PARAMS),
+            given("prompt_logprobs", IN_SAMPLING_PARAMS),
             field("prompt_token_ids", "send `token_ids`"),
             field("required_prefix_token_ids", "send all ids as `token_ids`"),
+            field("return_hidden_states", NOTHING_LIKE_IT),
+            field("return_indexer_topk", NOTHING_LIKE_IT),
+            field("return_logprob", "send `logprobs` in `sampling_params`"),
+            field(
+                "return_routed_experts",
+                "answers have them on a server with --enable-return-routed-experts; leave it out",
+            ),
+            field("return_sampling_mask", IN_SAMPLING_PARAMS),
+            field("rid", "send `request_id`"),
+            field("routed_experts_prompt_start", IN_SAMPLING_PARAMS),
+            field("routed_experts_start_len", "send `routed_experts_prompt_start` in `sampling_params`"),
+            field("session_params", "send all ids, and name the conversation by `session_id`"),
+            field("token_ids_logprob", "send `logprob_token_ids` in `sampling_params`"),
             given("tokens", "send `token_ids`"),
+            field("top_logprobs", "send `logprobs` in `sampling_params`"),
+            field("top_logprobs_num", "send `logprobs` in `sampling_params`"),
         ],
     ],
 };
@@ -422,6 +473,11 @@ mod tests {
         // A seed of 0 is one, and a temperature of 0 is greedy.
         assert_eq!(found(&OF_GENERATE, r#"{"seed":0}"#), Some("seed"));
         assert_eq!(found(&OF_SGLANG_GENERATE, r#"{"temperature":0}"#), Some("temperature"));
+        assert_eq!(
+            found(&OF_GENERATE, r#"{"return_logprob":false,"best_of":1,"top_logprobs_num":0,"rid":null}"#),
+            None
+        );
+        assert_eq!(found(&OF_GENERATE, r#"{"spaces_between_special_tokens":true}"#), None);
         assert_eq!(found(&OF_CHATS, "[]"), None);
     }
 }

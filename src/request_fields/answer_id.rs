@@ -17,7 +17,7 @@ pub(crate) fn check_chosen_id(field: &'static str, id: &str) -> Result<(), ApiEr
 
 /// Returns the id of an answer: the client's own, from the header or the body, or a fresh one.
 pub(crate) fn answer_id(prefix: &str, headers: &HeaderMap, request_id: Option<&str>) -> Result<String, ApiError> {
-    let header = headers.get("x-request-id").and_then(|value| value.to_str().ok());
+    let header = headers.get("x-request-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
     for (field, id) in [("X-Request-Id", header), ("request_id", request_id)] {
         id.map_or(Ok(()), |id| check_chosen_id(field, id))?;
     }

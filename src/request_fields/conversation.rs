@@ -124,6 +124,7 @@ impl Conversation {
             documents: self.documents,
             add_generation_prompt,
             continue_final_message,
+            system_first: false,
             template,
             template_kwargs: template_kwargs(self.chat_template_kwargs, reasoning_effort.as_deref(), policy)?,
             reasoning_effort,

@@ -12,8 +12,13 @@ use crate::{
 /// All efforts except `none`.
 const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
+/// Whether system messages have to be gathered at the front, since the template refuses those that are not the first.
+pub(crate) fn wants_system_first(messages: &[Message], api: &Api) -> bool {
+    messages.iter().skip(1).any(|message| message.role.as_str() == "system") && refuses_inline_system(api)
+}
+
 /// Whether the template refuses system messages that are not the first.
-pub(crate) fn refuses_inline_system(api: &Api) -> bool {
+fn refuses_inline_system(api: &Api) -> bool {
     let said = |role: &str| Message::text(role, "a");
     let without = vec![said("user"), said("assistant"), said("user")];
     let with = vec![said("user"), said("system"), said("assistant"), said("user")];

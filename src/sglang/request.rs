@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::plan::{SglangPlan, plans, shows_experts};
 use crate::{
     TokenId,
+    engine::Adapter,
     http::caller::Caller,
     request_fields::{answer_id::check_chosen_id, conversation::SessionFields},
     state::Api,
@@ -48,7 +49,7 @@ impl SglangTurn {
         caller: &Caller,
         api: &Arc<Api>,
     ) -> Result<Self, ApiError> {
-        let adapter = api.models.find(request.lora_path.as_deref()).await?;
+        let adapter = adapter(request.model.as_deref(), request.lora_path.as_deref(), api).await?;
         let count = count(&request);
         if count == 0 {
             return Err(no_prompt());
@@ -94,6 +95,20 @@ impl SglangTurn {
         let kept = kept.filter(|(sampling, _)| !self.streams || sampling.prompt_logprobs.is_some());
         Ok(api.turns.check_answer_sizes(kept)?)
     }
+}
+
+/// Returns the adapter that either of the two fields names.
+async fn adapter(model: Option<&str>, lora_path: Option<&str>, api: &Api) -> Result<Option<Arc<Adapter>>, ApiError> {
+    let [model, lora_path] = [model, lora_path].map(|name| name.filter(|name| !name.is_empty()));
+    let adapter = api.models.find(model.or(lora_path)).await?;
+    if let (Some(model), Some(lora_path)) = (model, lora_path) {
+        let other = api.models.find(Some(lora_path)).await?;
+        if adapter.as_deref().map(Adapter::name) != other.as_deref().map(Adapter::name) {
+            let message = format!("`lora_path` is {lora_path:?} and `model` is {model:?}: send one of them");
+            return Err(ApiError::invalid("lora_path", message));
+        }
+    }
+    Ok(adapter)
 }
 
 /// Returns how many prompts there are.

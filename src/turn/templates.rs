@@ -72,6 +72,7 @@ mod tests {
             documents: None,
             add_generation_prompt: true,
             continue_final_message: false,
+            system_first: false,
             template: Some(Arc::new(ChatTemplate::new("a", IndexMap::new()).unwrap())),
             template_kwargs: Object::default(),
             reasoning_effort: None,

@@ -8,7 +8,9 @@ use serde_json::Value;
 use super::{
     chat_completions, completions,
     fields::{sampling, stream_options, structured},
-    messages, responses, tokenize,
+    messages, responses,
+    token_io::engine_params,
+    tokenize,
 };
 use crate::pydantic::Schema;
 
@@ -237,4 +239,10 @@ fn the_rules_of_fields_with_fields_of_their_own_name_these() {
     compare(&stream_options::STREAM_OPTIONS, "StreamOptions", &[], &[]);
     compare(&structured::rules::STRUCTURED_OUTPUTS, "StructuredOutputs", &[], &["disable_fallback"]);
     compare(&structured::rules::RESPONSE_FORMAT, "ResponseFormat", &[], &[]);
+}
+
+#[test]
+fn the_parameters_of_the_engine_are_those_that_are_read() {
+    let document: Value = serde_json::from_str(include_str!("../../openapi/openapi.json")).unwrap();
+    assert_eq!(read(&document, "SamplingParamsFields"), BTreeSet::from(engine_params::READ));
 }

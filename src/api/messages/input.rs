@@ -22,8 +22,6 @@ use crate::{
 pub(super) struct Readable<'a> {
     /// The tools that results of tools may refer to.
     pub(super) tools: &'a [FunctionTool],
-    /// Whether the template wants its system message first, so that all of them are moved there.
-    pub(super) merges_system: bool,
     /// Whether the model sees images.
     pub(super) images: bool,
 }
@@ -34,22 +32,14 @@ pub(super) fn chat_messages(
     messages: Vec<InputMessage>,
     readable: Readable<'_>,
 ) -> Result<Vec<Message>, ApiError> {
-    let merges_system = readable.merges_system;
     refuse_silent(&messages)?;
     let mut chat = Vec::with_capacity(messages.len() + 1);
-    let mut leading = vec![system.map_or_else(|| Ok(String::new()), |content| system_text("system", content))?];
-    if merges_system {
-        for (index, message) in messages.iter().enumerate().filter(|(_, message)| message.role == "system") {
-            leading.push(inline_system_text(index, &message.content)?);
-        }
-    }
-    let leading = joined(&leading);
+    let leading = system.map_or_else(|| Ok(String::new()), |content| system_text("system", content))?;
     if !leading.is_empty() {
         chat.push(Message::text("system", leading));
     }
     for (index, message) in messages.into_iter().enumerate() {
         match message.role.as_str() {
-            "system" if merges_system => {}
             "system" => {
                 let text = inline_system_text(index, &message.content)?;
                 chat.extend((!text.is_empty()).then(|| Message::text("system", text)));
@@ -79,12 +69,6 @@ fn refuse_silent(messages: &[InputMessage]) -> Result<(), ApiError> {
     }
 }
 
-/// Whether there is a system message among the others.
-pub(super) fn has_inline_system(system: Option<&Value>, messages: &[InputMessage]) -> bool {
-    let first = usize::from(system.is_none_or(Value::is_null));
-    messages.iter().skip(first).any(|message| message.role == "system")
-}
-
 /// Joins the texts of a system prompt, without the header that clients put there in every request.
 fn system_text(place: &str, content: &Value) -> Result<String, ApiError> {
     match content {
@@ -102,9 +86,8 @@ fn system_text(place: &str, content: &Value) -> Result<String, ApiError> {
 }
 
 /// Joins texts with a blank line between two of them, as the prompt does with system messages that it gathers.
-fn joined(texts: &[impl AsRef<str>]) -> String {
-    let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).filter(|text| !text.is_empty()).collect();
-    texts.join("\n\n")
+fn joined(texts: &[&str]) -> String {
+    texts.iter().copied().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
 }
 
 /// Joins the texts of a system message; the text is empty if the message has nothing but the header.

@@ -1,7 +1,7 @@
 //! From the wire to a turn: checks every field and fills in defaults.
 
 use super::{
-    input::{Readable, chat_messages, has_inline_system},
+    input::{Readable, chat_messages},
     tools::{MessageTools, tool_use},
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     request_fields::{
         answer_id::answer_id,
         conversation::{CarrierFields, Conversation, SessionFields},
-        template_wishes::{effort_without_thinking, refuses_inline_system},
+        template_wishes::{effort_without_thinking, wants_system_first},
         tools::{ToolChoice, ToolUse},
     },
     state::Api,
@@ -67,7 +67,9 @@ impl MessagesTurn {
         let cache_salt = sampling.cache_salt.clone();
         let adapter = sampling.adapter.clone();
         let conversation = Conversation { stop_token_ids, cache_salt, adapter, ..conversation(request, &tools, api)? };
-        let prompt = PromptRequest { truncation, must_fit: true, ..conversation.into_request(api, caller)? };
+        let system_first = wants_system_first(&conversation.messages, api);
+        let mut prompt = PromptRequest { truncation, must_fit: true, ..conversation.into_request(api, caller)? };
+        prompt.prompt.system_first = system_first;
         sampling.read(api.turns.policies.tools.output_format(format, &prompt.prompt));
         let turn = Turn {
             prompt,
@@ -104,8 +106,7 @@ fn conversation(request: MessagesRequest, tools: &MessageTools, api: &Api) -> Re
     };
     let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.kind == "none");
     let hides_tools = may_not_call && api.turns.policies.requests.exclude_tools_when_tool_choice_none;
-    let merges = has_inline_system(request.system.as_ref(), &request.messages) && refuses_inline_system(api);
-    let readable = Readable { tools: tools.declared(), merges_system: merges, images: api.turns.media.is_some() };
+    let readable = Readable { tools: tools.declared(), images: api.turns.media.is_some() };
     let user = request.metadata.as_ref().and_then(|metadata| metadata.get("user_id")).and_then(Value::as_str);
     // Whoever speaks for a user is the last to name the session.
     let named =

@@ -8,7 +8,6 @@ pub(super) mod request;
 mod retrieve;
 mod steps;
 mod stream;
-mod system;
 mod tools;
 
 use std::sync::Arc;

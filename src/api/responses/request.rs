@@ -8,7 +8,6 @@ use super::{
     input::{Carried, Folded, ItemFold, is_unfinished, items},
     names::CallNames,
     output::{ShownInResponse, ShownLogprobs, fresh_id},
-    system::gathered,
     tools::{Tools, with_keys},
 };
 use crate::{
@@ -21,6 +20,7 @@ use crate::{
         answer_id::MOST_OF_A_CHOSEN_ID,
         conversation::{CarrierFields, Conversation},
         media_settings::refuse_media_settings,
+        template_wishes::wants_system_first,
     },
     sampling::{Logprobs, ValidSamplingParams},
     state::Api,
@@ -104,8 +104,8 @@ impl ResponseTurn {
         let truncation = truncation.map_err(named_as_here)?;
         let new_items = items(&request.input)?;
         let goes_on = is_unfinished(&new_items)?;
-        let folded = folded(&context, stored.as_ref(), begins_anew, &new_items)?;
-        let Folded { messages, places, ignored } = gathered(folded, api);
+        let Folded { messages, places, ignored } = folded(&context, stored.as_ref(), begins_anew, &new_items)?;
+        let system_first = wants_system_first(&messages, api);
         for kind in ignored {
             tools.notices.ignore_item(kind);
         }
@@ -121,7 +121,8 @@ impl ResponseTurn {
             continue_final_message: goes_on.then_some(true),
             ..conversation(request, messages, &tools, &sampling, api)
         };
-        let prompt = conversation.into_request(api, caller)?;
+        let mut prompt = conversation.into_request(api, caller)?;
+        prompt.prompt.system_first = system_first;
         let prompt = PromptRequest { truncation, wants_text, must_fit: true, continues, ..prompt };
         sampling.read(api.turns.policies.tools.output_format(format, &prompt.prompt));
         let turn = Turn {

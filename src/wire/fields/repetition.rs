@@ -7,6 +7,7 @@ use crate::sampling::{RepetitionDetection, SamplingError};
 
 /// The last `min_count` patterns of at most `max_pattern_size` tokens are the same: the generation loops.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct RepetitionFields {
     /// 0 is off.
     max_pattern_size: Option<i64>,

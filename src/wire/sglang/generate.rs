@@ -54,7 +54,9 @@ pub(crate) struct SglangGenerateRequest {
     pub return_routed_experts: Option<bool>,
     /// Leave out those of so many tokens of the prompt (default 0).
     pub routed_experts_start_len: Option<i64>,
-    /// The name of the adapter that samples.
+    /// One of the served names, or the name of the adapter that samples; absent or empty is any.
+    pub model: Option<String>,
+    /// The same as `model`, in SGLang's words. If both are given, they name the same.
     pub lora_path: Option<String>,
     /// The client's name for the session.
     pub session_id: Option<String>,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::features::Features;
+use super::{engine_params, features::Features};
 use crate::{
     TokenId,
     foreign_fields::OF_GENERATE,
@@ -83,7 +83,8 @@ pub(crate) struct ReasoningParserKwargs {
 }
 
 impl Body for GenerateRequest {
-    const RULES: &'static Rules = &Rules { foreign: &OF_GENERATE, ..Rules::new(&Schema::Any) };
+    const RULES: &'static Rules =
+        &Rules { before: Some(engine_params::refuse_unknown), foreign: &OF_GENERATE, ..Rules::new(&Schema::Any) };
 }
 
 /// Whether an answer has text.

@@ -131,6 +131,7 @@ impl Model {
             documents: None,
             add_generation_prompt: field("add_generation_prompt").as_bool().unwrap_or(!continues),
             continue_final_message: continues,
+            system_first: false,
             template: None,
             template_kwargs: serde_json::from_str::<Option<tito::json::Value>>(
                 &field("chat_template_kwargs").to_string(),

@@ -45,6 +45,7 @@ impl Request {
             documents: self.documents,
             add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
             continue_final_message: self.continue_final_message.unwrap_or(false),
+            system_first: false,
             template: None,
             template_kwargs: kwargs.cloned().unwrap_or_default(),
             reasoning_effort: self.reasoning_effort,

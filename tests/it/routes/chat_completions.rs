@@ -285,7 +285,7 @@ async fn every_served_name_is_accepted_and_the_first_one_answers() {
 #[tokio::test]
 async fn unknown_fields_are_ignored() {
     let app = TestApp::new().says("hello");
-    let more = json!({ "user": "u", "metadata": { "a": 1 }, "guided_regex": "[0-9]", "no_such_field": [[]],
+    let more = json!({ "user": "u", "metadata": { "a": 1 }, "no_such_field": [[]],
                        "parallel_tool_calls": false, "store": true, "service_tier": "auto" });
     assert_eq!(choice(&app, more).await["message"]["content"], "hello");
 }

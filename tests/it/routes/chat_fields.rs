@@ -315,7 +315,7 @@ async fn fields_that_change_nothing_here_are_taken() {
         json!({ "user": "a", "metadata": { "a": "b" }, "store": true, "service_tier": "auto" }),
         json!({ "priority": 5, "length_penalty": 2.0, "use_beam_search": false, "watermarking": true }),
         json!({ "vllm_xargs": { "a": 1 }, "ec_transfer_params": {}, "mm_processor_kwargs": {}, "media_io_kwargs": null }),
-        json!({ "spaces_between_special_tokens": false, "routed_experts_prompt_start": 3, "guided_regex": "a" }),
+        json!({ "spaces_between_special_tokens": false, "routed_experts_prompt_start": 3 }),
     ];
     for more in fields {
         assert_eq!(ask(&app, with(more.clone(), json!({ "seed": 1 }))).await.ok()["choices"], plain, "{more}");

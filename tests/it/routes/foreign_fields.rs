@@ -61,6 +61,124 @@ async fn what_would_change_the_answer_is_refused_with_what_to_send() {
     }
 }
 
+/// Fields of which an endpoint with ids would otherwise have a wish that nobody hears, with a value that asks for nothing.
+#[tokio::test]
+async fn what_an_endpoint_with_ids_calls_otherwise_is_refused() {
+    let app = TestApp::new();
+    let of_both = [
+        ("min_new_tokens", json!(3), json!(0)),
+        ("sampling_seed", json!(0), Value::Null),
+        ("no_stop_trim", json!(true), json!(false)),
+        ("stop_regex", json!("a"), json!("")),
+        ("structural_tag", json!("{}"), Value::Null),
+        ("guided_json", json!({ "type": "object" }), json!({})),
+        ("spaces_between_special_tokens", json!(false), json!(true)),
+        ("custom_logit_processor", json!("x"), Value::Null),
+        ("session_params", json!({ "id": "a" }), Value::Null),
+        ("echo", json!(true), json!(false)),
+        ("best_of", json!(2), json!(1)),
+        ("logprob_token_ids", json!([1]), json!([])),
+        ("prompt_embeds", json!("x"), Value::Null),
+    ];
+    let of_vllm = [
+        ("prompt_logprob_token_ids", json!([1]), Value::Null),
+        ("return_sampling_mask", json!(true), json!(false)),
+        ("return_logprob", json!(true), json!(false)),
+        ("top_logprobs", json!(2), json!(0)),
+        ("return_routed_experts", json!(true), json!(false)),
+        ("rid", json!("a"), Value::Null),
+        ("token_ids_logprob", json!([1]), Value::Null),
+    ];
+    for (path, least) in endpoints().into_iter().filter(|(path, _)| path.ends_with("/generate")) {
+        let own = if path == "/generate" { &[][..] } else { &of_vllm[..] };
+        for (field, wish, nothing) in of_both.iter().chain(own) {
+            let (status, answer) = answer_to(&app, path, &least, field, wish).await;
+            assert_eq!((status, &answer["error"]["param"]), (400, &json!(field)), "{path} {field}: {answer}");
+            let (status, answer) = answer_to(&app, path, &least, field, nothing).await;
+            assert_eq!(status, 200, "{path} {field} {nothing}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn earlier_names_of_structured_outputs_are_refused() {
+    let app = TestApp::new();
+    let with_form = ["/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"];
+    for (path, least) in endpoints().into_iter().filter(|(path, _)| with_form.contains(path)) {
+        for field in ["guided_json", "guided_regex", "guided_choice", "guided_grammar", "structural_tag"] {
+            let (status, answer) = answer_to(&app, path, &least, field, &json!("[0-9]")).await;
+            assert_eq!(status, 400, "{path} {field}: {answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains("`structured_outputs`"), "{path}: {answer}");
+            assert_eq!(answer_to(&app, path, &least, field, &Value::Null).await.0, 200, "{path} {field}");
+        }
+        let detection = json!({ "max_pattern_size": 4, "min_count": 3, "pattern_size": 2 });
+        let (status, answer) = answer_to(&app, path, &least, "repetition_detection", &detection).await;
+        assert_eq!(status, 400, "{path}: {answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("pattern_size"), "{path}: {answer}");
+    }
+}
+
+/// What vLLM's engine does not have; and what a client sends that sends all that the engine has.
+#[tokio::test]
+async fn sampling_params_of_the_engine_have_no_other_names() {
+    let app = TestApp::new();
+    let asked = async |name: &str, value: &Value| {
+        let params = json!({ "max_tokens": 2, name: value });
+        let answer = app.post("/inference/v1/generate", json!({ "token_ids": [1], "sampling_params": params })).await;
+        (answer.status, answer.json())
+    };
+    for (name, instead) in [
+        ("max_new_tokens", "`max_tokens` is what"),
+        ("max_completion_tokens", "`max_tokens` is what"),
+        ("min_new_tokens", "`min_tokens` is what"),
+        ("sampling_seed", "`seed` is what"),
+        ("stop_sequences", "`stop` is what"),
+        ("json_schema", "`structured_outputs` is what"),
+        ("guided_decoding", "`structured_outputs` is what"),
+        ("stop_regex", "has no `stop_regex`"),
+        ("temprature", "has no `temprature`"),
+    ] {
+        for value in [json!(0), json!("a"), json!(false)] {
+            let (status, answer) = asked(name, &value).await;
+            assert_eq!((status, &answer["error"]["param"]), (400, &json!(name)), "{answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains(instead), "{answer}");
+        }
+        for nothing in [Value::Null, json!([]), json!({})] {
+            assert_eq!(asked(name, &nothing).await.0, 200, "{name} {nothing}");
+        }
+    }
+    assert_eq!(asked("response_format", &json!({ "type": "sausage" })).await.0, 400);
+    let whole = r#"{
+        "n": 1, "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0, "temperature": 1.0,
+        "watermarking": null, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "seed": null, "stop": [], "stop_token_ids": [],
+        "ignore_eos": false, "max_tokens": 2, "min_tokens": 0, "logprobs": null, "prompt_logprobs": null,
+        "prompt_logprob_token_ids": null, "prompt_logprob_start": null, "logprob_token_ids": null, "flat_logprobs": false,
+        "detokenize": true, "skip_special_tokens": true, "spaces_between_special_tokens": true,
+        "include_stop_str_in_output": false, "output_kind": 2, "stream_interval": null, "skip_clone": false,
+        "output_text_buffer_length": 0, "_eos_token_id": null, "_all_stop_token_ids": [], "_watermarking_skipped": false,
+        "structured_outputs": null, "logit_bias": null, "allowed_token_ids": null, "extra_args": null, "bad_words": [],
+        "_bad_words_token_ids": null, "skip_reading_prefix_cache": true, "thinking_token_budget": null,
+        "repetition_detection": null, "routed_experts_prompt_start": 0, "trace_decode_token_ids": null
+    }"#;
+    let whole: Value = serde_json::from_str(whole).unwrap();
+    app.post("/inference/v1/generate", json!({ "token_ids": [1], "sampling_params": whole })).await.ok();
+}
+
+#[tokio::test]
+async fn the_model_of_sglangs_generate_is_looked_for() {
+    let app = TestApp::new();
+    let asked = async |more: Value| {
+        let mut body = json!({ "text": "hello" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        app.post("/generate", body).await.status
+    };
+    assert_eq!(asked(json!({ "model": "nosuch" })).await, 404);
+    assert_eq!(asked(json!({ "model": MODEL, "lora_path": "nosuch" })).await, 404);
+    for taken in [json!({ "model": MODEL }), json!({ "model": "" }), json!({ "model": MODEL, "lora_path": MODEL })] {
+        assert_eq!(asked(taken.clone()).await, 200, "{taken}");
+    }
+}
+
 /// Names of other dialects that an endpoint takes for its own.
 const TAKEN: [(&str, &str, &str); 4] = [
     ("/v1/chat/completions", "stop_sequences", "stop"),

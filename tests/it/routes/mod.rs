@@ -49,6 +49,7 @@ mod sglang_chat;
 mod sglang_generate;
 mod sglang_scoring;
 mod structured;
+mod system_messages;
 mod taken_back;
 mod thinking_budget;
 mod tinker;

@@ -277,3 +277,12 @@ async fn what_sglang_calls_otherwise_is_rendered_under_vllms_names() {
         assert_eq!(app.engine().latest_cache_salt().as_deref(), Some("tenant-a"), "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_response_format_of_a_response_is_rendered() {
+    let app = TestApp::new();
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": schema() } });
+    let body = json!({ "model": MODEL, "input": "hello", "max_output_tokens": 40, "response_format": format });
+    let rendered = app.post(&render(RESPONSES), body).await.ok();
+    assert_eq!(rendered["sampling_params"]["structured_outputs"]["json"], schema());
+}

@@ -84,3 +84,14 @@ async fn an_answer_that_is_derendered_has_an_id_of_this_servers_length() {
         assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("request_id")), "{path} {body}");
     }
 }
+
+/// Proxies send the header whether or not they have an id.
+#[tokio::test]
+async fn an_empty_header_does_not_hide_the_id_of_the_body() {
+    let mut request = json!({ "prompt": "hello", "max_tokens": 4 });
+    request["request_id"] = json!("mine");
+    let mut request = posted("/v1/completions", request.to_string());
+    request.headers_mut().insert("x-request-id", HeaderValue::from_static(""));
+    let answer = app().request(request).await.ok();
+    assert!(answer["id"].as_str().unwrap().contains("mine"), "{answer}");
+}

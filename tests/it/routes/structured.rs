@@ -136,8 +136,6 @@ async fn what_cannot_be_had_is_refused_by_name() {
             assert!(answer.json()["error"]["message"].as_str().unwrap().contains(said), "{more}: {}", answer.text);
         }
     }
-    let legacy = json!({ "guided_regex": "[0-9", "max_tokens": 2 });
-    chat(&app, 1, &legacy).await;
 }
 
 fn tools(strict: bool) -> Value {

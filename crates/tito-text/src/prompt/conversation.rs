@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::{
     ChatPrompt, PromptError,
-    developer_role::fold_developer_role,
+    gathered_system::Instructions,
     images::WrittenImage,
     marks::{any_text_in, ends_alike, with_all},
     messages::{ArgumentsForm, template_messages, template_tool},
@@ -24,7 +24,7 @@ pub(super) struct Conversation<'a> {
     messages: Vec<Cow<'a, Object>>,
     /// The messages in the template's own form, which all renders share.
     shown: Vec<Variable>,
-    /// Where each message of the request went, when developer messages were folded into the system prompt, or earlier
+    /// Where each message of the request went, when system and developer messages were gathered at the front, or earlier
     /// ones left out.
     places: Vec<usize>,
     variables: Members<Variable>,
@@ -67,8 +67,10 @@ impl<'a> Conversation<'a> {
     }
 
     fn new(template: &'a ChatTemplate, prompt: &ChatPrompt, arguments: ArgumentsForm) -> Result<Self, PromptError> {
-        let messages = template_messages(&prompt.messages, template.content_format(), arguments)?;
-        let (messages, places) = fold_developer_role(messages, template.source());
+        let format = template.content_format();
+        let messages = template_messages(&prompt.messages, format, arguments)?;
+        let instructions = Instructions { source: template.source(), format, system_first: prompt.system_first };
+        let (messages, places) = instructions.gather(messages);
         Ok(Self {
             template,
             shown: messages.iter().map(Variable::from).collect(),
@@ -183,8 +185,8 @@ impl<'a> Conversation<'a> {
         &self.messages[self.places[index]]
     }
 
-    /// Whether the template sees messages on the other side of message `index` than the request has them: developer
-    /// messages join the system prompt where the template does not know their role.
+    /// Whether the template sees messages on the other side of message `index` than the request has them: system messages
+    /// join the first one where the template wants that, and developer messages where it does not know their role.
     pub(super) fn reorders(&self, index: usize) -> bool {
         let place = self.places[index];
         let (before, rest) = self.places.split_at(index);

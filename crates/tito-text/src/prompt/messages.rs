@@ -285,7 +285,12 @@ pub(super) fn template_tool(tool: &FunctionTool) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::developer_role::fold_developer_role;
+    use crate::prompt::gathered_system::Instructions;
+
+    /// Gathers the instructions for a template that looks like `source`.
+    fn gathered(objects: Vec<Object>, source: &str, system_first: bool) -> (Vec<Object>, Vec<usize>) {
+        Instructions { source, format: ContentFormat::String, system_first }.gather(objects)
+    }
 
     fn messages(text: &str) -> Vec<Message> {
         serde_json::from_str(text).unwrap()
@@ -353,10 +358,27 @@ mod tests {
         let text =
             r#"[{"role":"user","content":"q"},{"role":"developer","content":"d"},{"role":"system","content":"s"}]"#;
         let objects = template_messages(&messages(text), ContentFormat::String, ArgumentsForm::Mapping).unwrap();
-        let (folded, places) = fold_developer_role(objects.clone(), "{{ messages }}");
+        let (folded, places) = gathered(objects.clone(), "{{ messages }}", false);
         assert_eq!(places, [1, 0, 0]);
         assert_eq!(Value::Object(folded[0].clone()).to_json_string(), r#"{"role": "system", "content": "d\n\ns"}"#);
-        assert_eq!(fold_developer_role(objects, "'developer'").0.len(), 3);
+        assert_eq!(gathered(objects, "'developer'", false).0.len(), 3);
+    }
+
+    #[test]
+    fn system_messages_are_gathered_where_the_template_wants_the_first_only() {
+        let text = r#"[{"role":"user","content":"q"},{"role":"system","content":[{"type":"text","text":"s"}]},
+            {"role":"assistant","content":"a"},{"role":"system","content":"t"}]"#;
+        let objects = |format| template_messages(&messages(text), format, ArgumentsForm::Mapping).unwrap();
+        assert_eq!(gathered(objects(ContentFormat::String), "", false).1, [0, 1, 2, 3]);
+        for (format, first) in [
+            (ContentFormat::String, r#"{"role": "system", "content": "s\n\nt"}"#),
+            (ContentFormat::OpenAi, r#"{"role": "system", "content": [{"type": "text", "text": "s\n\nt"}]}"#),
+        ] {
+            let instructions = Instructions { source: "'developer'", format, system_first: true };
+            let (gathered, places) = instructions.gather(objects(format));
+            assert_eq!(places, [1, 0, 2, 0]);
+            assert_eq!(Value::Object(gathered[0].clone()).to_json_string(), first);
+        }
     }
 
     #[test]
@@ -455,7 +477,7 @@ mod tests {
         let text =
             r#"[{"role":"developer","content":""},{"role":"user","content":"q"},{"role":"system","content":"s"}]"#;
         let objects = template_messages(&messages(text), ContentFormat::String, ArgumentsForm::Mapping).unwrap();
-        let (folded, _) = fold_developer_role(objects, "");
+        let (folded, _) = gathered(objects, "", false);
         assert_eq!(Value::Object(folded[0].clone()).to_json_string(), r#"{"role": "system", "content": "s"}"#);
     }
 }

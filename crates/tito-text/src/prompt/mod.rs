@@ -5,10 +5,10 @@
 
 mod anchor;
 mod conversation;
-mod developer_role;
 mod edits;
 mod eos_count;
 mod error;
+mod gathered_system;
 mod guards;
 mod harmony;
 mod images;

@@ -24,6 +24,8 @@ pub struct ChatPrompt {
     pub add_generation_prompt: bool,
     /// Whether the prompt ends inside the last message, which is to be continued.
     pub continue_final_message: bool,
+    /// Whether the template refuses system messages that are not the first, so that all are gathered there.
+    pub system_first: bool,
     /// A template to use instead of the model's.
     pub template: Option<Arc<ChatTemplate>>,
     /// Further variables of the template.
@@ -94,6 +96,7 @@ impl ChatPrompt {
             documents: None,
             add_generation_prompt: true,
             continue_final_message: false,
+            system_first: false,
             template: None,
             template_kwargs: Object::default(),
             reasoning_effort: None,

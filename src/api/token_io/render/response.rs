@@ -61,7 +61,8 @@ async fn render_response(
 /// Puts the fields that a chat has in another form into that form.
 fn as_of_a_chat(sent: RenderFields, request: &ResponsesRequest) -> Result<RenderFields, ApiError> {
     let format = request.text.as_ref().and_then(|text| text.format.as_ref());
-    Ok(RenderFields { response_format: format.map(response_format).transpose()?, routed_experts: None, ..sent })
+    let response_format = format.map(response_format).transpose()?.or(sent.response_format);
+    Ok(RenderFields { response_format, routed_experts: None, ..sent })
 }
 
 fn response_format(format: &TextFormat) -> Result<Value, ApiError> {

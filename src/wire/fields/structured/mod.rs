@@ -1,7 +1,7 @@
 //! `response_format` and `structured_outputs`: the constraints on an answer, as a request writes them (vLLM
 //! `chat_completion/protocol.py`, `sampling_params.py`).
 //!
-//! The `guided_*` fields of earlier versions are ignored, as vLLM ignores them.
+//! The `guided_*` fields of earlier versions are refused (`foreign_fields`); vLLM ignores them.
 
 pub(crate) mod rules;
 

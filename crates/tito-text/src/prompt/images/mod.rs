@@ -88,9 +88,12 @@ impl<'p> Images<'p> {
         let mut images = Vec::new();
         for (index, message) in prompt.messages.iter().enumerate() {
             for (place, image) in message.content.images() {
+                let role = message.role.as_str();
                 // Templates read what an assistant says as a text, and developers' messages may be moved.
-                if message.role.is_assistant() || message.role.as_str() == "developer" {
-                    let message = format!("a message of the role '{}' cannot have images", message.role.as_str());
+                let is_moved = role == "developer" || (role == "system" && prompt.system_first);
+                if message.role.is_assistant() || is_moved {
+                    let why = if role == "system" { ", where several of them are joined" } else { "" };
+                    let message = format!("a message of the role '{role}' cannot have images{why}");
                     return Err(PromptError::Content { field: place_of(index).then("content").then(place), message });
                 }
                 images.push((index, image.size));

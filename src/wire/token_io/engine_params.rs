@@ -1,0 +1,115 @@
+//! The names of `sampling_params` that vLLM's engine has (`sampling_params.py`, `SamplingParams`). Any other name is refused:
+//! it may be what another dialect calls a limit, a seed or a form of the answer.
+
+use crate::{
+    json::{Node, NodeKind},
+    wire::error::ApiError,
+};
+
+/// What is read, or refused with its own reason.
+pub(crate) const READ: [&str; 42] = [
+    "allowed_token_ids",
+    "bad_words",
+    "cache_salt",
+    "detokenize",
+    "frequency_penalty",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "logit_bias",
+    "logits_processors",
+    "logprob_token_ids",
+    "logprobs",
+    "max_tokens",
+    "min_p",
+    "min_tokens",
+    "n",
+    "presence_penalty",
+    "prompt_logprob_start",
+    "prompt_logprob_token_ids",
+    "prompt_logprobs",
+    "repetition_detection",
+    "repetition_penalty",
+    "response_format",
+    "return_sampling_mask",
+    "return_token_ids",
+    "return_tokens_as_token_ids",
+    "return_weight_versions",
+    "routed_experts_prompt_start",
+    "seed",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "stop",
+    "stop_token_ids",
+    "stream_interval",
+    "structured_outputs",
+    "temperature",
+    "thinking_token_budget",
+    "top_k",
+    "top_p",
+    "trace_decode_token_ids",
+    "truncate_prompt_tokens",
+    "truncation_side",
+    "use_beam_search",
+];
+
+/// Fields of vLLM that change no answer here. Clients send them where they send all that a `SamplingParams` has.
+const IDLE: [&str; 12] = [
+    "_all_stop_token_ids",
+    "_bad_words_token_ids",
+    "_eos_token_id",
+    "_watermarking_skipped",
+    "extra_args",
+    "flat_logprobs",
+    "length_penalty",
+    "output_kind",
+    "output_text_buffer_length",
+    "skip_clone",
+    "skip_reading_prefix_cache",
+    "watermarking",
+];
+
+/// Names of other dialects, and what they are called here.
+const NAMED_ELSEWHERE: [(&str, &str); 20] = [
+    ("best_of", "n"),
+    ("ebnf", "structured_outputs"),
+    ("guided_choice", "structured_outputs"),
+    ("guided_decoding", "structured_outputs"),
+    ("guided_grammar", "structured_outputs"),
+    ("guided_json", "structured_outputs"),
+    ("guided_regex", "structured_outputs"),
+    ("json_schema", "structured_outputs"),
+    ("max_completion_tokens", "max_tokens"),
+    ("max_new_tokens", "max_tokens"),
+    ("max_output_tokens", "max_tokens"),
+    ("min_new_tokens", "min_tokens"),
+    ("no_stop_trim", "include_stop_str_in_output"),
+    ("regex", "structured_outputs"),
+    ("return_logprob", "logprobs"),
+    ("sampling_seed", "seed"),
+    ("stop_sequences", "stop"),
+    ("structural_tag", "structured_outputs"),
+    ("top_logprobs", "logprobs"),
+    ("top_logprobs_num", "logprobs"),
+];
+
+/// Refuses a body whose `sampling_params` name something that the engine does not have, unless its value asks for nothing.
+pub(super) fn refuse_unknown(body: &mut Node<'_>) -> Result<(), ApiError> {
+    let Some(NodeKind::Object(params)) = body.get("sampling_params").map(|params| &params.kind) else { return Ok(()) };
+    let is_known = |name: &str| READ.contains(&name) || IDLE.contains(&name);
+    let Some((name, _)) = params.iter().find(|(name, value)| asks(value) && !is_known(name)) else {
+        return Ok(());
+    };
+    let meant = NAMED_ELSEWHERE.iter().find(|(elsewhere, _)| elsewhere == name);
+    let hint = meant.map(|(_, here)| format!("; `{here}` is what it is called there")).unwrap_or_default();
+    Err(ApiError::invalid(name.clone(), format!("`sampling_params` has no `{name}` in vLLM{hint}")))
+}
+
+/// Whether a value asks for something. SkyRL sends all of its own parameters, some of which may be empty.
+fn asks(value: &Node<'_>) -> bool {
+    match &value.kind {
+        NodeKind::Null => false,
+        NodeKind::List(items) => !items.is_empty(),
+        NodeKind::Object(fields) => !fields.is_empty(),
+        _ => true,
+    }
+}
