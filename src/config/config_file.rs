@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ffi::OsString, path::Path};
 
 use saphyr::{ScalarOwned, YamlLoader, YamlOwned};
-use saphyr_parser::{Event, Parser, Tag};
+use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Value};
 
 use super::foreign::inverse;
@@ -85,33 +85,55 @@ struct Written {
     value: YamlOwned,
     /// Empty for lists and mappings.
     text: String,
+    /// Whether it has neither quotes nor a tag that says that it is a text.
+    is_bare: bool,
 }
 
 impl Written {
     fn of(mut value: YamlOwned) -> Self {
-        let text = match &value {
-            YamlOwned::Representation(text, ..) => text.clone(),
-            _ => return Self { value, text: String::new() },
+        let (text, is_bare) = match &value {
+            YamlOwned::Representation(text, style, tag) => {
+                (text.clone(), *style == ScalarStyle::Plain && tag.as_ref().is_none_or(|tag| tag.suffix == "int"))
+            }
+            _ => return Self { value, text: String::new(), is_bare: false },
         };
         value.parse_representation();
-        Self { value, text }
+        Self { value, text, is_bare }
     }
 
-    /// As an argument: strings and numbers as they are written, since a key such as `007` or `12e3` is a number for YAML.
+    /// As an argument: strings and numbers as they are written, since a key such as `12e3` is a number for YAML.
     fn argument(self) -> Result<String, String> {
+        self.check_digits()?;
         match self.value {
-            YamlOwned::Value(ScalarOwned::Integer(_) | ScalarOwned::FloatingPoint(_)) => {
-                if self.text.contains(['x', 'o']) {
-                    return Err(format!(
-                        "write {} in decimal digits if it is a number, and in quotes if it is not",
-                        self.text
-                    ));
-                }
-                Ok(self.text)
-            }
+            YamlOwned::Value(ScalarOwned::Integer(_) | ScalarOwned::FloatingPoint(_)) => Ok(self.text),
             value => json(value).map(text),
         }
     }
+
+    /// Refuses numbers that YAML 1.1, which Python reads, and YAML 1.2 read in different ways: of another base than ten, with
+    /// zeros before them (`0100` is 64 in Python), with `_` in them, and in sixties (`1:30` is 90).
+    fn check_digits(&self) -> Result<(), String> {
+        let number = matches!(self.value, YamlOwned::Value(ScalarOwned::Integer(_) | ScalarOwned::FloatingPoint(_)));
+        let other_base = number && self.text.contains(['x', 'o']);
+        if other_base || self.is_bare && is_another_number_in_python(&self.text) {
+            let text = &self.text;
+            return Err(format!("write {text} in decimal digits if it is a number, and in quotes if it is not"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether Python reads a scalar without quotes as a number that these characters are not in decimal digits.
+fn is_another_number_in_python(text: &str) -> bool {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if !digits.starts_with(|first: char| first.is_ascii_digit()) {
+        return false;
+    }
+    let only = |others: &[char]| digits.chars().all(|digit| digit.is_ascii_digit() || others.contains(&digit));
+    let zeros = digits.len() > 1 && digits.starts_with('0') && only(&['_']);
+    let binary = digits.strip_prefix("0b").is_some_and(|digits| digits.chars().all(|digit| "01_".contains(digit)));
+    let apart = digits.contains('_') && only(&['_', '.']);
+    zeros || binary || apart || digits.contains(':') && only(&['_', '.', ':'])
 }
 
 fn arguments(key: &str, value: YamlOwned, names: &BTreeSet<String>) -> Result<Vec<OsString>, String> {
@@ -163,7 +185,9 @@ fn text(value: Value) -> String {
 }
 
 fn json(value: YamlOwned) -> Result<Value, String> {
-    match Written::of(value).value {
+    let written = Written::of(value);
+    written.check_digits()?;
+    match written.value {
         YamlOwned::Value(ScalarOwned::Null) => Ok(Value::Null),
         YamlOwned::Value(ScalarOwned::Boolean(value)) => Ok(Value::Bool(value)),
         YamlOwned::Value(ScalarOwned::Integer(value)) => Ok(Value::from(value)),
@@ -218,7 +242,8 @@ mod tests {
             // As they are written.
             ("ratio: 0.90", "--ratio 0.90"),
             ("api-key: 1234e5", "--api-key 1234e5"),
-            ("api-key: [007, '0x10']", "--api-key 007 0x10"),
+            ("api-key: ['007', '0x10', \"1_0\", !!str 010]", "--api-key 007 0x10 1_0 010"),
+            ("api-key: [0, -1, a_0, 10.0.0.1, localhost:80, '1:30']", "--api-key 0 -1 a_0 10.0.0.1 localhost:80 1:30"),
             ("api-key: 123456789012345678901234567890", "--api-key 123456789012345678901234567890"),
             ("api-key: [a, b]", "--api-key a b"),
             ("api-key: []", ""),
@@ -240,6 +265,15 @@ mod tests {
             "enable-x: maybe",
             "port: 0x10",
             "api-key: [0o7]",
+            "port: 0100",
+            "port: -0100",
+            "port: !!int 0100",
+            "api-key: [007]",
+            "port: 0b11",
+            "port: 1_000",
+            "api-key: 1:30",
+            "speculative-config: {n: 010}",
+            "speculative-config: {n: 0x10}",
             "a-b: 1\na_b: 2",
             "a: 1\n'a': 2",
         ] {

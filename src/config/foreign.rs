@@ -141,6 +141,7 @@ mod tests {
             "serve --scheduling-policy fcfs --load-format auto --hf-overrides {} --worker-extension-cls=",
             "serve --mamba-cache-dtype auto --mamba-ssm-cache-dtype float32 --no-enable-mamba-cache-stochastic-rounding",
             "serve --no-guided-decoding-disable-any-whitespace",
+            "serve --max-num-active-seqs None --mm-encoder-attn-dtype none --mm-encoder-fp8-scale-path=",
             "serve --device-ids 0 --max-num-queued-tokens None --per-request-spec-decode-metrics none --no-enable-fault-tolerance",
         ] {
             assert_eq!(judged(line), Ok(None), "{line}");
@@ -170,6 +171,10 @@ mod tests {
             ),
             ("serve --collect-detailed-traces all", "no times of modules inside the model"),
             ("serve --max-num-queued-tokens 1000", "pass --max-num-queued-reqs"),
+            ("serve --max-num-active-seqs 8", "pass --max-num-seqs"),
+            ("serve --mm-encoder-attn-dtype fp8", "images are computed in the type of the arithmetic"),
+            ("serve --mm-encoder-fp8-scale-path a.json", "images are computed in the type of the arithmetic"),
+            ("serve --mm-encoder-fp8-scale-save-path a.json", "images are computed in the type of the arithmetic"),
             ("serve --device-ids 1", "choose it with --device cuda:N; leave it out, or pass 0"),
             ("serve --logging-config {\"a\":1}", "choose its lines with --log"),
             ("serve --custom-histogram-buckets {\"a\":[1]}", "the buckets of /metrics are fixed"),

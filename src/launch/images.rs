@@ -35,6 +35,7 @@ pub(super) fn find(
         return Ok(None);
     };
     let side = processor(files, settings.processor.as_ref())?.and_then(|processor| {
+        check_names(reading, &files.processor_config, &files.tokenizer_config.raw, tokenizer)?;
         let marks = marks(reading, &files.config.raw, tokenizer)?;
         let media = MediaReader::new(processor, settings.policy);
         Ok(ImageSide { media: media.map_err(|error| format!("no other host can be asked: {error}"))?, marks })
@@ -94,6 +95,50 @@ fn preprocessor(files: &ModelFiles, flag: Option<&Map<String, Value>>) -> anyhow
     Ok(Value::Object(preprocessor))
 }
 
+/// Refuses other names of what shows images than those that are used here. The processor of Mistral 3 has its own, and that of
+/// `InternVL` those of its tokenizer.
+fn check_names(
+    ImageReading { placeholder, frame }: ImageReading,
+    processor: &Map<String, Value>,
+    tokenizer_config: &Map<String, Value>,
+    tokenizer: &Tokenizer,
+) -> Result<(), String> {
+    let extra = tokenizer_config.get("extra_special_tokens").and_then(Value::as_object);
+    let of_tokenizer = || extra.into_iter().chain([tokenizer_config]);
+    let file = "tokenizer_config.json";
+    let check =
+        |sources: &mut dyn Iterator<Item = &Map<String, Value>>, file: &str, key: &str, name: &str| match sources
+            .filter_map(|source| source.get(key))
+            .find(|said| text_of(said) != Some(name))
+        {
+            Some(other) => Err(format!("`{key}` of {file} is {other}, and only {name} is supported")),
+            None => Ok(()),
+        };
+    match frame {
+        ImageFrame::Rows([breaks, ends]) => {
+            let file = "processor_config.json";
+            check(&mut [processor].into_iter(), file, "image_break_token", breaks)?;
+            check(&mut [processor].into_iter(), file, "image_end_token", ends)?;
+            match processor.get("image_token") {
+                Some(said) if text_of(said).and_then(|said| tokenizer.id_of(said)) != Some(placeholder) => Err(
+                    format!("`image_token` of {file} is {said}, which is not the token {placeholder} of config.json"),
+                ),
+                _ => Ok(()),
+            }
+        }
+        ImageFrame::Around([opens, closes]) => {
+            check(&mut of_tokenizer(), file, "start_image_token", opens)?;
+            check(&mut of_tokenizer(), file, "end_image_token", closes)
+        }
+        ImageFrame::Marks(_) | ImageFrame::Opening(_) => Ok(()),
+    }
+}
+
+/// The text of a token, which may be described.
+fn text_of(token: &Value) -> Option<&str> {
+    token.as_str().or_else(|| token.get("content")?.as_str())
+}
+
 /// The ids that show images, as config.json and the tokenizer have them.
 fn marks(
     ImageReading { placeholder, frame }: ImageReading,
@@ -120,4 +165,41 @@ fn marks(
         ImageFrame::Around([opens, closes]) => ImageForm::Around { opens: named(opens)?, closes: named(closes)? },
     };
     Ok(ImageMarks { placeholder, form })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn other_names_of_what_shows_images_are_refused() {
+        let tokenizer = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny-model/tokenizer.json");
+        let tokenizer = Tokenizer::from_file(tokenizer).unwrap();
+        let check = |frame, processor: &Value, config: &Value| {
+            let reading = ImageReading { placeholder: tokenizer.id_of("<|im_end|>").unwrap(), frame };
+            check_names(reading, processor.as_object().unwrap(), config.as_object().unwrap(), &tokenizer)
+        };
+        let (rows, around) = (ImageFrame::Rows(["[B]", "[E]"]), ImageFrame::Around(["<a>", "</a>"]));
+        let none = json!({});
+        let usual =
+            json!({"image_break_token": "[B]", "image_end_token": {"content": "[E]"}, "image_token": "<|im_end|>"});
+        for processor in [&none, &usual] {
+            assert_eq!(check(rows, processor, &none), Ok(()));
+        }
+        for key in ["image_break_token", "image_end_token", "image_token"] {
+            let other = json!({key: "[OTHER]"});
+            let error = check(rows, &other, &none).unwrap_err();
+            assert!(error.starts_with(&format!("`{key}` of processor_config.json is \"[OTHER]\"")), "{error}");
+            assert_eq!(check(around, &other, &none), Ok(()));
+        }
+        for key in ["start_image_token", "end_image_token"] {
+            for config in [json!({key: "[OTHER]"}), json!({"extra_special_tokens": {key: "[OTHER]"}})] {
+                let error = check(around, &none, &config).unwrap_err();
+                assert!(error.starts_with(&format!("`{key}` of tokenizer_config.json is \"[OTHER]\"")), "{error}");
+            }
+            assert_eq!(check(around, &none, &json!({"start_image_token": "<a>", "end_image_token": "</a>"})), Ok(()));
+        }
+    }
 }

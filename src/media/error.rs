@@ -66,6 +66,12 @@ pub enum MediaError {
         /// The tensor that counts.
         name: String,
     },
+    /// Two tensors of one name count the same image.
+    #[error("`{name}` of `mm_metadata` is another one than that of `kwargs_data`")]
+    TwoCounts {
+        /// The tensor that counts.
+        name: String,
+    },
     /// An image that a hash names is not kept.
     #[error(
         "the image is not kept here, or not any more; send its tensors in `kwargs_data`, or its file in `content_parts`"

@@ -1,7 +1,8 @@
 //! The tensors of an image in a text, as `mm_serde.py` of vLLM 0.33 writes them: base64 of msgpack, in which each tensor has
 //! its type, its shape, its bytes, and how it is joined with those of other images.
 //!
-//! An item that was sent is read only as far as it is tensors of types that tell pixels apart. How it is joined is vLLM's matter.
+//! An item that was sent is read only as far as it is tensors of types that tell pixels apart. How it is joined is vLLM's matter: it
+//! has to be one of the ways that vLLM knows, and changes nothing about an image.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use rmp::{
@@ -14,8 +15,8 @@ use crate::images::{ImageTensor, Joining, PIXEL_VALUES, TensorType};
 
 /// The extension type of bytes that are a tensor (`CUSTOM_TYPE_RAW_VIEW`).
 const RAW_VIEW: i8 = 3;
-/// Values lie within each other no deeper in what is passed over: slices of a field of an item are four deep.
-const DEEPEST: usize = 8;
+/// Slices lie within each other no deeper: those of each image, and those of each dimension, and a start, an end and a step.
+const DEEPEST: usize = 4;
 /// No image has more tensors.
 const MOST_TENSORS: u32 = 16;
 /// No tensor of an image has more dimensions.
@@ -138,15 +139,21 @@ struct Item<'b> {
 impl<'b> Item<'b> {
     fn tensor(&mut self) -> Result<ImageTensor, MmKwargsError> {
         let name = self.text("the name of a tensor is a text")?.to_owned();
-        let mut data = None;
+        let (mut data, mut has_field) = (None, false);
         for _ in 0..self.map("a tensor has `data` and `field`")? {
             match self.text("keys are texts")? {
                 "data" => data = Some(self.data(&name)?),
-                "field" => self.pass_over(DEEPEST)?,
+                "field" => {
+                    self.field()?;
+                    has_field = true;
+                }
                 _ => return Err(MmKwargsError::Msgpack("a tensor has `data` and `field`, and nothing else")),
             }
         }
         let (kind, shape, bytes) = data.ok_or(MmKwargsError::Msgpack("a tensor without `data`"))?;
+        if !has_field {
+            return Err(MmKwargsError::Msgpack("a tensor without `field`"));
+        }
         Ok(ImageTensor { name, kind, shape, bytes: bytes.to_vec() })
     }
 
@@ -213,33 +220,53 @@ impl<'b> Item<'b> {
         Ok(taken)
     }
 
-    /// Goes behind a value, whatever it is.
-    fn pass_over(&mut self, depth: usize) -> Result<(), MmKwargsError> {
-        let depth = depth.checked_sub(1).ok_or(MmKwargsError::Msgpack("values lie too deep within each other"))?;
+    /// Reads how vLLM joins a tensor with those of other images (`MultiModalFieldConfig`): the name of a way, and what belongs to it.
+    fn field(&mut self) -> Result<(), MmKwargsError> {
+        const FIELD: &str = "`field` is `batched`, `flat` or `shared`, and what belongs to it";
+        let wrong = || MmKwargsError::Msgpack(FIELD);
+        if read_array_len(&mut self.rest).map_err(|_| wrong())? != 2 {
+            return Err(wrong());
+        }
+        let (needed, optional): (&[&str], &[&str]) = match self.text(FIELD)? {
+            "batched" => (&[], &["keep_on_cpu"]),
+            "flat" => (&["slices"], &["keep_on_cpu", "dim"]),
+            "shared" => (&["batch_size"], &["keep_on_cpu"]),
+            _ => return Err(wrong()),
+        };
+        let mut found = Vec::new();
+        for _ in 0..self.map(FIELD)? {
+            let key = self.text(FIELD)?;
+            if found.contains(&key) || !(needed.contains(&key) || optional.contains(&key)) {
+                return Err(wrong());
+            }
+            found.push(key);
+            match key {
+                "slices" => self.slices(DEEPEST)?,
+                "keep_on_cpu" => _ = rmp::decode::read_bool(&mut self.rest).map_err(|_| wrong())?,
+                _ => _ = read_int::<i64, _>(&mut self.rest).map_err(|_| wrong())?,
+            }
+        }
+        if needed.iter().all(|key| found.contains(key)) { Ok(()) } else { Err(wrong()) }
+    }
+
+    /// Goes behind slices: numbers or nothing, in lists.
+    fn slices(&mut self, depth: usize) -> Result<(), MmKwargsError> {
+        const SLICES: &str = "`slices` are lists of a start, an end and a step";
         let marker = read_marker(&mut self.rest).map_err(|_| MmKwargsError::Msgpack("it ends too early"))?;
         let (bytes, values) = match marker {
-            Marker::FixPos(_) | Marker::FixNeg(_) | Marker::Null | Marker::True | Marker::False => (0, 0),
+            Marker::FixPos(_) | Marker::FixNeg(_) | Marker::Null => (0, 0),
             Marker::U8 | Marker::I8 => (1, 0),
             Marker::U16 | Marker::I16 => (2, 0),
-            Marker::U32 | Marker::I32 | Marker::F32 => (4, 0),
-            Marker::U64 | Marker::I64 | Marker::F64 => (8, 0),
-            Marker::FixStr(length) => (length.into(), 0),
-            Marker::Str8 | Marker::Bin8 => (self.length(1)?, 0),
-            Marker::Str16 | Marker::Bin16 => (self.length(2)?, 0),
-            Marker::Str32 | Marker::Bin32 => (self.length(4)?, 0),
+            Marker::U32 | Marker::I32 => (4, 0),
+            Marker::U64 | Marker::I64 => (8, 0),
             Marker::FixArray(length) => (0, length.into()),
             Marker::Array16 => (0, self.length(2)?),
             Marker::Array32 => (0, self.length(4)?),
-            Marker::FixMap(length) => (0, 2 * usize::from(length)),
-            Marker::Map16 => (0, 2 * self.length(2)?),
-            Marker::Map32 => (0, 2 * self.length(4)?),
-            marker => match self.ext_length(marker)? {
-                Some(length) => (1 + length, 0),
-                None => return Err(MmKwargsError::Msgpack("a byte that msgpack does not use")),
-            },
+            _ => return Err(MmKwargsError::Msgpack(SLICES)),
         };
         self.take(bytes)?;
-        (0..values).try_for_each(|_| self.pass_over(depth))
+        let deeper = depth.checked_sub(1).ok_or(MmKwargsError::Msgpack(SLICES))?;
+        (0..values).try_for_each(|_| self.slices(deeper))
     }
 }
 
@@ -324,12 +351,46 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_over_is_bounded() {
+    fn a_way_to_join_tensors_that_vllm_does_not_know_is_refused() {
+        for name in ["grid", "one"] {
+            let whole = STANDARD.decode(golden(name)).unwrap();
+            for word in ["field", "flat", "batched", "keep_on_cpu", "slices", "dim"] {
+                let places = whole.windows(word.len()).enumerate().filter(|(_, bytes)| *bytes == word.as_bytes());
+                for (place, _) in places {
+                    let mut changed = whole.clone();
+                    changed[place + 1] ^= 1;
+                    assert!(decode(&STANDARD.encode(changed)).is_err(), "{name}: {word} at {place}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn how_tensors_are_joined_is_bounded() {
+        let field = |field: &[u8]| {
+            let tensor = b"\x81\xa1p\x82\xa4data\x93\xa5uint8\x91\x01\xd4\x03\x07\xa5field\x92".as_slice();
+            decode(&STANDARD.encode([tensor, field].concat()))
+        };
+        let slices = |slices: &[u8]| field(&[b"\xa4flat\x81\xa6slices".as_slice(), slices].concat());
+        let wrong = |words| Err(MmKwargsError::Msgpack(words));
+        assert!(slices(b"\x91\x93\x00\x01\xc0").is_ok());
+        assert!(field(b"\xa7batched\x80").is_ok() && field(b"\xa6shared\x81\xaabatch_size\x01").is_ok());
         // Lists in lists, and a list that claims four thousand million items.
-        let field = |field: &[u8]| STANDARD.encode([b"\x81\xa1p\x81\xa5field".as_slice(), field].concat());
-        let deep = [0x91; 100];
-        assert_eq!(decode(&field(&deep)), Err(MmKwargsError::Msgpack("values lie too deep within each other")));
-        assert_eq!(decode(&field(b"\xdd\xff\xff\xff\xff")), Err(MmKwargsError::Msgpack("it ends too early")));
-        assert_eq!(decode(&field(b"\xc1")), Err(MmKwargsError::Msgpack("a byte that msgpack does not use")));
+        assert_eq!(slices(&[0x91; 100]), wrong("`slices` are lists of a start, an end and a step"));
+        assert_eq!(slices(b"\xdd\xff\xff\xff\xff"), wrong("it ends too early"));
+        assert_eq!(slices(b"\xa1a"), wrong("`slices` are lists of a start, an end and a step"));
+        let unknown = "`field` is `batched`, `flat` or `shared`, and what belongs to it";
+        for other in [
+            b"\xa4flat\x80".as_slice(),
+            b"\xa6shared\x80",
+            b"\xa7batched\x81\xa3dim\x00",
+            b"\xa7batched\x81\xabkeep_on_cpu\x00",
+            b"\xa4nope\x80",
+            b"\xc1",
+        ] {
+            assert_eq!(field(other), wrong(unknown), "{other:x?}");
+        }
+        let bare = STANDARD.encode(b"\x81\xa1p\x81\xa4data\x93\xa5uint8\x91\x01\xd4\x03\x07");
+        assert_eq!(decode(&bare), wrong("a tensor without `field`"));
     }
 }

@@ -67,10 +67,13 @@ impl MediaReader {
                 None => Ok(image),
             };
         };
-        // As in vLLM, metadata stand in the place of tensors of their name.
+        // In vLLM, metadata stand in the place of tensors of their name. Here both are read, so that they have to be the same.
         for tensor in metadata {
-            tensors.retain(|other| other.name != tensor.name);
-            tensors.push(tensor);
+            match tensors.iter().find(|other| other.name == tensor.name) {
+                Some(other) if *other != tensor => return Err(MediaError::TwoCounts { name: tensor.name }),
+                Some(_) => {}
+                None => tensors.push(tensor),
+            }
         }
         self.of_tensors(&tensors, kept)
     }

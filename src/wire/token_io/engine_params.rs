@@ -52,8 +52,9 @@ pub(crate) const READ: [&str; 42] = [
     "use_beam_search",
 ];
 
-/// Fields of vLLM that change no answer here. Clients send them where they send all that a `SamplingParams` has.
-const IDLE: [&str; 12] = [
+/// Fields that change no answer here. Clients send those of vLLM where they send all that a `SamplingParams` has; verifiers sends
+/// `reasoning_effort` beside ids that it has rendered with it.
+const IDLE: [&str; 13] = [
     "_all_stop_token_ids",
     "_bad_words_token_ids",
     "_eos_token_id",
@@ -63,6 +64,7 @@ const IDLE: [&str; 12] = [
     "length_penalty",
     "output_kind",
     "output_text_buffer_length",
+    "reasoning_effort",
     "skip_clone",
     "skip_reading_prefix_cache",
     "watermarking",

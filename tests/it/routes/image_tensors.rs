@@ -151,12 +151,20 @@ async fn items_that_are_no_images_of_this_model_are_refused_by_their_place() {
     let metadata = rendered["features"]["mm_metadata"]["image"][0].clone();
     let item = |item: &'static str| features(&move |features| features["kwargs_data"]["image"][1] = json!(item));
     let bytes = STANDARD.decode(second.as_str().unwrap()).unwrap();
+    let mut two_frames = bytes.clone();
+    let header = b"image_grid_thw\x82\xa4data\x93\xa5int64\x91\x03\xc7\x18\x03";
+    let counts = bytes.windows(header.len()).position(|window| window == header).unwrap() + header.len();
+    two_frames[counts] = 2;
+    let with_two_frames = STANDARD.encode(two_frames);
     let short = STANDARD.encode(&bytes[..bytes.len() - 1]);
     let refused = [
         (item("no base64"), "features.kwargs_data.image[1]: the image cannot be read: it is not valid base64"),
         (item("AAAA"), "features.kwargs_data.image[1]: the image cannot be read: it is no item of vLLM's in msgpack"),
         (item("gA=="), "features.kwargs_data.image[1]: the image cannot be read: there is no `pixel_values`"),
-        (features(&|features| features["kwargs_data"]["image"][1] = json!(short)), "it ends too early"),
+        (
+            features(&|features| features["kwargs_data"]["image"][1] = json!(short)),
+            "it is no item of vLLM's in msgpack",
+        ),
         // The placeholders are those of another image.
         (
             features(&|features| {
@@ -168,7 +176,18 @@ async fn items_that_are_no_images_of_this_model_are_refused_by_their_place() {
         // Counts of another image.
         (
             features(&|features| features["mm_metadata"]["image"] = json!([null, metadata])),
-            "features.kwargs_data.image[1]: the image cannot be read: `image_grid_thw` is [1, 6, 4], and one frame",
+            "features.kwargs_data.image[1]: the image cannot be read: `image_grid_thw` of `mm_metadata` is another one",
+        ),
+        (
+            features(&|features| features["kwargs_data"]["image"][1] = json!(with_two_frames)),
+            "features.kwargs_data.image[1]: the image cannot be read: `image_grid_thw` of `mm_metadata` is another one",
+        ),
+        (
+            features(&|features| {
+                features["kwargs_data"]["image"][1] = json!(with_two_frames);
+                features["mm_metadata"] = Value::Null;
+            }),
+            "features.kwargs_data.image[1]: the image cannot be read: `image_grid_thw` is [2, ",
         ),
         (
             features(&|features| {

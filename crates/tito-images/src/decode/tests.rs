@@ -234,6 +234,28 @@ fn segments_of_a_jpeg_file_count_up_to_its_first_scan() {
     }
 }
 
+/// A scan may stand behind a marker that nobody knows. libjpeg gives up at those, too.
+#[test]
+fn unknown_markers_of_a_jpeg_file_are_refused() {
+    let unknown = "broken JPEG file: it has an unknown marker";
+    let progressive = file("444_progressive.jpg");
+    for scan in scans(&progressive) {
+        assert_eq!(reason(&with_size(progressive.clone(), scan + 1, &[0xfa])), unknown);
+    }
+    for name in ["420.jpg", "444_progressive.jpg"] {
+        let jpeg = file(name);
+        let places = [2].into_iter().chain(scans(&jpeg)).chain([jpeg.len() - 2]);
+        for place in places {
+            for marker in (0x02..=0xbf).chain([0xde, 0xdf]).chain(0xf0..=0xfd) {
+                assert_eq!(reason(&with_inserted(&jpeg, place, &[0xff, marker, 0, 4, 0, 0])), unknown, "{marker:x}");
+            }
+            for marker in [0xdc, 0xe2, 0xef, 0xfe] {
+                assert_eq!(decoded(&with_inserted(&jpeg, place, &[0xff, marker, 0, 4, 0, 0])), decoded(&jpeg));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_huffman_code_of_ones_is_refused_where_a_scan_uses_its_table() {
     let jpeg = file("grey.jpg");

@@ -4,12 +4,18 @@ use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{ModelError, json};
+use super::{IMAGE_PROCESSOR_CONFIG, ModelError, PROCESSOR_CONFIG, json};
 
 /// The name of the template that is used unless another is asked for.
 const DEFAULT: &str = "default";
+
+/// The name of the template for conversations with tools.
+const TOOL_USE: &str = "tool_use";
+
+/// The key of a template in the files that have others, too.
+const KEY: &str = "chat_template";
 
 /// Chat templates by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,7 +48,7 @@ struct Named {
 impl ChatTemplates {
     /// Returns the template that Transformers would choose: `tool_use` if there are tools, else the default one.
     pub fn select(&self, with_tools: bool) -> Option<&str> {
-        let tool_use = if with_tools { self.get("tool_use") } else { None };
+        let tool_use = if with_tools { self.get(TOOL_USE) } else { None };
         tool_use.or_else(|| self.get(DEFAULT))
     }
 
@@ -63,7 +69,7 @@ impl ChatTemplates {
 
     /// Reads `chat_template` of `tokenizer_config.json`; `path` is the file's.
     pub(super) fn parse(declared: &Value, path: &Path) -> Result<Self, ModelError> {
-        let by_name: IndexMap<String, String> = match json::value(declared, "chat_template", path)? {
+        let by_name: IndexMap<String, String> = match json::value(declared, KEY, path)? {
             Declared::One(template) => IndexMap::from([(DEFAULT.to_owned(), template)]),
             Declared::Listed(templates) => templates.into_iter().map(|named| (named.name, named.template)).collect(),
             Declared::Mapped(templates) => templates,
@@ -93,6 +99,40 @@ impl ChatTemplates {
             by_name.extend(json::read_text(path)?.map(|text| (name.to_owned(), Source { text, path: path.clone() })));
         }
         Ok(if by_name.is_empty() { None } else { Some(Self { by_name }) })
+    }
+
+    /// Reads the templates of the processor of a directory that has one: of `processor_config.json`, or else of
+    /// `chat_template.json`. Its template files are those of the tokenizer.
+    pub(super) fn of_processor(directory: &Path) -> Result<Option<Self>, ModelError> {
+        let path = directory.join(PROCESSOR_CONFIG);
+        let config = json::read_object(&path)?;
+        if config.is_none() && json::read_object(&directory.join(IMAGE_PROCESSOR_CONFIG))?.is_none() {
+            return Ok(None);
+        }
+        let said = |object: Option<&Map<String, Value>>, path: &Path| {
+            let template = object.and_then(|object| object.get(KEY)).filter(|template| !template.is_null());
+            template.map(|template| Self::parse(template, path)).transpose()
+        };
+        if let Some(own) = said(config.as_ref(), &path)? {
+            return Ok(Some(own));
+        }
+        let path = directory.join("chat_template.json");
+        said(json::read_object(&path)?.as_ref(), &path)
+    }
+
+    /// Puts the template of a processor before these, as vLLM does: conversations without tools have it, and those with tools
+    /// have the tokenizer's, if there is one.
+    pub(super) fn put_before(&mut self, mut of_processor: Self) {
+        let Some(before) = of_processor.by_name.swap_remove(DEFAULT) else { return };
+        match self.by_name.get(DEFAULT) {
+            Some(after) if after.text == before.text => return,
+            Some(after) => {
+                let after = after.clone();
+                self.by_name.entry(TOOL_USE.to_owned()).or_insert(after);
+            }
+            None => {}
+        }
+        self.by_name.insert(DEFAULT.to_owned(), before);
     }
 }
 

@@ -30,6 +30,12 @@ pub use tokenizer_files::TokenizerFiles;
 
 use crate::{TokenId, gguf::GgufFile, tokenizer::Tokenizer};
 
+/// The file of what turns texts and images into what a model reads.
+const PROCESSOR_CONFIG: &str = "processor_config.json";
+
+/// The file of its part for images, in older checkpoints.
+const IMAGE_PROCESSOR_CONFIG: &str = "preprocessor_config.json";
+
 /// The tokens that end a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EosTokens {
@@ -50,9 +56,11 @@ pub struct ModelFiles {
     pub generation: GenerationConfig,
     /// `tokenizer_config.json`, with the directory's template files in place of its templates if there are any.
     pub tokenizer_config: TokenizerConfig,
-    /// The settings of the image processor, where the model has one: `preprocessor_config.json`, or the part of
-    /// `processor_config.json` that newer checkpoints have in its place.
+    /// The settings of the image processor, where the model has one: the part of `processor_config.json` that newer checkpoints
+    /// have, or else `preprocessor_config.json`.
     pub image_processor: Option<Map<String, Value>>,
+    /// `processor_config.json`, empty where it does not exist.
+    pub processor_config: Map<String, Value>,
     /// The file that `generation` is from.
     generation_file: PathBuf,
     /// Where the tokenizer is: with the weights, unless another one was asked for.
@@ -93,6 +101,7 @@ impl ModelFiles {
             config,
             generation,
             image_processor: None,
+            processor_config: Map::new(),
             generation_file: path.to_owned(),
             tokenizer_config,
         })
@@ -122,12 +131,14 @@ impl ModelFiles {
         };
         config.check_ends(&generation.eos_token_ids, &generation_file)?;
         let TokenizerFiles { config: tokenizer_config, source } = TokenizerFiles::of_directory(directory)?;
+        let processor_config = json::read_object(&directory.join(PROCESSOR_CONFIG))?.unwrap_or_default();
         Ok(Self {
             tokenizer_source: source.clone(),
             source,
             config,
             generation,
-            image_processor: image_processor(directory)?,
+            image_processor: image_processor(directory, &processor_config)?,
+            processor_config,
             generation_file,
             tokenizer_config,
         })
@@ -178,16 +189,17 @@ impl ModelFiles {
     }
 }
 
-/// Reads the settings of the image processor of a directory.
-fn image_processor(directory: &Path) -> Result<Option<Map<String, Value>>, ModelError> {
-    if let Some(own) = json::read_object(&directory.join("preprocessor_config.json"))? {
-        return Ok(Some(own));
+/// Reads the settings of the image processor of a directory. Where there are both, transformers takes those of
+/// `processor_config.json`.
+fn image_processor(
+    directory: &Path,
+    processor_config: &Map<String, Value>,
+) -> Result<Option<Map<String, Value>>, ModelError> {
+    const KEY: &str = "image_processor";
+    if let Some(own) = processor_config.get(KEY).filter(|own| !own.is_null()) {
+        return json::value(own, KEY, &directory.join(PROCESSOR_CONFIG)).map(Some);
     }
-    let all = json::read_object(&directory.join("processor_config.json"))?;
-    Ok(all.and_then(|mut all| match all.remove("image_processor") {
-        Some(Value::Object(own)) => Some(own),
-        _ => None,
-    }))
+    json::read_object(&directory.join(IMAGE_PROCESSOR_CONFIG))
 }
 
 /// What to do about a directory without config.json.

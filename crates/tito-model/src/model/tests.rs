@@ -97,6 +97,62 @@ fn template_files_take_precedence() {
     assert_eq!(files.tokenizer_config.chat_templates.select(false), Some("file"));
 }
 
+/// As `resolve_chat_template` of vLLM and `get_processor_dict` of transformers have it.
+#[test]
+fn the_template_of_a_processor_is_that_of_conversations_without_tools() {
+    let dir = tiny();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    let templates = || {
+        let templates = ModelFiles::open(dir.path()).unwrap().tokenizer_config.chat_templates;
+        [false, true].map(|with_tools| templates.select(with_tools).map(str::to_owned))
+    };
+    let both = |without: &str, with: &str| [without, with].map(|text| Some(text.to_owned()));
+    write("tokenizer_config.json", r#"{"chat_template": "T"}"#);
+    write("chat_template.json", r#"{"chat_template": "J"}"#);
+    // A model of text has no processor.
+    assert_eq!(templates(), both("T", "T"));
+    write("preprocessor_config.json", "{}");
+    assert_eq!(templates(), both("J", "T"));
+    write("processor_config.json", r#"{"chat_template": null}"#);
+    assert_eq!(templates(), both("J", "T"));
+    write("processor_config.json", r#"{"chat_template": "P"}"#);
+    assert_eq!(templates(), both("P", "T"));
+    write("chat_template.jinja", "F");
+    assert_eq!(templates(), both("P", "F"));
+    write("processor_config.json", "{}");
+    assert_eq!(templates(), both("J", "F"));
+    std::fs::remove_file(dir.path().join("chat_template.json")).unwrap();
+    assert_eq!(templates(), both("F", "F"));
+    std::fs::remove_file(dir.path().join("chat_template.jinja")).unwrap();
+    write(
+        "tokenizer_config.json",
+        r#"{"chat_template": [{"name": "default", "template": "T"}, {"name": "tool_use", "template": "U"}]}"#,
+    );
+    write("processor_config.json", r#"{"chat_template": "P"}"#);
+    assert_eq!(templates(), both("P", "U"));
+    // Where the tokenizer has none, it is the template of all.
+    write("tokenizer_config.json", "{}");
+    assert_eq!(templates(), both("P", "P"));
+}
+
+#[test]
+fn settings_of_images_are_those_that_transformers_takes_first() {
+    let dir = tiny();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    let merge = || ModelFiles::open(dir.path()).map(|files| files.image_processor.map(|own| own["merge_size"].clone()));
+    assert_eq!(merge().unwrap(), None);
+    write("preprocessor_config.json", r#"{"merge_size": 1}"#);
+    assert_eq!(merge().unwrap(), Some(1.into()));
+    write("processor_config.json", r#"{"image_processor": {"merge_size": 2}}"#);
+    assert_eq!(merge().unwrap(), Some(2.into()));
+    for without in [r#"{"image_processor": null}"#, "{}"] {
+        write("processor_config.json", without);
+        assert_eq!(merge().unwrap(), Some(1.into()));
+    }
+    write("processor_config.json", r#"{"image_processor": [1]}"#);
+    assert!(merge().unwrap_err().to_string().contains("image_processor"));
+}
+
 #[test]
 fn an_end_that_is_not_in_the_vocabulary_is_an_error() {
     let dir = tiny();

@@ -51,6 +51,9 @@ impl TokenizerFiles {
         if let Some(templates) = ChatTemplates::read(directory)? {
             config.chat_templates = templates;
         }
+        if let Some(of_processor) = ChatTemplates::of_processor(directory)? {
+            config.chat_templates.put_before(of_processor);
+        }
         Ok(Self { config, source: ModelSource::Directory { path: directory.to_owned() } })
     }
 }

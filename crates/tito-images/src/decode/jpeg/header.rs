@@ -16,6 +16,8 @@ pub(super) const RESTART_INTERVAL: u8 = 0xdd;
 pub(super) const APP0: u8 = 0xe0;
 pub(super) const APP1: u8 = 0xe1;
 pub(super) const APP14: u8 = 0xee;
+const LAST_APP: u8 = 0xef;
+const COMMENT: u8 = 0xfe;
 
 /// Where the coefficients of a block stand, row by row, in the order in which a file has them.
 pub(super) const ZIGZAG: [u8; 64] = [
@@ -44,7 +46,11 @@ impl<'a> Segments<'a> {
                 // Restarts and TEM hold nothing.
                 RESTART_0..START_OF_IMAGE | 0x01 => {}
                 START_OF_IMAGE => return Err(broken("it has two beginnings")),
-                _ => return Ok((marker, self.content()?)),
+                0xc0..=0xcf | START_OF_SCAN..=RESTART_INTERVAL | APP0..=LAST_APP | COMMENT => {
+                    return Ok((marker, self.content()?));
+                }
+                // A scan may stand behind it. libjpeg gives up here, too.
+                _ => return Err(broken("it has an unknown marker")),
             }
         }
     }

@@ -37,8 +37,10 @@ pub(super) struct Model<'a> {
     tensors: Vec<NamedTensor>,
     /// Tensors that say with other words what config.json says, or that nothing is computed with.
     unused: BTreeSet<String>,
-    /// Layers from this one on are there and not computed.
+    /// How many layers are computed.
     layers: usize,
+    /// The same with those after them, which predict further tokens and are not computed.
+    blocks: usize,
     /// What comes before the number of a layer in the directory.
     layer_names: &'static str,
 }
@@ -53,12 +55,13 @@ impl<'a> Model<'a> {
         let settings = Settings::new(file.metadata(), file.architecture()?);
         let (sizes, tensors, unused) = (Sizes::default(), Vec::new(), BTreeSet::new());
         let layer_names = "model.layers.";
-        let mut model = Self { file, settings, sizes, config, tensors, unused, layers: 0, layer_names };
+        let mut model = Self { file, settings, sizes, config, tensors, unused, layers: 0, blocks: 0, layer_names };
         (family.read)(&mut model)?;
         model.settings.refuse_others()?;
-        let Self { config, tensors, unused, layers, .. } = model;
-        let unused = |name: &str| unused.contains(name) || is_of_later_layer(name, layers);
-        check(file, &tensors, unused)?;
+        let further = model.layers_of_further_tokens();
+        let Self { config, tensors, unused, .. } = model;
+        let is_further = |name: &str| further.iter().any(|layer| name.starts_with(layer));
+        check(file, &tensors, |name| unused.contains(name) || is_further(name))?;
         Ok((config, tensors))
     }
 
@@ -77,6 +80,16 @@ impl<'a> Model<'a> {
     /// Says that a tensor was read for what config.json says of it, or that nothing is computed with it.
     pub(super) fn unused(&mut self, name: impl Into<String>) {
         self.unused.insert(name.into());
+    }
+
+    /// How the names begin of the layers that predict further tokens. Each has tensors that no other layer has: one without
+    /// them is a layer of the model, whatever `nextn_predict_layers` says.
+    fn layers_of_further_tokens(&self) -> BTreeSet<String> {
+        let names = self.file.content.tensors.keys();
+        let numbers =
+            names.filter_map(|name| name.strip_prefix("blk.")?.split_once(".nextn.")?.0.parse::<usize>().ok());
+        let further = numbers.filter(|number| (self.layers..self.blocks).contains(number));
+        further.map(|number| format!("blk.{number}.")).collect()
     }
 
     /// How many layers are computed.
@@ -118,7 +131,7 @@ impl<'a> Model<'a> {
             return unsupported(format!("{heads} and {key_heads} heads of {head}"));
         };
         let joined = keys.checked_mul(2).and_then(|keys| keys.checked_add(queries)).unwrap_or(usize::MAX);
-        self.layers = layers;
+        (self.layers, self.blocks) = (layers, blocks);
         self.sizes.set([
             (Dim::One, 1),
             (Dim::Hidden, hidden),
@@ -388,10 +401,4 @@ impl<'a> Model<'a> {
         let kind = |slides| if slides { "sliding_attention" } else { "full_attention" };
         Ok(Some(slides.into_iter().map(kind).collect()))
     }
-}
-
-/// Whether a tensor is of a layer after those that are computed: one that predicts further tokens.
-fn is_of_later_layer(name: &str, layers: usize) -> bool {
-    let number = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
-    number.is_some_and(|number| number >= layers)
 }

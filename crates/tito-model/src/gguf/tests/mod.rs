@@ -186,6 +186,30 @@ fn sizes_that_no_file_has_are_refused_before_anything_is_made_of_them() {
     assert!(refusal(&with_keys).contains("0 heads"));
 }
 
+/// A wrong `block_count` must not drop layers: llama.cpp refuses such a file, too.
+#[test]
+fn layers_that_are_not_counted_are_refused_unless_they_predict_further_tokens() {
+    let refusal = |blocks: u32, further: Option<u32>, tensors: &[&str]| {
+        let mut gguf = Gguf::tiny();
+        gguf.set("llama.block_count", Value::U32(blocks));
+        if let Some(further) = further {
+            gguf.set("llama.nextn_predict_layers", Value::U32(further));
+        }
+        for name in tensors {
+            gguf.add_tensor(name, &[32], candle_core::quantized::GgmlDType::F32);
+        }
+        let error = open(&gguf).unwrap().named_tensors().err();
+        error.map(|error| error.to_string())
+    };
+    assert_eq!(refusal(2, None, &[]), None);
+    assert!(refusal(1, None, &[]).unwrap().contains("blk.1."));
+    assert!(refusal(2, Some(1), &[]).unwrap().contains("blk.1."));
+    assert_eq!(refusal(3, Some(1), &["blk.2.attn_norm.weight", "blk.2.nextn.enorm.weight"]), None);
+    assert!(refusal(3, Some(1), &["blk.2.attn_norm.weight"]).unwrap().contains("blk.2."));
+    assert!(refusal(3, Some(1), &["blk.3.nextn.enorm.weight"]).unwrap().contains("blk.3."));
+    assert!(refusal(2, None, &["blk.2.nextn.enorm.weight"]).unwrap().contains("blk.2."));
+}
+
 #[test]
 fn one_part_of_several_is_refused() {
     let mut gguf = Gguf::tiny();

@@ -81,6 +81,9 @@ impl<'a> Checked<'a> {
             written.extend(stands_for);
             found.insert(number, (tensor, name, shape));
         }
+        if complete {
+            unknown.extend(tensors.uncounted(weights.tensors().iter().map(|(name, _)| *name)));
+        }
         if !unknown.is_empty() {
             return Err(WeightsError::Unknown(unknown));
         }

@@ -47,9 +47,10 @@ pub(crate) struct Names {
     pub(crate) latent_experts: [&'static str; 2],
     /// What every token goes through besides.
     pub(crate) shared: DenseNames,
-    /// What checkpoints hold besides and no answer depends on: layers after the last one, which predict several tokens
-    /// at once, and whatever begins like this.
+    /// How names begin of what checkpoints hold besides and no answer depends on.
     pub(crate) unused: &'static [&'static str],
+    /// How many layers checkpoints may hold after the last one, which predict further tokens and are not computed.
+    pub(crate) further_layers: usize,
     /// How names begin, after a layer's number and a dot, of what no answer depends on.
     pub(crate) unused_in_layers: &'static [&'static str],
     /// How names begin of what checkpoints hold for pictures and sounds.
@@ -191,6 +192,7 @@ impl Names {
             latent_experts: ["mlp.fc1_latent_proj", "mlp.fc2_latent_proj"],
             shared: dense("mlp.shared_experts"),
             unused: &[],
+            further_layers: 0,
             unused_in_layers: &[],
             other_parts: &[],
             aliases: &[],

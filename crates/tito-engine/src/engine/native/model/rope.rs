@@ -122,6 +122,11 @@ fn rotated_width(
         let is_whole = given.is_none_or(|factor| (factor - 1.0).abs() < f64::EPSILON);
         return if is_whole { Ok(head_dim) } else { Err(ConfigError::setting(KEY, "is not supported")) };
     };
+    // Of what is null, transformers rotates the whole head, and not the part that it rotates of what is left out.
+    let is_null = settings.is_null(KEY) || top.is_null(KEY);
+    if is_null && (default - 1.0).abs() > f64::EPSILON {
+        return Err(ConfigError::setting(KEY, "is null: leave it out, or say which part of a head is rotated"));
+    }
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -214,7 +219,7 @@ fn yarn(
     let dim = head_dim as f64;
     let pair_of = |turns: f64| dim * (original / (turns * TAU)).ln() / (2.0 * theta.ln());
     let (mut low, mut high) = (pair_of(fast), pair_of(slow));
-    if settings.get("truncate")?.unwrap_or(true) {
+    if settings.on_by_default("truncate")? {
         (low, high) = (low.floor(), high.ceil());
     }
     (low, high) = (low.max(0.0), high.min(dim - 1.0));

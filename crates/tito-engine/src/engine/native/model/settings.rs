@@ -55,6 +55,24 @@ impl Settings<'_> {
         if self.0.contains_key(key) { self.get(key) } else { Ok(default) }
     }
 
+    /// Whether something is on that is on where it is left out. `null` is refused: transformers takes it for off.
+    pub(super) fn on_by_default(&self, key: &str) -> Result<bool, ConfigError> {
+        if self.is_null(key) {
+            return Err(ConfigError::setting(key, "is null: leave it out, or say true or false"));
+        }
+        Ok(self.get(key)?.unwrap_or(true))
+    }
+
+    /// The same of what is on or off by default.
+    pub(super) fn is_on(&self, key: &str, default: bool) -> Result<bool, ConfigError> {
+        if default { self.on_by_default(key) } else { Ok(self.get(key)?.unwrap_or(false)) }
+    }
+
+    /// Whether a key is there and says nothing.
+    pub(super) fn is_null(&self, key: &str) -> bool {
+        self.0.get(key).is_some_and(Value::is_null)
+    }
+
     pub(super) fn require<T: DeserializeOwned>(&self, key: &str) -> Result<T, ConfigError> {
         self.get(key)?.ok_or_else(|| ConfigError::setting(key, "is missing"))
     }

@@ -10,7 +10,7 @@ use super::{
     expected::expected,
     names::{ExpertNames, Names},
     shape::{MlpShape, ModelShape},
-    tensor::{LAYERS, Tensor},
+    tensor::Tensor,
 };
 use crate::engine::native::routing::ExpertShape;
 
@@ -124,14 +124,14 @@ impl Tensors {
     /// Tensors that some checkpoints hold and no model needs: they are computed, or no answer depends on them.
     pub(super) fn is_redundant(&self, name: &str) -> bool {
         let computed = name.ends_with("rotary_emb.inv_freq");
-        let unused = |prefix: &&str| match *prefix {
-            LAYERS => name.strip_prefix(self.names.layers).is_some_and(|rest| self.is_of_later_layer(rest)),
-            prefix => name.starts_with(prefix),
-        };
+        let unused = |prefix: &&str| name.starts_with(*prefix);
         let in_layer = name.strip_prefix(self.names.layers).and_then(|rest| rest.split_once('.'));
         let is_unused = |(_, name): (&str, &str)| self.names.unused_in_layers.iter().any(|own| name.starts_with(own));
         let is_shared = in_layer.is_some_and(is_unused) || self.shared.iter().any(|prefix| name.starts_with(prefix));
-        computed || is_shared || self.names.unused.iter().chain(self.names.other_parts).any(unused)
+        computed
+            || is_shared
+            || self.further_layer(name).is_some()
+            || self.names.unused.iter().chain(self.names.other_parts).any(unused)
     }
 
     /// Whether a name is of what the model has for pictures and sounds and does not compute here.
@@ -139,10 +139,19 @@ impl Tensors {
         self.names.other_parts.iter().any(|prefix| name.starts_with(prefix))
     }
 
-    /// Whether what follows the prefix of layers is of one that the model does not compute.
-    fn is_of_later_layer(&self, rest: &str) -> bool {
-        let number = rest.split('.').next().and_then(|number| number.parse::<usize>().ok());
-        number.is_some_and(|number| number >= self.layers)
+    /// The number of the layer that a name is of, if it is one of those after the last one that predict further tokens.
+    fn further_layer(&self, name: &str) -> Option<usize> {
+        let number = name.strip_prefix(self.names.layers)?.split('.').next()?.parse().ok()?;
+        (self.layers..self.layers + self.names.further_layers).contains(&number).then_some(number)
+    }
+
+    /// The tensors of a whole checkpoint that are of such a layer by its number alone. A layer that predicts further tokens
+    /// joins two states with `eh_proj`: another one is a layer of the model, which `num_hidden_layers` does not count.
+    pub(super) fn uncounted<'n>(&self, names: impl Iterator<Item = &'n str> + Clone) -> Vec<String> {
+        let joins = names.clone().filter(|name| name.contains(".eh_proj."));
+        let further: BTreeSet<usize> = joins.filter_map(|name| self.further_layer(name)).collect();
+        let is_uncounted = |name: &&str| self.further_layer(name).is_some_and(|layer| !further.contains(&layer));
+        names.filter(is_uncounted).map(str::to_owned).collect()
     }
 }
 

@@ -19,6 +19,10 @@ pub(super) const MOST: usize = 1 << 24;
 pub(super) const MOST_HEADS: usize = 1 << 16;
 /// No model is deeper.
 pub(super) const MOST_LAYERS: usize = 1 << 12;
+
+/// How most families say how many layers after the last one predict further tokens.
+pub(super) const NEXT_LAYERS: &str = "num_nextn_predict_layers";
+
 /// Norms of each query and key head, before the rotation.
 pub(super) const NORMS_OF_HEADS: Option<HeadNorms> =
     Some(HeadNorms { kind: HeadNormKind::Alike, after_rotation: false });
@@ -127,7 +131,7 @@ pub(super) fn decoder_with(
     Ok(ModelShape {
         hidden: settings.size("hidden_size", MOST)?,
         vocab_size: settings.size("vocab_size", MOST)?,
-        tied: settings.get("tie_word_embeddings")?.unwrap_or(defaults.tied),
+        tied: settings.is_on("tie_word_embeddings", defaults.tied)?,
         norm: NormShape {
             epsilon: settings.get("rms_norm_eps")?.unwrap_or(defaults.epsilon),
             offset: 0.0,
@@ -197,8 +201,11 @@ pub(super) fn activation(settings: &Settings<'_>, key: &str) -> Result<Gate, Con
     }
 }
 
-/// Refuses a setting unless it is left out, `null`, or this.
+/// Refuses a setting unless it is left out, `null`, or this. Of what has to be on, transformers takes `null` for off.
 pub(super) fn only(settings: &Settings<'_>, key: &str, value: &Value) -> Result<(), ConfigError> {
+    if *value == Value::Bool(true) {
+        settings.on_by_default(key)?;
+    }
     let given: Option<Value> = settings.get(key)?;
     // 1 and 1.0 are the same number.
     let same = |given: &Value| given == value || (given.is_number() && given.as_f64() == value.as_f64());
@@ -208,13 +215,22 @@ pub(super) fn only(settings: &Settings<'_>, key: &str, value: &Value) -> Result<
     }
 }
 
+/// How many layers after the last one predict further tokens, which nothing here is computed with: none unless config.json
+/// says so. All others are layers of the model, which a wrong `num_hidden_layers` must not drop.
+pub(super) fn further_layers(settings: &Settings<'_>, key: &str) -> Result<usize, ConfigError> {
+    match settings.get(key)?.unwrap_or(0) {
+        count if count > MOST_LAYERS => Err(ConfigError::too_large(key, count)),
+        count => Ok(count),
+    }
+}
+
 /// Biases on queries, keys, values and the output, as `attention_bias` says.
 pub(super) fn attention_biases(
     settings: &Settings<'_>,
     default: bool,
     shape: &mut ModelShape,
 ) -> Result<(), ConfigError> {
-    let bias = settings.get("attention_bias")?.unwrap_or(default);
+    let bias = settings.is_on("attention_bias", default)?;
     for attention in shape.attentions() {
         (attention.qkv_bias, attention.output_bias) = (bias, bias);
     }

@@ -4,13 +4,13 @@ use serde_json::json;
 
 use super::{
     super::{
-        names::Names,
         rope::{frequency_scale, in_one_spelling, rope},
         settings::{ConfigError, Settings},
         shape::{Groups, LatentShape, LayerRotation, MlpShape, ModelShape, RouterShape, SparseShape},
-        tensor::LAYERS,
     },
-    decoder::{Defaults, Heads, MOST, MOST_HEADS, activation, decoder_with, mlp_biases, only},
+    decoder::{
+        Defaults, Heads, MOST, MOST_HEADS, NEXT_LAYERS, activation, decoder_with, further_layers, mlp_biases, only,
+    },
     mixtures::{ROUTED_EXPERTS, SOFTMAX, counted, groups, routed, shared_experts, sigmoid_router, sparse_from},
     windows::same_windows,
 };
@@ -132,7 +132,7 @@ pub(super) fn compressed(settings: &Settings<'_>, variant: Variant) -> Result<Mo
         attention.rotation = Some(LayerRotation { queries: 0, keys: 0, neighbours: !halves });
         attention.latent = Some(latent);
     }
-    shape.names = Names { unused: &[LAYERS], ..Names::default() };
+    shape.names.further_layers = further_layers(settings, NEXT_LAYERS)?;
     same_windows(settings, None, &mut shape)?;
     Ok(shape)
 }

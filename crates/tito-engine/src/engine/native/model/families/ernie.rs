@@ -7,9 +7,8 @@ use super::{
         names::{ChoiceBias, Names},
         settings::{ConfigError, Settings},
         shape::{MlpShape, ModelShape, RouterShape},
-        tensor::LAYERS,
     },
-    decoder::{Defaults, KeyHeads, NEIGHBOURS, activation, decoder, only},
+    decoder::{Defaults, KeyHeads, NEIGHBOURS, NEXT_LAYERS, activation, decoder, further_layers, only},
     mixtures::{MixtureKeys, SOFTMAX, counted, routed, shared_experts},
     windows::same_windows,
 };
@@ -42,7 +41,8 @@ pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
         shape.layers[layer].mlp = Some(MlpShape::Sparse(sparse.clone()));
     }
     let choice_bias = ChoiceBias { name: "mlp.moe_statics.e_score_correction_bias", is_table: true };
-    shape.names = Names { choice_bias, unused: &[LAYERS, "model.mtp_"], ..Names::default() };
+    let further_layers = further_layers(settings, NEXT_LAYERS)?;
+    shape.names = Names { choice_bias, unused: &["model.mtp_"], further_layers, ..Names::default() };
     counted("moe_num_experts", shape)
 }
 

@@ -71,7 +71,7 @@ fn scan(settings: &Settings<'_>, epsilon: f32) -> Result<RecurrentLayer, ConfigE
     }
     part.output_bias = settings.get("projectors_bias")?.unwrap_or(false);
     if let Mixing::Tables { norm, norm_weights, .. } = &mut part.mixing {
-        norm.gate_first = !settings.get("mamba_norm_before_gate")?.unwrap_or(true);
+        norm.gate_first = !settings.on_by_default("mamba_norm_before_gate")?;
         if !settings.get("mamba_rms_norm")?.unwrap_or(false) {
             *norm_weights = None;
         }

@@ -5,9 +5,8 @@ use super::{
         names::Names,
         settings::{ConfigError, Settings},
         shape::{ModelShape, NormPlaces, SparseShape},
-        tensor::LAYERS,
     },
-    decoder::{Defaults, NEIGHBOURS, NORMS_OF_HEADS, activation, decoder},
+    decoder::{Defaults, NEIGHBOURS, NEXT_LAYERS, NORMS_OF_HEADS, activation, decoder, further_layers},
     mixtures::{ROUTED_EXPERTS, SOFTMAX, counted, routed, shared_experts, sigmoid_router, sparse_from},
     windows::same_windows,
 };
@@ -32,7 +31,7 @@ pub(super) fn glm4(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
 }
 
 fn joined(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), ConfigError> {
-    let bias = settings.get("attention_bias")?.unwrap_or(true);
+    let bias = settings.on_by_default("attention_bias")?;
     for attention in shape.attentions() {
         attention.qkv_bias = bias;
         attention.rotation = NEIGHBOURS;
@@ -64,8 +63,7 @@ pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
         attention.head_norms = NORMS_OF_HEADS.filter(|_| norms);
     }
     sparse_from(dense, &sparse, &mut shape);
-    // The layers after the last one predict further tokens.
-    shape.names = Names { unused: &[LAYERS], ..Names::default() };
+    shape.names.further_layers = further_layers(settings, NEXT_LAYERS)?;
     same_windows(settings, None, &mut shape)?;
     counted("n_routed_experts", shape)
 }

@@ -146,7 +146,7 @@ fn tower(vision: &Settings<'_>, merge: usize) -> Result<TowerShape, ConfigError>
     }
     let patches = image / patch;
     let norm = norm(vision)?;
-    let last_norm = !vision.get("use_mean_pooling")?.unwrap_or(true);
+    let last_norm = !vision.on_by_default("use_mean_pooling")?;
     if last_norm && !norm.centred {
         let reason = "is false, and the norm after the last layer is of another type than all others";
         return Err(ConfigError::setting("use_mean_pooling", reason));

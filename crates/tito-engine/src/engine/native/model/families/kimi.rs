@@ -7,7 +7,6 @@ use super::{
         names::{ChoiceBias, DenseNames, ExpertNames, GateUpNames, InputNames, Names, RecurrentNames},
         settings::{ConfigError, Settings},
         shape::{Mixing, ModelShape, RecurrentLayer},
-        tensor::LAYERS,
     },
     decoder::{MOST, MOST_HEADS, activation, only},
     deepseek::{Variant, compressed},
@@ -37,7 +36,7 @@ pub(super) fn kimi_linear(settings: &Settings<'_>) -> Result<ModelShape, ConfigE
     }
     recurrent_where(kinds(settings)?, &delta(settings, shape.norm.epsilon)?, &mut shape);
     mixtures(settings, &mut shape)?;
-    shape.names = names();
+    shape.names = Names { further_layers: shape.names.further_layers, ..names() };
     counted("num_experts", shape)
 }
 
@@ -58,7 +57,6 @@ fn names() -> Names {
         choice_bias: ChoiceBias { name: "block_sparse_moe.gate.e_score_correction_bias", is_table: false },
         experts: ExpertNames::Each(expert),
         shared: names.shared.under("block_sparse_moe.shared_experts"),
-        unused: &[LAYERS],
         aliases_within: &[(".forget_gate.", "."), (".mlp.", ".block_sparse_moe.")],
         ..names
     }
@@ -66,6 +64,7 @@ fn names() -> Names {
 
 /// Gives layers their mixtures, whose keys are others than those of the models that they were taken from.
 fn mixtures(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), ConfigError> {
+    settings.on_by_default("moe_renormalize")?;
     let mut config = settings.0.clone();
     for (own, other) in [("num_expert_group", "n_group"), ("moe_renormalize", "norm_topk_prob")] {
         if let Some(value) = config.remove(own) {

@@ -36,8 +36,8 @@ pub(super) fn lfm2_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigErro
     };
     let router = RouterShape {
         scores: Scores::Sigmoid,
-        choice_bias: settings.get("use_expert_bias")?.unwrap_or(true),
-        normalize: settings.get("norm_topk_prob")?.unwrap_or(true).then_some(0.0),
+        choice_bias: settings.on_by_default("use_expert_bias")?,
+        normalize: settings.on_by_default("norm_topk_prob")?.then_some(0.0),
         added: ADDED,
         factor: settings.get("routed_scaling_factor")?.unwrap_or(1.0),
         ..SOFTMAX
@@ -119,7 +119,7 @@ fn convolution(settings: &Settings<'_>, hidden: usize) -> Result<RecurrentLayer,
 fn width(settings: &Settings<'_>) -> Result<usize, ConfigError> {
     let key = if settings.get::<usize>("block_ff_dim")?.is_some() { "block_ff_dim" } else { "intermediate_size" };
     let said = settings.size(key, MOST)?;
-    if !settings.get("block_auto_adjust_ff_dim")?.unwrap_or(true) {
+    if !settings.on_by_default("block_auto_adjust_ff_dim")? {
         return Ok(said);
     }
     let narrowed = 2 * said / 3;

@@ -75,7 +75,7 @@ fn rotated(settings: &Settings<'_>, count: usize) -> Result<Vec<bool>, ConfigErr
 
 /// Rotates layers, and has the queries of the others grow with their position.
 fn rotate(settings: &Settings<'_>, rotated: &[bool], shape: &mut ModelShape) -> Result<(), ConfigError> {
-    let norms = settings.get("use_qk_norm")?.unwrap_or(true);
+    let norms = settings.on_by_default("use_qk_norm")?;
     let norms = norms.then_some(HeadNorms { kind: HeadNormKind::Plain, after_rotation: true });
     let growth = growth(settings)?.map(|far| {
         let width = shape.attentions().next().map_or(0, |attention| attention.kept.head_dim);

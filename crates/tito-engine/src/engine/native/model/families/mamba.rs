@@ -79,7 +79,7 @@ pub(super) fn mamba(settings: &Settings<'_>, keys: MambaKeys, epsilon: f32) -> R
         input_bias: bias,
         rank: None,
         convolution: ConvolutionShape { first: inner, channels, taps, activated: true },
-        convolution_bias: settings.get(keys.convolution_bias)?.unwrap_or(true),
+        convolution_bias: settings.on_by_default(keys.convolution_bias)?,
         mixing: Mixing::Tables { recurrence, skip: true, norm, norm_weights: Some(inner) },
         output_bias: bias,
     })

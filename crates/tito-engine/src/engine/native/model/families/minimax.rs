@@ -8,9 +8,8 @@ use super::{
         rope::{RopeDefaults, rope},
         settings::{ConfigError, Settings},
         shape::{ModelShape, RouterShape, Scores},
-        tensor::LAYERS,
     },
-    decoder::{Defaults, NORMS_OF_ALL, activation, decoder_with, heads, only},
+    decoder::{Defaults, NORMS_OF_ALL, activation, decoder_with, further_layers, heads, only},
     mistral::EXPERTS_OF_MIXTRAL,
     mixtures::{LOCAL_EXPERTS, SOFTMAX, counted, routed, sparse_from},
     windows::same_windows,
@@ -42,7 +41,8 @@ pub(super) fn minimax_m2(settings: &Settings<'_>) -> Result<ModelShape, ConfigEr
         router: "block_sparse_moe.gate",
         choice_bias: ChoiceBias { name: "block_sparse_moe.e_score_correction_bias", is_table: false },
         experts: ExpertNames::Each(EXPERTS_OF_MIXTRAL),
-        unused: &[LAYERS, "model.mtp", "mtp."],
+        unused: &["model.mtp", "mtp."],
+        further_layers: further_layers(settings, "num_mtp_modules")?,
         ..Names::default()
     };
     same_windows(settings, None, &mut shape)?;

@@ -101,7 +101,7 @@ pub(super) fn sigmoid_router(
 
 /// What weights are divided by where they are normalised, which they are by default.
 pub(super) fn normalized(settings: &Settings<'_>) -> Result<Option<f32>, ConfigError> {
-    Ok(settings.get("norm_topk_prob")?.unwrap_or(true).then_some(LEAST_SUM))
+    Ok(settings.on_by_default("norm_topk_prob")?.then_some(LEAST_SUM))
 }
 
 /// The groups from which experts are chosen, each by its two best.
@@ -142,4 +142,44 @@ pub(super) fn counted(key: &str, shape: ModelShape) -> Result<ModelShape, Config
     let experts = shape.layers.iter().map(|layer| layer.mlp.as_ref().map_or(0, MlpShape::experts));
     let (all, most) = (experts.clone().fold(0, usize::saturating_add), experts.max().unwrap_or(0));
     if all > MOST_EXPERTS { Err(ConfigError::too_large(key, most)) } else { Ok(shape) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::native::model::tests::families::Golden;
+
+    /// transformers takes `null` for off, or for a whole head, where something else is meant by what is left out.
+    #[test]
+    fn null_is_not_what_is_left_out_where_transformers_tells_them_apart() {
+        for (name, key) in [
+            ("deepseek_v3_plain", "norm_topk_prob"),
+            ("deepseek_v32_plain", "norm_topk_prob"),
+            ("glm4_moe_plain", "norm_topk_prob"),
+            ("glm4_moe_plain", "partial_rotary_factor"),
+            ("minimax_m2_plain", "partial_rotary_factor"),
+            ("minimax_m2_plain", "use_qk_norm"),
+            ("mistral4_plain", "norm_topk_prob"),
+            ("kimi_linear_plain", "moe_renormalize"),
+            ("kimi_linear_plain", "mla_use_nope"),
+            ("ernie4_5_moe_plain", "tie_word_embeddings"),
+            ("lfm2_moe_plain", "use_expert_bias"),
+            ("qwen3_next_plain", "norm_topk_prob"),
+            ("llama4_plain", "use_qk_norm"),
+        ] {
+            let mut config = Golden::named(&format!("families/{name}")).config().clone();
+            assert!(ModelShape::read(&config).is_ok(), "{name}");
+            config.insert(key.to_owned(), json!(null));
+            let error = ModelShape::read(&config).expect_err(name).to_string();
+            assert!(error.starts_with(&format!("config.json: `{key}` is null")), "{name}: {error}");
+        }
+        // Off is what it is by default, and the whole head.
+        for (name, key) in [("deepseek_v3_plain", "attention_bias"), ("olmoe_plain", "norm_topk_prob")] {
+            let mut config = Golden::named(&format!("families/{name}")).config().clone();
+            config.insert(key.to_owned(), json!(null));
+            assert!(ModelShape::read(&config).is_ok(), "{name}");
+        }
+    }
 }

@@ -56,7 +56,7 @@ pub(super) fn qwen3_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigErr
 /// The mixtures of Qwen 1.5 and 2: an expert that all tokens go through has a gate of its own.
 pub(super) fn qwen2_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = decoder(settings, Defaults::COMMON.theta(10_000.0))?;
-    let bias = settings.get("qkv_bias")?.unwrap_or(true);
+    let bias = settings.on_by_default("qkv_bias")?;
     for attention in shape.attentions() {
         attention.qkv_bias = bias;
     }

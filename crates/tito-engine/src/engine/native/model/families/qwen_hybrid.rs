@@ -20,7 +20,7 @@ pub(super) fn qwen3_next(settings: &Settings<'_>) -> Result<ModelShape, ConfigEr
     let mut shape = hybrid(settings)?;
     let shared = shared_expert(settings)?;
     // Left out, it is true other than in the mixtures before.
-    let normalize = settings.get("norm_topk_prob")?.unwrap_or(true);
+    let normalize = settings.on_by_default("norm_topk_prob")?;
     mixtures(settings, Some(shared), normalize, &mut shape)?;
     shape.names.recurrent.inputs = InputNames::ByKeyHead(&["in_proj_qkvz", "in_proj_ba"]);
     counted("num_experts", shape)

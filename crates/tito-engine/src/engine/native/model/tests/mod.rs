@@ -242,6 +242,50 @@ fn weights_that_lack_tensors_or_hold_others_are_refused_by_name() {
     assert!(error.to_string().contains("`model.layers.0.self_attn.k_proj.bias`"), "{error}");
 }
 
+/// A layer that `num_hidden_layers` does not count is passed over only where config.json says that so many predict further
+/// tokens, and where it has what those join two states with.
+#[test]
+fn layers_that_are_not_counted_are_refused_unless_they_predict_further_tokens() {
+    for (name, key) in [
+        ("deepseek_v2_plain", "num_nextn_predict_layers"),
+        ("deepseek_v3_plain", "num_nextn_predict_layers"),
+        ("deepseek_v32_plain", "num_nextn_predict_layers"),
+        ("glm4_moe_plain", "num_nextn_predict_layers"),
+        ("minimax_m2_plain", "num_mtp_modules"),
+        ("kimi_linear_plain", "num_nextn_predict_layers"),
+        ("ernie4_5_moe_plain", "num_nextn_predict_layers"),
+        ("mistral4_plain", "num_nextn_predict_layers"),
+    ] {
+        let golden = families::Golden::named(&format!("families/{name}"));
+        let last = golden.config()["num_hidden_layers"].as_u64().unwrap() - 1;
+        let check = |further: Option<u64>, joins: Option<u64>| {
+            let mut config = golden.config().clone();
+            config.insert("num_hidden_layers".to_owned(), last.into());
+            for key in ["layer_types", "mlp_layer_types"] {
+                config.remove(key);
+            }
+            config.extend(further.map(|count| (key.to_owned(), count.into())));
+            let mut tensors = golden.tensors();
+            tensors.extend(joins.map(|layer| WeightTensor {
+                name: format!("model.layers.{layer}.eh_proj.weight"),
+                dtype: WeightDtype::F32,
+                shape: vec![1],
+                bytes: vec![0; 4].into(),
+            }));
+            let shape = ModelShape::read(&config).unwrap();
+            let weights = GivenTensors::new(tensors).unwrap();
+            let error = Checked::new(&Tensors::of(&shape), &weights, true).err();
+            error.map(|error| error.to_string())
+        };
+        for (further, joins) in [(None, None), (Some(0), Some(last)), (Some(1), None), (Some(1), Some(last + 1))] {
+            let error = check(further, joins).expect(name);
+            assert!(error.contains(&format!("`model.layers.{last}.")), "{name}: {error}");
+        }
+        assert_eq!(check(Some(1), Some(last)), None, "{name}");
+        assert_eq!(check(Some(4000), Some(last)), None, "{name}");
+    }
+}
+
 /// Every tensor as the model holds it.
 fn held_tensors<B: Backend>(model: &mut Model<B>) -> Vec<WeightTensor> {
     let names: Vec<String> = model.tensors().into_iter().map(|tensor| tensor.name).collect();
