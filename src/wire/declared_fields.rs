@@ -8,11 +8,9 @@ use serde_json::Value;
 use super::{
     chat_completions, completions,
     fields::{sampling, stream_options, structured},
-    messages, responses,
-    token_io::engine_params,
-    tokenize,
+    messages, responses, tokenize,
 };
-use crate::pydantic::Schema;
+use crate::{foreign_fields::engine_params, pydantic::Schema};
 
 /// Returns the field names that rules declare.
 fn declared(schema: &'static Schema) -> BTreeSet<&'static str> {

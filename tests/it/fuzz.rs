@@ -75,8 +75,14 @@ fn token_bodies(
         "messages": [[{ "role": "user", "content": "hello" }], [{ "role": "user", "content": "you" }]], "n": 1,
     });
     let params = json!({ "max_tokens": 4, "logprobs": 2, "logprob_token_ids": null, "detokenize": true });
+    let mut params = joined(&[sampling, &params]);
+    // What stands beside them in the bodies of other endpoints.
+    params
+        .as_object_mut()
+        .unwrap()
+        .retain(|name, _| !["model", "stream", "stream_options", "request_id"].contains(&&**name));
     let ids = json!({
-        "model": MODEL, "token_ids": [5, 6], "sampling_params": joined(&[sampling, &params]), "request_id": "r",
+        "model": MODEL, "token_ids": [5, 6], "sampling_params": params, "request_id": "r",
         "return_token_ids": true, "output_mode": "text", "cache_salt": "s", "features": null, "content_parts": [],
     });
     let generated = json!({

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::{engine_params, features::Features};
+use super::features::Features;
 use crate::{
     TokenId,
-    foreign_fields::OF_GENERATE,
-    json::{Object, Value},
+    foreign_fields::{OF_GENERATE, engine_params},
+    json::{Node, Object, Value},
     pydantic::Schema,
     wire::{
         answer::{
@@ -18,6 +18,7 @@ use crate::{
         },
         body::{Body, Rules},
         chat_completions::types::{AnswerMessage, ChoiceLogprobs},
+        error::ApiError,
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
     },
 };
@@ -84,7 +85,14 @@ pub(crate) struct ReasoningParserKwargs {
 
 impl Body for GenerateRequest {
     const RULES: &'static Rules =
-        &Rules { before: Some(engine_params::refuse_unknown), foreign: &OF_GENERATE, ..Rules::new(&Schema::Any) };
+        &Rules { before: Some(check_params), foreign: &OF_GENERATE, ..Rules::new(&Schema::Any) };
+}
+
+/// Refuses `sampling_params` with names that vLLM's engine does not have.
+fn check_params(body: &mut Node<'_>) -> Result<(), ApiError> {
+    let Some((name, here)) = engine_params::unknown(body) else { return Ok(()) };
+    let hint = here.map(|here| format!("; `{here}` is what it is called there")).unwrap_or_default();
+    Err(ApiError::invalid(name.to_owned(), format!("`sampling_params` has no `{name}` in vLLM{hint}")))
 }
 
 /// Whether an answer has text.

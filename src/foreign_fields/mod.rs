@@ -5,6 +5,8 @@
 //!
 //! This module knows names of fields, and which values ask for something. It knows no endpoint's own fields, and no HTTP.
 
+pub(crate) mod engine_params;
+
 use crate::json::{Node, NodeKind};
 
 /// A field that an endpoint does not serve.

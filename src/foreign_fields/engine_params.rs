@@ -1,10 +1,7 @@
 //! The names of `sampling_params` that vLLM's engine has (`sampling_params.py`, `SamplingParams`). Any other name is refused:
 //! it may be what another dialect calls a limit, a seed or a form of the answer.
 
-use crate::{
-    json::{Node, NodeKind},
-    wire::error::ApiError,
-};
+use crate::json::{Node, NodeKind};
 
 /// What is read, or refused with its own reason.
 pub(crate) const READ: [&str; 42] = [
@@ -94,16 +91,14 @@ const NAMED_ELSEWHERE: [(&str, &str); 20] = [
     ("top_logprobs_num", "logprobs"),
 ];
 
-/// Refuses a body whose `sampling_params` name something that the engine does not have, unless its value asks for nothing.
-pub(super) fn refuse_unknown(body: &mut Node<'_>) -> Result<(), ApiError> {
-    let Some(NodeKind::Object(params)) = body.get("sampling_params").map(|params| &params.kind) else { return Ok(()) };
+/// The first name in the `sampling_params` of a body that the engine does not have, and what it is called there if it has another
+/// name. A name whose value asks for nothing is passed over.
+pub(crate) fn unknown<'b>(body: &'b Node<'_>) -> Option<(&'b str, Option<&'static str>)> {
+    let Some(NodeKind::Object(params)) = body.get("sampling_params").map(|params| &params.kind) else { return None };
     let is_known = |name: &str| READ.contains(&name) || IDLE.contains(&name);
-    let Some((name, _)) = params.iter().find(|(name, value)| asks(value) && !is_known(name)) else {
-        return Ok(());
-    };
+    let (name, _) = params.iter().find(|(name, value)| asks(value) && !is_known(name))?;
     let meant = NAMED_ELSEWHERE.iter().find(|(elsewhere, _)| elsewhere == name);
-    let hint = meant.map(|(_, here)| format!("; `{here}` is what it is called there")).unwrap_or_default();
-    Err(ApiError::invalid(name.clone(), format!("`sampling_params` has no `{name}` in vLLM{hint}")))
+    Some((name, meant.map(|(_, here)| *here)))
 }
 
 /// Whether a value asks for something. SkyRL sends all of its own parameters, some of which may be empty.
