@@ -6,7 +6,10 @@ use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{IMAGE_PROCESSOR_CONFIG, ModelError, PROCESSOR_CONFIG, json};
+use super::{
+    ModelError, json,
+    processor_files::{IMAGE_PROCESSOR_CONFIG, PROCESSOR_CONFIG},
+};
 
 /// The name of the template that is used unless another is asked for.
 const DEFAULT: &str = "default";

@@ -9,6 +9,7 @@ mod error;
 mod generation_config;
 mod hub;
 mod json;
+mod processor_files;
 mod source;
 mod tokenizer_config;
 mod tokenizer_files;
@@ -23,18 +24,13 @@ pub use error::ModelError;
 use generation_config::GENERATION_CONFIG;
 pub use generation_config::GenerationConfig;
 pub use hub::{DownloadEvent, DownloadProgress, HubOptions};
+use processor_files::{IMAGE_PROCESSOR_CONFIG, PROCESSOR_CONFIG};
 pub use source::ModelSource;
 use source::{locate, tokenizer_of};
 pub use tokenizer_config::TokenizerConfig;
 pub use tokenizer_files::TokenizerFiles;
 
 use crate::{TokenId, gguf::GgufFile, tokenizer::Tokenizer};
-
-/// The file of what turns texts and images into what a model reads.
-const PROCESSOR_CONFIG: &str = "processor_config.json";
-
-/// The file of its part for images, in older checkpoints.
-const IMAGE_PROCESSOR_CONFIG: &str = "preprocessor_config.json";
 
 /// The tokens that end a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
