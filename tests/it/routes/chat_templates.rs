@@ -126,3 +126,19 @@ async fn documents_are_shown_to_the_template() {
     let documents = json!([{ "text": "hello" }, { "text": "you" }]);
     assert_eq!(prompt(&app, json!({ "documents": documents })).await, "hello you ");
 }
+
+#[tokio::test]
+async fn an_answer_that_makes_calls_is_not_continued_without_them() {
+    let app = TestApp::new();
+    let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{}" } });
+    let body = |calls: Value| {
+        json!({
+            "messages": [{ "role": "user", "content": "a" }, { "role": "assistant", "content": "sure", "tool_calls": calls }],
+            "continue_final_message": true, "add_generation_prompt": false,
+        })
+    };
+    let refused = app.post("/v1/chat/completions", body(json!([call]))).await;
+    let message = refused.error()["message"].clone();
+    assert!(refused.status == 400 && message.as_str().unwrap().contains("makes calls"), "{}", refused.text);
+    app.post("/v1/chat/completions", body(json!([]))).await.ok();
+}

@@ -234,6 +234,9 @@ impl<'a> Conversation<'a> {
         if !self.template.source().contains("content") {
             return Err(PromptError::ContinueFinalMessage(CONTENT_NOT_RENDERED));
         }
+        if last.get("tool_calls").and_then(Value::as_array).is_some_and(|calls| !calls.is_empty()) {
+            return Err(PromptError::ContinueFinalMessage(CALLS_AFTER_CONTENT));
+        }
         let said = append_to_content(&mut last, CONTINUE_TAG)?;
         shown.pop();
         shown.push(Variable::from(&last));
@@ -252,6 +255,8 @@ impl<'a> Conversation<'a> {
 }
 
 const NOTHING_TO_CONTINUE: &str = "continue_final_message is set but the final message has no \"content\" to continue!";
+const CALLS_AFTER_CONTENT: &str = "continue_final_message is set but the final message makes calls, which stand after the content and \
+                                   would be lost";
 const CONTENT_NOT_RENDERED: &str = "continue_final_message is set to \"content\" but this is not an accepted field in \
                                     the chat_template";
 const TAG_NOT_RENDERED: &str = "continue_final_message is set but the final message does not appear in the chat after \

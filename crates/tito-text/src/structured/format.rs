@@ -189,6 +189,9 @@ impl Format {
         };
         let Some(fields) = tag.as_object() else { return Err(invalid(&"it is not an object")) };
         if let Some(format) = fields.get("format") {
+            if fields.contains_key("structures") {
+                return Err(invalid(&"`format` and `structures` are two forms of the same"));
+            }
             return serde_json::from_value(format.clone()).map_err(|error| invalid(&error));
         }
         let earlier: Structures = serde_json::from_value(tag.clone()).map_err(|error| invalid(&error))?;
@@ -206,12 +209,16 @@ impl Format {
 
 /// The earlier form.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Structures {
+    #[serde(rename = "type")]
+    _kind: Option<String>,
     structures: Vec<Structure>,
     triggers: Vec<String>,
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Structure {
     begin: String,
     #[serde(default = "anything")]
@@ -246,6 +253,16 @@ mod tests {
         assert!(refused(json!({"format": {"type": "dance"}})).contains("dance"));
         assert!(refused(json!({"format": {"type": "any_text", "mood": 1}})).contains("mood"));
         assert!(refused(json!({"structures": []})).contains("triggers"));
+        let earlier = |more: Value| {
+            let mut tag = json!({"structures": [{"begin": "e", "schema": {}, "end": "c"}], "triggers": ["e"]});
+            tag.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            tag
+        };
+        assert!(Format::from_request(&earlier(json!({"type": "structural_tag"}))).is_ok());
+        assert!(refused(earlier(json!({"at_least_one": true}))).contains("at_least_one"));
+        assert!(refused(earlier(json!({"format": {"type": "any_text"}}))).contains("two forms"));
+        let more = json!([{"begin": "e", "schema": {}, "end": "c", "extra": 1}]);
+        assert!(refused(json!({"structures": more, "triggers": ["e"]})).contains("extra"));
         assert!(refused(json!([])).contains("not an object"));
     }
 }

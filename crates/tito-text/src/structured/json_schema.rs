@@ -5,6 +5,8 @@
 //! a model that has lost its way would write blanks until `max_tokens`.
 //! Refuses numbers that it would have to round.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value, json};
 
@@ -50,9 +52,9 @@ pub(super) fn prepared(schema: &Value, options: &JsonOptions) -> Result<Value, S
     references::decode(&mut schema);
     spell_items(&mut schema);
     check(&schema)?;
-    if options.closed || !joins_objects(&schema) {
-        close(&mut schema);
-    }
+    spell_patterns(&mut schema);
+    let open = if options.closed { BTreeSet::new() } else { joined(&schema) };
+    close(&mut schema, &mut String::new(), &open);
     let given = schema.get("x-guidance").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut guidance = guidance(options);
     guidance.extend(given);
@@ -128,19 +130,85 @@ pub(super) fn check_numbers(value: &Value, place: Place) -> Result<(), Structure
     }
 }
 
-/// Whether an object may get its properties from several schemas: closing each would leave nothing.
-fn joins_objects(schema: &Value) -> bool {
-    match schema {
-        Value::Array(items) => items.iter().any(joins_objects),
-        Value::Object(entries) => {
-            let several = entries.get("allOf").and_then(Value::as_array).is_some_and(|all| all.len() > 1);
-            let mut combining = COMBINING.iter().filter_map(|keyword| entries.get(*keyword));
-            // A boolean, for one, has no place for properties.
-            let combines = combining.any(|value| value.is_array() || value.is_object() || value.is_string());
-            several || (names_properties(entries) && combines) || entries.values().any(joins_objects)
+/// The places of the schemas that describe an object together with others: closing one of these would leave nothing.
+fn joined(schema: &Value) -> BTreeSet<String> {
+    let mut joined = BTreeSet::new();
+    each_place(schema, &mut String::new(), &mut |entries, place| {
+        let several = entries.get("allOf").and_then(Value::as_array).is_some_and(|all| all.len() > 1);
+        let mut combining = COMBINING.iter().filter_map(|keyword| entries.get(*keyword));
+        // A boolean, for one, has no place for properties.
+        let combines = combining.any(|value| value.is_array() || value.is_object() || value.is_string());
+        if several || (names_properties(entries) && combines) {
+            join(schema, place, &mut joined);
         }
-        _ => false,
+    });
+    joined
+}
+
+/// Adds the place of a schema, and of all that it combines or refers to.
+fn join(schema: &Value, place: &str, joined: &mut BTreeSet<String>) {
+    let mut places = vec![place.to_owned()];
+    while let Some(place) = places.pop() {
+        let Some(Value::Object(entries)) = schema.pointer(&place) else { continue };
+        if joined.contains(&place) {
+            continue;
+        }
+        for keyword in COMBINING {
+            match entries.get(keyword) {
+                Some(Value::Array(items)) => {
+                    places.extend((0..items.len()).map(|item| format!("{place}/{keyword}/{item}")));
+                }
+                Some(Value::Object(_)) => places.push(format!("{place}/{keyword}")),
+                // Its escapes were decoded; there is none of a `/`.
+                Some(Value::String(reference)) => {
+                    places.extend(reference.strip_prefix('#').map(|place| place.replace('~', "~0")));
+                }
+                _ => {}
+            }
+        }
+        joined.insert(place);
     }
+}
+
+/// Visits a schema and all schemas in it, each with its place as a JSON pointer.
+fn each_place(schema: &Value, place: &mut String, visit: &mut impl FnMut(&Map<String, Value>, &str)) {
+    match schema {
+        Value::Array(schemas) => {
+            for (item, schema) in schemas.iter().enumerate() {
+                within(place, &item.to_string(), |place| each_place(schema, place, visit));
+            }
+        }
+        Value::Object(entries) => {
+            visit(entries, place);
+            for keyword in NAMED {
+                let Some(Value::Object(schemas)) = entries.get(keyword) else { continue };
+                within(place, keyword, |place| {
+                    for (name, schema) in schemas {
+                        within(place, &escaped(name), |place| each_place(schema, place, visit));
+                    }
+                });
+            }
+            for keyword in NESTED {
+                let Some(nested) = entries.get(keyword) else { continue };
+                within(place, keyword, |place| each_place(nested, place, visit));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Calls `work` with the place of a part.
+fn within(place: &mut String, part: &str, work: impl FnOnce(&mut String)) {
+    let len = place.len();
+    place.push('/');
+    place.push_str(part);
+    work(place);
+    place.truncate(len);
+}
+
+/// A name as a part of a JSON pointer.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
 }
 
 fn names_properties(entries: &Map<String, Value>) -> bool {
@@ -164,23 +232,58 @@ fn spell_items(schema: &mut Value) {
     });
 }
 
-/// Forbids further properties where properties are named.
-fn close(schema: &mut Value) {
+/// Spells the white space of patterns in ASCII, as that of regular expressions is: the compiler has Unicode's for them.
+fn spell_patterns(schema: &mut Value) {
+    each_schema(schema, &mut |entries| {
+        if let Some(Value::String(pattern)) = entries.get_mut("pattern") {
+            *pattern = with_ascii_spaces(pattern);
+        }
+        if let Some(Value::Object(properties)) = entries.get_mut("patternProperties") {
+            *properties = std::mem::take(properties)
+                .into_iter()
+                .map(|(pattern, schema)| (with_ascii_spaces(&pattern), schema))
+                .collect();
+        }
+    });
+}
+
+fn with_ascii_spaces(pattern: &str) -> String {
+    let mut spelled = String::with_capacity(pattern.len());
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        match (character, if character == '\\' { characters.next() } else { None }) {
+            // Within a class, one more class is a part of it.
+            (_, Some('s')) => spelled.push_str(r"[ \t\n\r\f\v]"),
+            (_, Some('S')) => spelled.push_str(r"[^ \t\n\r\f\v]"),
+            (character, escaped) => spelled.extend([Some(character), escaped].into_iter().flatten()),
+        }
+    }
+    spelled
+}
+
+/// Forbids further properties where properties are named, but for the schemas at the places that stay open.
+fn close(schema: &mut Value, place: &mut String, open: &BTreeSet<String>) {
     match schema {
-        Value::Array(items) => items.iter_mut().for_each(close),
+        Value::Array(schemas) => {
+            for (item, schema) in schemas.iter_mut().enumerate() {
+                within(place, &item.to_string(), |place| close(schema, place, open));
+            }
+        }
         Value::Object(entries) => {
             for keyword in NAMED {
-                if let Some(Value::Object(schemas)) = entries.get_mut(keyword) {
-                    schemas.values_mut().for_each(close);
-                }
+                let Some(Value::Object(schemas)) = entries.get_mut(keyword) else { continue };
+                within(place, keyword, |place| {
+                    for (name, schema) in schemas {
+                        within(place, &escaped(name), |place| close(schema, place, open));
+                    }
+                });
             }
             for keyword in NESTED {
-                if let Some(nested) = entries.get_mut(keyword) {
-                    close(nested);
-                }
+                let Some(nested) = entries.get_mut(keyword) else { continue };
+                within(place, keyword, |place| close(nested, place, open));
             }
-            let open = !entries.contains_key("additionalProperties") && !entries.contains_key("unevaluatedProperties");
-            if names_properties(entries) && open {
+            let says = entries.contains_key("additionalProperties") || entries.contains_key("unevaluatedProperties");
+            if names_properties(entries) && !says && !open.contains(place.as_str()) {
                 entries.insert("additionalProperties".to_owned(), Value::Bool(false));
             }
         }

@@ -198,9 +198,13 @@ impl<'a> Parser<'a> {
     /// `{2}`, `{2,}` and `{2,3}`.
     fn bounds(&mut self) -> Result<(u32, Option<u32>), String> {
         self.at += 1;
-        let least = self.number()?.unwrap_or(0);
-        let most = if self.eat(",") { self.number()? } else { Some(least) };
+        let first = self.number()?;
+        let least = first.unwrap_or(0);
+        let most = if self.eat(",") { self.number()? } else { first };
         self.expect("}")?;
+        if first.is_none() && most.is_none() {
+            return Err("a repetition in braces has no number".to_owned());
+        }
         if most.is_some_and(|most| most < least) {
             return Err(format!("a repetition of at least {least} has a smaller limit"));
         }
@@ -304,6 +308,9 @@ mod tests {
         assert_eq!(error("root ::= (=\"a\")"), "line 1: lookaheads are not known");
         assert_eq!(error("root ::= \"\\q\""), "line 1: the escape \\q is not known");
         assert_eq!(error("root ::= \"a\"{3,2}"), "line 1: a repetition of at least 3 has a smaller limit");
+        for braces in ["{}", "{ }", "{,}"] {
+            assert_eq!(error(&format!("root ::= \"a\"{braces}")), "line 1: a repetition in braces has no number");
+        }
         assert!(error(&format!("root ::= {}", "(".repeat(100_000))).contains("nested"));
         assert_eq!(error("root ::= \"a\"\nroot ::= \"b\""), "line 2: rule \"root\" is defined twice");
     }
