@@ -91,6 +91,8 @@ pub(super) struct Phase {
     pub(super) proven: bool,
     /// What its last body calls the weights.
     pub(super) label: Option<Arc<str>>,
+    /// Whether one of its parts ends the requests that run, once the weights are there.
+    pub(super) aborts: bool,
 }
 
 /// When something of an update came last. Whoever takes a body says so for each piece, which waits for no call.

@@ -210,9 +210,10 @@ impl Control {
         state.updates += 1;
         let call = state.updates;
         let (begun, heard, written) = (Instant::now(), Heard::now(), Written::default());
-        let (coming, trained, proven, label) = (0, None, false, None);
+        let (coming, trained, proven, label, aborts) = (0, None, false, None, false);
+        let heard_of = heard.clone();
         state.update =
-            Some(Phase { call, in_phases, coming, begun, heard: heard.clone(), written, trained, proven, label });
+            Some(Phase { call, in_phases, coming, begun, heard: heard_of, written, trained, proven, label, aborts });
         let patience = self.policy.update_timeout;
         tracing::info!(?patience, "weights are being replaced: requests wait until the update is finished");
         self.show_update(true);
@@ -311,10 +312,7 @@ impl Control {
         self.write_path(&mut state, update.path).await?;
         if let Some(phase) = &mut state.update {
             phase.label = update.label.or_else(|| phase.label.take());
-        }
-        if update.aborts {
-            // Nothing is computed before the update ends.
-            self.requests.abort_begun();
+            phase.aborts |= update.aborts;
         }
         Ok(None)
     }
@@ -405,7 +403,8 @@ impl Control {
         }
         let label = label.or(phase.label);
         let trained = trained(phase.trained, label.as_deref());
-        let version = engine.finish_update(label, self.policy.on_weights_change).await?;
+        let finish = async { Ok(engine.finish_update(label, self.policy.on_weights_change).await?) };
+        let version = self.ending_requests(phase.aborts, &state, finish).await?;
         state.trained = trained;
         Ok(self.updated(version, phase.written, phase.begun))
     }
@@ -452,9 +451,7 @@ impl Control {
         let mut state = self.state.lock().await;
         if let Some(phase) = &mut state.update {
             phase.label = Some(label);
-            if aborts {
-                self.requests.abort_begun();
-            }
+            phase.aborts |= aborts;
             return Ok(Relabelled::OnceUpdated);
         }
         let relabel = async { Ok(engine.relabel(label).await?) };

@@ -74,6 +74,29 @@ async fn a_name_that_is_given_amid_an_update_in_parts_is_that_of_the_weights_tha
 }
 
 #[tokio::test]
+async fn a_part_ends_requests_once_the_weights_are_there() {
+    let server = Server::new();
+    let part = ("/update_weights", json!({ "update_info": { "weight_dir": model() } }));
+    let name = ("/update_weight_version", json!({ "new_version": "zz", "abort_all_requests": true }));
+    let disk = ("/update_weights_from_disk", json!({ "model_path": model(), "abort_all_requests": true }));
+    for (parts, finish) in [
+        (vec![&name], Finish::Length),
+        (vec![&name, &part], Finish::Abort),
+        (vec![&disk], Finish::Abort),
+        (vec![&part], Finish::Length),
+    ] {
+        let running = under_way(&server).await;
+        done(&server, "/start_weight_update", json!({})).await;
+        for (path, body) in &parts {
+            done(&server, path, body.clone()).await;
+        }
+        let (status, said) = posted(&server, "/finish_weight_update", &json!({})).await;
+        assert_eq!(status.is_success(), parts.len() > 1 || parts[0] != &name, "{parts:?}: {said}");
+        assert_eq!(ended(running).await, finish, "{parts:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_update_of_its_own_ends_an_update_in_parts() {
     let server = Server::new();
     for (path, body) in [
