@@ -51,9 +51,9 @@ impl TurnIds {
 fn places([prompt, generation]: &[Vec<TokenId>; 2]) -> [String; 2] {
     let mut hasher = blake3::Hasher::new();
     [prompt, generation].map(|ids| {
-        ids.iter().for_each(|id| {
+        for id in ids {
             hasher.update(&id.to_le_bytes());
-        });
+        }
         hasher.finalize().to_hex().to_string()
     })
 }

@@ -12,6 +12,7 @@ use crate::{
 };
 
 /// A conversation to be put into ids.
+#[expect(clippy::struct_excessive_bools, reason = "each is a wish that requests have or have not")]
 #[derive(Debug, Clone)]
 pub struct ChatPrompt {
     /// The messages, oldest first.

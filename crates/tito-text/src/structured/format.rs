@@ -194,7 +194,7 @@ impl Format {
             }
             return serde_json::from_value(format.clone()).map_err(|error| invalid(&error));
         }
-        let earlier: Structures = serde_json::from_value(tag.clone()).map_err(|error| invalid(&error))?;
+        let earlier: EarlierTag = serde_json::from_value(tag.clone()).map_err(|error| invalid(&error))?;
         let tags = earlier.structures.into_iter();
         let tags = tags.map(|tag| Tag::new(tag.begin, Self::json(tag.schema), tag.end)).collect();
         Ok(Self::TriggeredTags {
@@ -210,16 +210,16 @@ impl Format {
 /// The earlier form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Structures {
+struct EarlierTag {
     #[serde(rename = "type")]
     _kind: Option<String>,
-    structures: Vec<Structure>,
+    structures: Vec<EarlierStructure>,
     triggers: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Structure {
+struct EarlierStructure {
     begin: String,
     #[serde(default = "anything")]
     schema: Value,
