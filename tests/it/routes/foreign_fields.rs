@@ -136,7 +136,7 @@ async fn sampling_params_of_the_engine_have_no_other_names() {
         ("json_schema", "`structured_outputs` is what"),
         ("guided_decoding", "`structured_outputs` is what"),
         ("stop_regex", "has no `stop_regex`"),
-        ("temprature", "has no `temprature`"),
+        ("heat", "has no `heat`"),
     ] {
         for value in [json!(0), json!("a"), json!(false)] {
             let (status, answer) = asked(name, &value).await;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value, json};
 
 use super::{
-    cost,
+    classes, cost,
     error::StructuredError,
     references,
     schemas::{NAMED, NESTED, each_schema},
@@ -232,16 +232,17 @@ fn spell_items(schema: &mut Value) {
     });
 }
 
-/// Spells the white space of patterns in ASCII, as that of regular expressions is: the compiler has Unicode's for them.
+/// Spells the white space of patterns in ASCII, as that of regular expressions is: the compiler has Unicode's for them. Their
+/// classes are read as those of regular expressions are, too.
 fn spell_patterns(schema: &mut Value) {
     each_schema(schema, &mut |entries| {
         if let Some(Value::String(pattern)) = entries.get_mut("pattern") {
-            *pattern = with_ascii_spaces(pattern);
+            *pattern = with_ascii_spaces(&classes::plain(pattern));
         }
         if let Some(Value::Object(properties)) = entries.get_mut("patternProperties") {
             *properties = std::mem::take(properties)
                 .into_iter()
-                .map(|(pattern, schema)| (with_ascii_spaces(&pattern), schema))
+                .map(|(pattern, schema)| (with_ascii_spaces(&classes::plain(&pattern)), schema))
                 .collect();
         }
     });

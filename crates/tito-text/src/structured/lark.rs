@@ -1,5 +1,7 @@
 //! Pieces of Lark text, as `llguidance` reads it.
 
+use super::classes;
+
 /// Any text.
 pub(super) const ANYTHING: &str = r"(.|\n)*";
 
@@ -43,7 +45,7 @@ pub(super) fn pattern(regex: &str) -> String {
         Some(rest) if escapes(rest).is_multiple_of(2) => rest,
         _ => regex,
     };
-    llguidance::regex_to_lark(regex, "dws")
+    llguidance::regex_to_lark(&classes::plain(regex), "dws")
 }
 
 #[cfg(test)]

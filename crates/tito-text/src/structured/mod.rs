@@ -6,6 +6,7 @@
 
 mod after_reasoning;
 mod cancellation;
+mod classes;
 mod compile;
 mod cost;
 mod demand;

@@ -157,6 +157,17 @@ fn a_regex_matches_all_of_the_output() {
     model.check(&regex("é+"), &["éé"], &["è"]);
 }
 
+/// In ECMAScript and Python, what stands in a class is a character or a range.
+#[test]
+fn classes_of_characters_have_no_operations() {
+    let model = Model::new();
+    model.check(&regex("[+--]"), &["+", ",", "-"], &["a", "."]);
+    model.check(&regex("[a-c&&b-d]"), &["a", "d", "&"], &["e"]);
+    model.check(&regex(r"[[a\]]"), &["[", "a", "]"], &["b"]);
+    model.check(&regex(r"[\w--_]"), &["a", "-", "_", "A"], &["!"]);
+    model.check(&schema(json!({"type": "string", "pattern": "^[+--]$"})), &["\"+\"", "\",\"", "\"-\""], &["\"a\""]);
+}
+
 #[test]
 fn a_choice_may_begin_with_another_one() {
     let model = Model::new();

@@ -43,7 +43,7 @@ pub(crate) struct Coded {
     is_rounded: bool,
     /// Whether all that was written is tame, see [`is_tame`].
     is_tame: bool,
-    /// Blocks of 16 outputs, see [`Block`].
+    /// Blocks of 16 outputs, see [`Blocks`].
     codes: Pages<u8>,
     /// For each block and group a scale for each output; those of [`Code::E2m1`] are powers of two, which bf16 holds.
     scales: Stored,

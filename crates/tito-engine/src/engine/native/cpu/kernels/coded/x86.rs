@@ -50,7 +50,7 @@ pub(super) fn widen(set: KernelSet, block: &Blocks<'_>, to: &mut [u16]) -> bool 
 /// Multiplies tame blocks with few rows.
 ///
 /// # Panics
-/// If the set [has](has) no way.
+/// If the set [has] no way.
 ///
 /// # Safety
 /// There is room for the products.
@@ -93,7 +93,7 @@ impl Work for FewRows<'_> {
 /// Does work on blocks.
 ///
 /// # Panics
-/// If the set [has](has) no way.
+/// If the set [has] no way.
 ///
 /// # Safety
 /// There is what the work asks for.
