@@ -68,6 +68,17 @@ fn bytes() -> Tokenizer {
     ByteLevelBpe { vocab: tokens.zip(0..).collect(), added_tokens, ..ByteLevelBpe::default() }.build().unwrap()
 }
 
+/// Refused on purpose.
+const LOSES_CALLS: &str = "refused, since Python loses calls";
+
+/// Whether the last message is to be continued and makes calls, which Python leaves out of the prompt.
+fn loses_calls(request: &str) -> bool {
+    let request: Value = serde_json::from_str(request).unwrap_or_default();
+    let last = request["messages"].as_array().and_then(|messages| messages.last());
+    let calls = last.and_then(|last| last["tool_calls"].as_array());
+    request["continue_final_message"] == true && calls.is_some_and(|calls| !calls.is_empty())
+}
+
 /// What was compared, by kind, and what differed.
 #[derive(Default)]
 struct Report {
@@ -148,6 +159,13 @@ impl Subject {
                 Err(format!("  expected 400 {recorded}\n  got {status} {message:?}"))
             };
         };
+        if loses_calls(request) {
+            report.count(LOSES_CALLS);
+            return match rendered {
+                Err(error) if error.contains("makes calls") => Ok(()),
+                other => Err(format!("  expected a refusal, since calls would be lost\n  got {other:?}")),
+            };
+        }
         match rendered {
             Ok(text) if text == expected => report.count("text"),
             Ok(text) => return Err(parting(expected, &text)),
@@ -196,6 +214,7 @@ fn every_template_renders_as_python_recorded_it() {
     let report = report.into_inner().unwrap();
     eprintln!("{count} templates, {} requests each, as Python: {:?}", requests.len(), report.counts);
     assert_none(&report.differences);
-    let compared: usize = ["text", "raised", "failed"].iter().filter_map(|kind| report.counts.get(kind)).sum();
+    let kinds = ["text", "raised", "failed", LOSES_CALLS];
+    let compared: usize = kinds.iter().filter_map(|kind| report.counts.get(kind)).sum();
     assert_eq!(compared, count * requests.len());
 }
