@@ -50,6 +50,9 @@ DEVIATIONS = {
         ],
         "plain/tokenize_messages_extra_fields": [r"\.(count|tokens)"],
     },
+    "**`guided_json`, `guided_regex`, `guided_choice`, `guided_grammar`, `structural_tag`, which `structured_outputs` replaced.**": {
+        "plain/chat_guided_regex_legacy": STATUS,
+    },
     "**`logprobs` over `--max-logprobs`.**": {
         "plain/chat_err_top_logprobs_21": [r"\.error\.message"],
         "plain/completions_logprobs_over": [r"\.error\.message"],
@@ -122,6 +125,7 @@ DEVIATIONS = {
 # Where an answer ends for another reason than vLLM recorded, and why.
 FINISH_REASONS = {
     "plain/chat_extra_message_fields": "length, not stop: the ids on its messages count here, so that it is another prompt",
+    "plain/chat_guided_regex_legacy": "none, not stop: the request is refused here",
     "tools/chat_hermes_malformed_stream": "stop, not tool_calls: there is no call, nor is there one in the JSON answer of vLLM",
     "tools/chat_tools_named_stream": "length, not stop: the tokens end within the arguments, which follow the schema here",
 }

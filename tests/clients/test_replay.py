@@ -64,8 +64,8 @@ def deviation(exchange):
 
 
 def reasons(said):
-    """Why each choice of an answer ended."""
-    return [choice["finish_reason"] for choice in said]
+    """Why each choice of an answer ended; a refusal has none."""
+    return [choice["finish_reason"] for choice in said or []]
 
 
 def answers():
