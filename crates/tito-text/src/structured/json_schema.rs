@@ -14,7 +14,7 @@ use super::{
     classes, cost,
     error::StructuredError,
     references,
-    schemas::{NAMED, NESTED, each_schema},
+    schemas::{NAMED, each_place, each_schema},
 };
 
 /// The most characters of white space between two tokens of JSON: a line break and 31 blanks, which is enough for seven
@@ -54,7 +54,7 @@ pub(super) fn prepared(schema: &Value, options: &JsonOptions) -> Result<Value, S
     check(&schema)?;
     spell_patterns(&mut schema);
     let open = if options.closed { BTreeSet::new() } else { joined(&schema) };
-    close(&mut schema, &mut String::new(), &open);
+    close(&mut schema, &open);
     let given = schema.get("x-guidance").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut guidance = guidance(options);
     guidance.extend(given);
@@ -170,47 +170,6 @@ fn join(schema: &Value, place: &str, joined: &mut BTreeSet<String>) {
     }
 }
 
-/// Visits a schema and all schemas in it, each with its place as a JSON pointer.
-fn each_place(schema: &Value, place: &mut String, visit: &mut impl FnMut(&Map<String, Value>, &str)) {
-    match schema {
-        Value::Array(schemas) => {
-            for (item, schema) in schemas.iter().enumerate() {
-                within(place, &item.to_string(), |place| each_place(schema, place, visit));
-            }
-        }
-        Value::Object(entries) => {
-            visit(entries, place);
-            for keyword in NAMED {
-                let Some(Value::Object(schemas)) = entries.get(keyword) else { continue };
-                within(place, keyword, |place| {
-                    for (name, schema) in schemas {
-                        within(place, &escaped(name), |place| each_place(schema, place, visit));
-                    }
-                });
-            }
-            for keyword in NESTED {
-                let Some(nested) = entries.get(keyword) else { continue };
-                within(place, keyword, |place| each_place(nested, place, visit));
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Calls `work` with the place of a part.
-fn within(place: &mut String, part: &str, work: impl FnOnce(&mut String)) {
-    let len = place.len();
-    place.push('/');
-    place.push_str(part);
-    work(place);
-    place.truncate(len);
-}
-
-/// A name as a part of a JSON pointer.
-fn escaped(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
-}
-
 fn names_properties(entries: &Map<String, Value>) -> bool {
     ["properties", "patternProperties"].iter().any(|keyword| entries.contains_key(*keyword))
 }
@@ -237,57 +196,33 @@ fn spell_items(schema: &mut Value) {
 fn spell_patterns(schema: &mut Value) {
     each_schema(schema, &mut |entries| {
         if let Some(Value::String(pattern)) = entries.get_mut("pattern") {
-            *pattern = with_ascii_spaces(&classes::plain(pattern));
+            *pattern = spelled_pattern(pattern);
         }
         if let Some(Value::Object(properties)) = entries.get_mut("patternProperties") {
             *properties = std::mem::take(properties)
                 .into_iter()
-                .map(|(pattern, schema)| (with_ascii_spaces(&classes::plain(&pattern)), schema))
+                .map(|(pattern, schema)| (spelled_pattern(&pattern), schema))
                 .collect();
         }
     });
 }
 
-fn with_ascii_spaces(pattern: &str) -> String {
-    let mut spelled = String::with_capacity(pattern.len());
-    let mut characters = pattern.chars();
-    while let Some(character) = characters.next() {
-        match (character, if character == '\\' { characters.next() } else { None }) {
-            // Within a class, one more class is a part of it.
-            (_, Some('s')) => spelled.push_str(r"[ \t\n\r\f\v]"),
-            (_, Some('S')) => spelled.push_str(r"[^ \t\n\r\f\v]"),
-            (character, escaped) => spelled.extend([Some(character), escaped].into_iter().flatten()),
-        }
-    }
-    spelled
+fn spelled_pattern(pattern: &str) -> String {
+    llguidance::regex_to_lark(&classes::plain(pattern), "s")
 }
 
 /// Forbids further properties where properties are named, but for the schemas at the places that stay open.
-fn close(schema: &mut Value, place: &mut String, open: &BTreeSet<String>) {
-    match schema {
-        Value::Array(schemas) => {
-            for (item, schema) in schemas.iter_mut().enumerate() {
-                within(place, &item.to_string(), |place| close(schema, place, open));
-            }
+fn close(schema: &mut Value, open: &BTreeSet<String>) {
+    let mut closed = Vec::new();
+    each_place(schema, &mut String::new(), &mut |entries, place| {
+        let says = entries.contains_key("additionalProperties") || entries.contains_key("unevaluatedProperties");
+        if names_properties(entries) && !says && !open.contains(place) {
+            closed.push(place.to_owned());
         }
-        Value::Object(entries) => {
-            for keyword in NAMED {
-                let Some(Value::Object(schemas)) = entries.get_mut(keyword) else { continue };
-                within(place, keyword, |place| {
-                    for (name, schema) in schemas {
-                        within(place, &escaped(name), |place| close(schema, place, open));
-                    }
-                });
-            }
-            for keyword in NESTED {
-                let Some(nested) = entries.get_mut(keyword) else { continue };
-                within(place, keyword, |place| close(nested, place, open));
-            }
-            let says = entries.contains_key("additionalProperties") || entries.contains_key("unevaluatedProperties");
-            if names_properties(entries) && !says && !open.contains(place.as_str()) {
-                entries.insert("additionalProperties".to_owned(), Value::Bool(false));
-            }
+    });
+    for place in closed {
+        if let Some(Value::Object(entries)) = schema.pointer_mut(&place) {
+            entries.insert("additionalProperties".to_owned(), Value::Bool(false));
         }
-        _ => {}
     }
 }

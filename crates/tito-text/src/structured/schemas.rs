@@ -38,3 +38,44 @@ pub(super) fn each_schema(schema: &mut Value, visit: &mut impl FnMut(&mut Map<St
         _ => {}
     }
 }
+
+/// Visits a schema and all schemas in it, each with its place as a JSON pointer.
+pub(super) fn each_place(schema: &Value, place: &mut String, visit: &mut impl FnMut(&Map<String, Value>, &str)) {
+    match schema {
+        Value::Array(schemas) => {
+            for (item, schema) in schemas.iter().enumerate() {
+                within(place, &item.to_string(), |place| each_place(schema, place, visit));
+            }
+        }
+        Value::Object(entries) => {
+            visit(entries, place);
+            for keyword in NAMED {
+                let Some(Value::Object(schemas)) = entries.get(keyword) else { continue };
+                within(place, keyword, |place| {
+                    for (name, schema) in schemas {
+                        within(place, &escaped(name), |place| each_place(schema, place, visit));
+                    }
+                });
+            }
+            for keyword in NESTED {
+                let Some(nested) = entries.get(keyword) else { continue };
+                within(place, keyword, |place| each_place(nested, place, visit));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Calls `work` with the place of a part.
+fn within(place: &mut String, part: &str, work: impl FnOnce(&mut String)) {
+    let len = place.len();
+    place.push('/');
+    place.push_str(part);
+    work(place);
+    place.truncate(len);
+}
+
+/// A name as a part of a JSON pointer.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}

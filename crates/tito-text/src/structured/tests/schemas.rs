@@ -57,6 +57,9 @@ fn white_space_of_patterns_is_that_of_ascii() {
     let only = |pattern: &str| schema(json!({"type": "string", "pattern": pattern}));
     model.check(&only(r"^\s$"), &["\" \"", "\"\\t\""], &["\"\u{a0}\"", "\"\u{2028}\"", "\"\u{85}\"", "\"s\""]);
     model.check(&only(r"^[a\s]$"), &["\" \"", "\"a\""], &["\"\u{a0}\"", "\"b\""]);
+    model.check(&only(r"^a/\s$"), &["\"a/ \""], &["\"a/\u{a0}\"", "\"a \""]);
+    let named = schema(json!({"type": "object", "patternProperties": {r"^a/\s$": {"type": "null"}}}));
+    model.check(&named, &["{\"a/ \":null}"], &["{\"a/\u{a0}\":null}"]);
     model.check(&only(r"^\S$"), &["\"a\"", "\"\u{a0}\""], &["\" \""]);
     model.check(&only(r"^\\s$"), &[r#""\\s""#], &["\" \""]);
 }
