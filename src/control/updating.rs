@@ -209,11 +209,19 @@ impl Control {
         engine.begin_update(self.policy.undo).await?;
         state.updates += 1;
         let call = state.updates;
-        let (begun, heard, written) = (Instant::now(), Heard::now(), Written::default());
-        let (coming, trained, proven, label, aborts) = (0, None, false, None, false);
-        let heard_of = heard.clone();
-        state.update =
-            Some(Phase { call, in_phases, coming, begun, heard: heard_of, written, trained, proven, label, aborts });
+        let heard = Heard::now();
+        state.update = Some(Phase {
+            call,
+            in_phases,
+            coming: 0,
+            begun: Instant::now(),
+            heard: heard.clone(),
+            written: Written::default(),
+            trained: None,
+            proven: false,
+            label: None,
+            aborts: false,
+        });
         let patience = self.policy.update_timeout;
         tracing::info!(?patience, "weights are being replaced: requests wait until the update is finished");
         self.show_update(true);

@@ -143,11 +143,12 @@ impl Turns {
         in_flight::release();
         self.policies.requests.check_sequences(1, sampling.n)?;
         let budget = self.thinking_budget(sampling, prompt)?;
-        self.structured.constrain(sampling, prompt, self.vocab_size()).await?;
+        let vocab_size = self.vocab_size();
+        self.structured.constrain(sampling, prompt, vocab_size).await?;
         if prompt.is_empty() {
             return Err(TurnError::EmptyPrompt);
         }
-        if let Some(id) = prompt.iter().find(|id| **id as usize >= self.vocab_size()) {
+        if let Some(id) = prompt.iter().find(|id| **id as usize >= vocab_size) {
             return Err(TurnError::UnknownToken(*id));
         }
         let hold = self.check_images(prompt, images)?;
