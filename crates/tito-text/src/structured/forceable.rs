@@ -3,13 +3,15 @@
 //! Schemas of tools come from the programs that have the tools, and say things that the compiler does not know. What it
 //! does not know is left out, and named. What is left allows everything that the whole schema allows.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{
     error::StructuredError,
+    formats,
     json_schema::{Place, check, check_numbers},
     references,
     schemas::each_schema,
+    spelled,
 };
 
 /// Keywords that the compiler does not know, and refuses.
@@ -40,10 +42,6 @@ const NAMING: [&str; 8] = [
     "then",
     "unevaluatedProperties",
 ];
-/// Formats of texts that the compiler knows.
-const FORMATS: [&str; 11] =
-    ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "unknown", "uri", "uuid"];
-
 /// A schema that the compiler can read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forceable {
@@ -63,6 +61,7 @@ impl Forceable {
         let mut schema = schema.clone();
         let mut unforced = Vec::new();
         references::decode(&mut schema);
+        spelled::spell_keywords(&mut schema);
         each_schema(&mut schema, &mut |entries| relax(entries, &mut unforced));
         unforced.sort_unstable();
         unforced.dedup();
@@ -87,13 +86,9 @@ fn relax(entries: &mut Map<String, Value>, unforced: &mut Vec<String>) {
             entries.entry("additionalProperties").or_insert(Value::Bool(true));
         }
     }
-    // All names are texts, and a list whose items may be alike is any list.
-    let is_any_name =
-        |names: &Value| *names == json!({"type": "string"}) || *names == json!({}) || *names == json!(true);
-    let restricts = entries.get("propertyNames").is_some_and(|names| !is_any_name(names));
-    leave_out(entries, "propertyNames", restricts);
-    let restricts = entries.get("uniqueItems") == Some(&Value::Bool(true));
-    leave_out(entries, "uniqueItems", restricts);
+    for keyword in ["propertyNames", "uniqueItems"] {
+        leave_out(entries, keyword, true);
+    }
     let looks_around = |pattern: &str| ["(?=", "(?!", "(?<=", "(?<!"].iter().any(|group| pattern.contains(group));
     if entries.get("pattern").and_then(Value::as_str).is_some_and(looks_around) {
         leave_out(entries, "pattern", true);
@@ -111,7 +106,7 @@ fn relax(entries: &mut Map<String, Value>, unforced: &mut Vec<String>) {
 /// Leaves out a format that the compiler does not know. Those of numbers say nothing of how a number is written.
 fn relax_format(entries: &mut Map<String, Value>, unforced: &mut Vec<String>) {
     let Some(format) = entries.get("format").and_then(Value::as_str) else { return };
-    if FORMATS.contains(&format) {
+    if formats::is_known(format) {
         return;
     }
     let may_be_text = match entries.get("type") {
@@ -171,6 +166,8 @@ fn only_value(choice: &Value, name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn unforced(schema: &Value) -> Vec<String> {
@@ -184,7 +181,7 @@ mod tests {
             "properties": {
                 "tags": { "type": "array", "uniqueItems": true, "items": { "type": "string", "format": "binary" } },
                 "secret": { "type": "string", "format": "password" },
-                "map": { "type": "object", "propertyNames": { "pattern": "^a" }, "additionalProperties": {} },
+                "map": { "type": "object", "propertyNames": { "not": { "const": "a" } }, "additionalProperties": {} },
                 "not": { "type": "string", "pattern": "^(?!x)" },
             },
             "required": ["tags"],
@@ -202,6 +199,7 @@ mod tests {
         for schema in [
             json!({ "type": "object", "propertyNames": { "type": "string" }, "additionalProperties": {} }),
             json!({ "type": "array", "uniqueItems": false }),
+            json!({ "type": "object", "propertyNames": { "enum": ["a"] }, "unevaluatedProperties": false }),
             json!({ "type": "integer", "format": "int32" }),
             json!({ "type": "string", "format": "date-time" }),
             json!({ "oneOf": [{ "type": "string" }, { "type": "null" }] }),
@@ -221,7 +219,7 @@ mod tests {
         for (keyword, value) in [
             ("then", json!({ "properties": { "x": { "type": "integer" } }, "required": ["x"] })),
             ("dependentSchemas", json!({ "kind": { "required": ["x"] } })),
-            ("unevaluatedProperties", json!(true)),
+            ("dependentRequired", json!({ "kind": ["x"] })),
         ] {
             let mut schema = a.clone();
             schema[keyword] = value;

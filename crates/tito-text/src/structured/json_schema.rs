@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value, json};
 
 use super::{
-    classes, cost,
+    cost,
     error::StructuredError,
     references,
-    schemas::{NAMED, each_place, each_schema},
+    schemas::{NAMED, each_place},
+    spelled,
 };
 
 /// The most characters of white space between two tokens of JSON: a line break and 31 blanks, which is enough for seven
@@ -50,9 +51,8 @@ pub(super) fn prepared(schema: &Value, options: &JsonOptions) -> Result<Value, S
         }
     };
     references::decode(&mut schema);
-    spell_items(&mut schema);
     check(&schema)?;
-    spell_patterns(&mut schema);
+    spelled::spell(&mut schema);
     let open = if options.closed { BTreeSet::new() } else { joined(&schema) };
     close(&mut schema, &open);
     let given = schema.get("x-guidance").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -172,43 +172,6 @@ fn join(schema: &Value, place: &str, joined: &mut BTreeSet<String>) {
 
 fn names_properties(entries: &Map<String, Value>) -> bool {
     ["properties", "patternProperties"].iter().any(|keyword| entries.contains_key(*keyword))
-}
-
-/// Says of the items after those of `prefixItems` what `additionalItems` says of them. The compiler takes the latter for a sign of
-/// an old draft, in which the former says nothing; in a new one, the latter does not.
-fn spell_items(schema: &mut Value) {
-    let draft = schema.get("$schema").and_then(Value::as_str).unwrap_or_default();
-    if draft.contains("draft-0") || draft.contains("2019-09") {
-        return;
-    }
-    each_schema(schema, &mut |entries| {
-        if entries.contains_key("prefixItems")
-            && !matches!(entries.get("items"), Some(Value::Array(_)))
-            && let Some(additional) = entries.shift_remove("additionalItems")
-        {
-            entries.entry("items").or_insert(additional);
-        }
-    });
-}
-
-/// Spells the white space of patterns in ASCII, as that of regular expressions is: the compiler has Unicode's for them. Their
-/// classes are read as those of regular expressions are, too.
-fn spell_patterns(schema: &mut Value) {
-    each_schema(schema, &mut |entries| {
-        if let Some(Value::String(pattern)) = entries.get_mut("pattern") {
-            *pattern = spelled_pattern(pattern);
-        }
-        if let Some(Value::Object(properties)) = entries.get_mut("patternProperties") {
-            *properties = std::mem::take(properties)
-                .into_iter()
-                .map(|(pattern, schema)| (spelled_pattern(&pattern), schema))
-                .collect();
-        }
-    });
-}
-
-fn spelled_pattern(pattern: &str) -> String {
-    llguidance::regex_to_lark(&classes::plain(pattern), "s")
 }
 
 /// Forbids further properties where properties are named, but for the schemas at the places that stay open.

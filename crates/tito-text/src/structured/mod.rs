@@ -17,6 +17,7 @@ mod follower;
 mod following;
 mod forceable;
 mod format;
+mod formats;
 mod grammars;
 mod json_schema;
 mod lark;
@@ -24,6 +25,7 @@ mod lark_json;
 mod references;
 mod schemas;
 mod size;
+mod spelled;
 mod tags;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -71,7 +71,7 @@ pub fn unescaped_segment(segment: &str) -> Option<String> {
 }
 
 /// What a path without escapes leads to.
-fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+pub(super) fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     reference.strip_prefix("#/")?.split('/').try_fold(root, |place, segment| match place {
         Value::Object(entries) => entries.get(segment),
         Value::Array(items) => items.get(segment.parse::<usize>().ok()?),

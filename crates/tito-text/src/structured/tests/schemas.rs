@@ -87,3 +87,105 @@ fn items_after_the_first_ones_are_what_either_keyword_says() {
         "items": [{"type": "integer"}], "additionalItems": false});
     model.check(&schema(old), &["[1]"], &["[1,1]", "[null]"]);
 }
+
+/// As pydantic writes `dict[Literal["a", "b.c"], int]`, `dict[Colour, int]` and `dict[Annotated[str, …], int]`.
+#[test]
+fn names_of_properties_are_those_that_their_schema_allows() {
+    let model = Model::new();
+    let map = |names: Value, more: Value| {
+        let mut map = json!({"type": "object", "propertyNames": names, "additionalProperties": {"type": "integer"},
+            "$defs": {"Colour": {"enum": ["red", "a/b"], "title": "Colour", "type": "string"}}});
+        map.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        schema(map)
+    };
+    let none = json!({});
+    let listed = map(json!({"enum": ["a", "b.c"]}), none.clone());
+    model.check(
+        &listed,
+        &["{}", r#"{"a":1}"#, r#"{"b.c":1,"a":2}"#],
+        &[r#"{"bxc":1}"#, r#"{"a":null}"#, r#"{"ab":1}"#],
+    );
+    let referred = map(json!({"$ref": "#/$defs/Colour"}), none.clone());
+    model.check(&referred, &[r#"{"red":1,"a/b":2}"#], &[r#"{"blue":1}"#, r#"{"red":"1"}"#]);
+    model.check(&map(json!({"const": "k"}), json!({"minProperties": 1})), &[r#"{"k":1}"#], &["{}", r#"{"l":1}"#]);
+    model.check(&map(json!({"pattern": "b"}), none.clone()), &[r#"{"abc":1}"#], &[r#"{"ac":1}"#]);
+    let short = json!({"minLength": 1, "maxLength": 2, "type": "string", "description": "short"});
+    model.check(&map(short, none.clone()), &[r#"{"a":1}"#, r#"{"äb":1}"#], &[r#"{"abc":1}"#, r#"{"":1}"#]);
+    model.check(&map(json!({"type": "string"}), none.clone()), &[r#"{"abc":1}"#], &[r#"{"abc":null}"#]);
+    let nothing = map(json!({"pattern": "b"}), json!({"additionalProperties": false}));
+    model.check(&nothing, &["{}"], &[r#"{"b":1}"#]);
+    let needed = map(json!({"enum": ["a", "b"]}), json!({"required": ["a"]}));
+    model.check(&needed, &[r#"{"a":1}"#], &["{}", r#"{"b":1}"#]);
+    for refused in [json!({"not": {"const": "a"}}), json!({"format": "email"}), json!({"enum": ["a", 1]}), json!(false)]
+    {
+        assert!(model.error(&map(refused, none.clone())).contains("propertyNames"));
+    }
+    let beside = map(json!({"pattern": "b"}), json!({"properties": {"a": {"type": "null"}}}));
+    assert!(model.error(&beside).contains("propertyNames"));
+}
+
+#[test]
+fn what_nothing_else_describes_is_further() {
+    let model = Model::new();
+    let closed = json!({"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"], "unevaluatedProperties": false});
+    model.check(&schema(closed.clone()), &[r#"{"a":null}"#], &[r#"{"a":null,"b":1}"#]);
+    let mut open = closed.clone();
+    open["unevaluatedProperties"] = json!(true);
+    model.check(&schema(open), &[r#"{"a":null,"b":1}"#], &["{}"]);
+    let tuple = json!({"type": "array", "prefixItems": [{"type": "null"}], "minItems": 1, "unevaluatedItems": {"type": "integer"}});
+    model.check(&schema(tuple), &["[null]", "[null,1]"], &["[null,null]", "[1]"]);
+    model.check(&schema(json!({"type": "array", "items": {"enum": [1]}, "uniqueItems": false})), &["[1,1]"], &["[2]"]);
+    // Joined with others, it is about what those leave.
+    let mut joined = closed;
+    joined["anyOf"] = json!([{"properties": {"b": {"type": "null"}}}]);
+    assert!(model.error(&schema(joined)).contains("unevaluatedProperties"));
+}
+
+#[test]
+fn dates_are_days_of_the_calendar_and_times_have_sixty_seconds() {
+    let model = Model::new();
+    let of = |format: &str| schema(json!({"type": "string", "format": format}));
+    let (dates, no_dates) = (
+        ["2024-02-29", "2000-02-29", "2021-02-28", "1999-12-31"],
+        ["2021-02-29", "1900-02-29", "2023-04-31", "2023-13-01"],
+    );
+    for date in dates {
+        let [date, time] = [format!("\"{date}\""), format!("\"{date}T23:59:59.5Z\"")];
+        model.check(&of("date"), &[&date], &[&time]);
+        model.check(&of("date-time"), &[&time], &[&date]);
+    }
+    for date in no_dates {
+        model.check(&of("date"), &[], &[&format!("\"{date}\"")]);
+        model.check(&of("date-time"), &[], &[&format!("\"{date}T00:00:00Z\"")]);
+    }
+    model.check(
+        &of("time"),
+        &["\"23:59:59Z\"", "\"00:00:00.25+01:00\""],
+        &["\"23:59:60Z\"", "\"22:59:60Z\"", "\"24:00:00Z\""],
+    );
+    let both = schema(json!({"type": "string", "format": "date", "pattern": "^20"}));
+    model.check(&both, &["\"2024-02-29\""], &["\"1999-12-31\"", "\"2023-02-29\"", "\"20\""]);
+}
+
+#[test]
+fn pointers_references_and_templates_are_texts_of_their_format() {
+    let model = Model::new();
+    for (format, accepted, refused) in [
+        ("json-pointer", &["", "/", "/foo/b~0r/~1", "/a b"][..], &["foo", "/a~", "/~2", "#/a"][..]),
+        ("relative-json-pointer", &["0", "12/a", "1#"], &["/a", "01/a", "-1", "0##"]),
+        (
+            "uri-reference",
+            &["", "a/b", "/a?q#f", "//host:80/x", "http://u@h/%20", "#f", "urn:a:b"],
+            &["a b", "\\\\x", "%zz", "http://a b"],
+        ),
+        ("uri-template", &["http://x/{a,b}/{+c*}", "{?q:3}", "plain"], &["{", "{a", "a}", "{a b}"]),
+    ] {
+        let format = schema(json!({"type": "string", "format": format}));
+        for text in accepted {
+            model.check(&format, &[&format!("\"{text}\"")], &[]);
+        }
+        for text in refused {
+            model.check(&format, &[], &[&format!("\"{text}\"")]);
+        }
+    }
+}
