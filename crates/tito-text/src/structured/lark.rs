@@ -36,16 +36,18 @@ pub(super) fn escape(c: char, pattern: &mut String) {
 }
 
 /// A regular expression of a request between slashes; its classes are of ASCII, as xgrammar's are.
-///
-/// It must match all of the output, so anchors at its ends say nothing.
 pub(super) fn pattern(regex: &str) -> String {
+    llguidance::regex_to_lark(&classes::plain(without_anchors(regex)), "dws")
+}
+
+/// A regular expression without the anchors at its ends, which say nothing of one that must match all of a text.
+pub(super) fn without_anchors(regex: &str) -> &str {
     let regex = regex.strip_prefix('^').or_else(|| regex.strip_prefix("\\A")).unwrap_or(regex);
     let escapes = |text: &str| text.len() - text.trim_end_matches('\\').len();
-    let regex = match regex.strip_suffix('$') {
+    match regex.strip_suffix('$') {
         Some(rest) if escapes(rest).is_multiple_of(2) => rest,
         _ => regex,
-    };
-    llguidance::regex_to_lark(&classes::plain(regex), "dws")
+    }
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod json_schema;
 mod lark;
 mod lark_json;
 mod references;
+mod regular;
 mod schemas;
 mod size;
 mod spelled;

@@ -12,6 +12,7 @@ use super::{
     format::{Format, Tag},
     json_schema::{JsonOptions, prepared},
     lark::{ANYTHING, escaped, literal, pattern},
+    regular,
 };
 use crate::tokenizer::Tokenizer;
 
@@ -65,10 +66,7 @@ impl Writer<'_> {
                 let text = self.fixed(value);
                 Ok(self.followed(&text, then))
             }
-            Format::JsonSchema { json_schema, style } => {
-                let json = self.json(json_schema, style.as_deref())?;
-                Ok(self.followed(&json, then))
-            }
+            Format::JsonSchema { json_schema, style } => self.json(json_schema, style.as_deref(), then),
             Format::Regex { pattern: regex, excludes } => self.regex(regex, excludes, then),
         }
     }
@@ -171,23 +169,31 @@ impl Writer<'_> {
         Ok(self.terminal(&format!("/({})({})/", pattern(regex), ends.join("|"))))
     }
 
-    fn json(&mut self, schema: &Value, style: Option<&str>) -> Written {
-        match style {
-            None | Some("json") => Ok(format!("%json {}", prepared(schema, self.options)?)),
-            Some(style) => refused(&format!("the JSON schema style `{style}` is not known")),
+    fn json(&mut self, schema: &Value, style: Option<&str>, then: Then<'_>) -> Written {
+        if let Some(style) = style.filter(|style| *style != "json") {
+            return refused(&format!("the JSON schema style `{style}` is not known"));
         }
+        // The lexer would take it for a part of the number, and forbid the number that ends there.
+        let goes_on = |text: &&String| text.starts_with(|c: char| c.is_ascii_digit() || ".eE+-".contains(c));
+        if let Some(text) = then.iter().find(goes_on).filter(|_| may_be_number(schema)) {
+            return refused(&format!(
+                "JSON that may be a number cannot be followed by {text:?}, which could go on with it"
+            ));
+        }
+        let json = format!("%json {}", prepared(schema, self.options)?);
+        Ok(self.followed(&json, then))
     }
 
     fn sequence(&mut self, elements: &[Format], then: Then<'_>) -> Written {
+        let elements = &regular::joined(elements, &|text| self.first_special(text).is_some());
         let Some((last, before)) = elements.split_last() else { return Ok(self.followed(&literal(""), then)) };
         let mut written = Vec::new();
         let mut at = 0;
         while let Some(element) = before.get(at) {
             at += 1;
-            // Fixed text ends the free text before it.
+            // Fixed text ends the free text before it, and the part before it must know where it may end.
             match (ends_freely(element), elements.get(at)) {
-                (false, _) => written.push(self.part(element, &[])?),
-                (true, Some(Format::ConstString { value })) => {
+                (_, Some(Format::ConstString { value })) => {
                     if at == before.len() {
                         let ends: Vec<String> = joined(value, then);
                         written.push(self.part(element, &ends)?);
@@ -196,6 +202,7 @@ impl Writer<'_> {
                     at += 1;
                     written.push(self.part(element, std::slice::from_ref(value))?);
                 }
+                (false, _) => written.push(self.part(element, &[])?),
                 (true, _) => return refused("only fixed text can follow free text in a sequence"),
             }
         }
@@ -295,6 +302,19 @@ fn without(excludes: &[String]) -> String {
     }
     let excludes: Vec<String> = excludes.iter().map(|text| escaped(text)).collect();
     format!(" & ~/{ANYTHING}({}){ANYTHING}/", excludes.join("|"))
+}
+
+/// Whether a schema may be that of a number, as far as its type and values tell.
+fn may_be_number(schema: &Value) -> bool {
+    let Value::Object(entries) = schema else { return *schema != Value::Bool(false) };
+    let is_number = |kind: &Value| kind == "number" || kind == "integer";
+    match (entries.get("type"), entries.get("const"), entries.get("enum")) {
+        (Some(Value::String(kind)), ..) => kind == "number" || kind == "integer",
+        (Some(Value::Array(kinds)), ..) => kinds.iter().any(is_number),
+        (_, Some(value), _) => value.is_number(),
+        (.., Some(Value::Array(values))) => values.iter().any(Value::is_number),
+        _ => true,
+    }
 }
 
 /// Whether a part ends with text that would take in what follows.

@@ -267,6 +267,45 @@ fn structural_tags_leave_text_free_and_hold_what_is_tagged() {
     model.check(&tags(&list), &["()", "(a),(b)", "(a)),(b)"], &["", "(a)(b)", "(a),", "(a"]);
 }
 
+/// The lexer takes as much text as it can for an expression, and left nothing for what follows.
+#[test]
+fn an_expression_may_end_where_what_follows_it_begins() {
+    let model = Model::new();
+    let word = || json!({"type": "regex", "pattern": "^[a-z]+$"});
+    let text = |value: &str| json!({"type": "const_string", "value": value});
+    let parts = |elements: Value| tags(&json!({"type": "sequence", "elements": elements}));
+    model.check(&parts(json!([word(), text("x")])), &["ax", "axx", "xx"], &["x", "ab", ""]);
+    model.check(
+        &parts(json!([text("("), word(), text("x"), word(), text(")")])),
+        &["(axb)", "(xxx)"],
+        &["(xa)", "(abc)"],
+    );
+    model.check(
+        &parts(json!([{"type": "sequence", "elements": [text("-"), word()]}, text("x/")])),
+        &["-ax/"],
+        &["-a/", "-x/"],
+    );
+    model.check(
+        &parts(json!([word(), {"type": "optional", "content": text("1")}, text("x")])),
+        &["ax", "a1x"],
+        &["1x"],
+    );
+    model.check(&parts(json!([{"type": "plus", "content": word()}, text("x")])), &["ax", "xx"], &["x"]);
+    let either = json!({"type": "or", "elements": [word(), {"type": "tag", "begin": "<", "content": {"type": "any_text"}, "end": ">"}]});
+    model.check(&parts(json!([either, text("x")])), &["ax", "xx", "<a>x"], &["x", "a", "<a>"]);
+    let free = json!({"type": "any_text"});
+    model.check(&parts(json!([free, text("#"), word(), text("x")])), &["#ax", "12#xx"], &["#x", "ax"]);
+    let number = || json!({"type": "json_schema", "json_schema": {"type": "integer"}});
+    model.check(&parts(json!([number(), text("!")])), &["12!"], &["!", "12"]);
+    for text in [".", "0", "e"].map(text) {
+        let in_a_tag = json!({"type": "tag", "begin": "<", "content": number(), "end": text["value"]});
+        assert!(model.error(&parts(json!([number(), text]))).contains("number cannot be followed by"));
+        assert!(model.error(&tags(&in_a_tag)).contains("number cannot be followed by"));
+    }
+    let string = json!({"type": "json_schema", "json_schema": {"type": "string"}});
+    model.check(&parts(json!([string, text(".")])), &["\"a\"."], &["\"a\""]);
+}
+
 #[test]
 fn a_special_token_among_fixed_text_is_the_token_and_never_text() {
     let model = Model::new();
