@@ -12,7 +12,7 @@ use std::{fmt, marker::PhantomData};
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar as Written, TextIs},
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState, Typed},
     one_by_one::Spelling,
     parameters,
     schema::Signatures,
@@ -169,7 +169,7 @@ impl<D: Dialect> Grammar for Dsml<D> {
 
 /// The values of the parameters. Where the end is missing, the next parameter ends a value, or the end of the call.
 fn arguments<D: Dialect>(body: &str) -> Arguments {
-    let mut arguments = Arguments::default();
+    let mut arguments = Arguments { typed: Typed::Said, ..Arguments::default() };
     let mut rest = body;
     while let Some(start) = next_parameter::<D>(rest) {
         arguments.unread.push_str(marker::trim(&rest[..start]));
@@ -296,6 +296,9 @@ mod tests {
             let bare = text("<:invoke name=\"h\"><:parameter name=\"\">1</:parameter></:invoke> x");
             let nameless = text("<:parameter name=\"\">1</:parameter>");
             let mention = text("so <:CALLS> x");
+            let said = text(
+                "<:invoke name=\"f\"><:parameter name=\"integer\" string=\"true\">5</:parameter><:parameter name=\"string\" string=\"false\">5</:parameter><:parameter name=\"array\" string=\"false\">[\"1\", null]</:parameter></:invoke>",
+            );
             let wrapped = text(
                 "<:invoke name=\"f\"><:parameter name=\"arguments\" string=\"false\">{\"integer\": \"1\"}</:parameter></:invoke>",
             );
@@ -319,6 +322,7 @@ mod tests {
                     (&in_name, &in_name, &[]),
                     (&bare, &format!("{nameless} x"), &[("h", "{}")]),
                     (&mention, &mention, &[]),
+                    (&said, "", &[("f", r#"{"integer": 5, "string": "5", "array": ["1", null]}"#)]),
                     (&wrapped, "", &[("f", r#"{"integer": 1}"#)]),
                     (&other, "", &[("f", r#"{"arguments": {"x": 1}}"#)]),
                 ],

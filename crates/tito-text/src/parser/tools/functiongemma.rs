@@ -65,7 +65,7 @@ impl Grammar for FunctionGemma {
         if !arguments.unread.is_empty() {
             return Reading::default();
         }
-        let written = tools.fit(name, Value::from(arguments.values).to_json_string());
+        let written = tools.fit_untyped(name, Value::from(arguments.values).to_json_string());
         let written = if arguments.open && !draft.ended { machine::unclosed(&written) } else { &written };
         Reading { call: Some(ToolCall::new(name.to_owned(), written.to_owned())), unread: String::new() }
     }

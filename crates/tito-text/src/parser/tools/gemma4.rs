@@ -1,12 +1,13 @@
 //! Gemma 4: `<|tool_call>call:NAME{KEY:<|"|>VALUE<|"|>,…}<tool_call|>` (vLLM `parser/gemma4.py`, called `gemma4`).
 //!
-//! Values are text, objects or arrays; the tool's schema says what type a bare value has.
+//! Text stands in quotes; what does not is JSON, or one of Python's words for it. Other text without quotes is text. A value of
+//! a type that the tool's schema does not allow becomes what it asks for.
 
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::Forcing,
-    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState},
-    schema::Signatures,
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, ToolCallState, Typed},
+    schema::{Signatures, is_finite},
 };
 use crate::{
     chat::FunctionTool,
@@ -69,9 +70,23 @@ fn arguments(body: &str) -> Arguments {
     let body = marker::trim(body);
     let closes = |text: &&str| text.matches('(').count() < text.matches(')').count();
     let inner = body.strip_suffix('}').or_else(|| Some(body).filter(closes)?.strip_suffix(')'));
-    let values = object(inner.unwrap_or(body), 0);
-    let unread = if letters_of(&values) == letters(body) { String::new() } else { body.to_owned() };
-    Arguments { values, unread, open: inner.is_none(), ..Arguments::default() }
+    let texts = object(inner.unwrap_or(body), 0, |bare| bare.into());
+    let unread = if letters_of(&texts) == letters(body) { String::new() } else { body.to_owned() };
+    let values = object(inner.unwrap_or(body), 0, bare_value);
+    Arguments { values, unread, open: inner.is_none(), typed: Typed::Said, ..Arguments::default() }
+}
+
+/// What is written without quotes, in JSON's words or in those of Python, which the template has for some values.
+fn bare_value(bare: &str) -> Value {
+    match bare {
+        "None" => Value::Null,
+        "True" => Value::Bool(true),
+        "False" => Value::Bool(false),
+        _ => {
+            let json = Value::parse_literally(bare).ok().filter(|value| !matches!(value, Value::String(_)));
+            json.filter(is_finite).unwrap_or_else(|| Value::from(bare))
+        }
+    }
 }
 
 /// What a text has beside punctuation and white space, in its order.
@@ -99,8 +114,11 @@ fn letters_of(values: &Object) -> String {
     letters(&text)
 }
 
+/// Reads a value without quotes.
+type ReadBare = fn(&str) -> Value;
+
 /// The pairs of an object.
-fn object(text: &str, depth: usize) -> Object {
+fn object(text: &str, depth: usize, bare: ReadBare) -> Object {
     let mut object = Object::default();
     let mut rest = after_separators(text);
     while let Some((key, after)) = rest.split_once(':') {
@@ -110,18 +128,18 @@ fn object(text: &str, depth: usize) -> Object {
             object.insert(key, Value::from(""));
             break;
         }
-        let Some((value, next)) = value(after, &[',', '}', ']'], depth) else { break };
+        let Some((value, next)) = value(after, &[',', '}', ']'], depth, bare) else { break };
         object.insert(key, value);
         rest = after_separators(next);
     }
     object
 }
 
-fn array(text: &str, depth: usize) -> Vec<Value> {
+fn array(text: &str, depth: usize, bare: ReadBare) -> Vec<Value> {
     let mut items = Vec::new();
     let mut rest = after_separators(text);
     while !rest.is_empty() {
-        let Some((item, next)) = value(rest, &[',', ']'], depth) else { break };
+        let Some((item, next)) = value(rest, &[',', ']'], depth, bare) else { break };
         items.push(item);
         rest = after_separators(next);
     }
@@ -129,7 +147,7 @@ fn array(text: &str, depth: usize) -> Vec<Value> {
 }
 
 /// The next value, and what follows it; `None` where there is no value.
-fn value<'t>(text: &'t str, ends: &[char], depth: usize) -> Option<(Value, &'t str)> {
+fn value<'t>(text: &'t str, ends: &[char], depth: usize, read_bare: ReadBare) -> Option<(Value, &'t str)> {
     if let Some(string) = text.strip_prefix(QUOTE) {
         return Some(match string.split_once(QUOTE) {
             Some((string, rest)) => (Value::from(string), rest),
@@ -141,8 +159,8 @@ fn value<'t>(text: &'t str, ends: &[char], depth: usize) -> Option<(Value, &'t s
         let (inside, rest) = nested(inside, open, close);
         let value = match open {
             _ if depth >= MAX_DEPTH => return None,
-            '{' => Value::from(object(inside, depth + 1)),
-            _ => Value::Array(array(inside, depth + 1)),
+            '{' => Value::from(object(inside, depth + 1, read_bare)),
+            _ => Value::Array(array(inside, depth + 1, read_bare)),
         };
         return Some((value, rest.unwrap_or("")));
     }
@@ -150,7 +168,7 @@ fn value<'t>(text: &'t str, ends: &[char], depth: usize) -> Option<(Value, &'t s
     if bare.is_empty() {
         return None;
     }
-    Some((Value::from(marker::trim(bare)), &text[bare.len()..]))
+    Some((read_bare(marker::trim(bare)), &text[bare.len()..]))
 }
 
 /// What is inside of brackets, with quotes left alone, and what follows the brackets if they are closed.
@@ -212,19 +230,29 @@ mod tests {
                 (
                     r#"<|tool_call>call:f{object:{b:[<|"|>x<|"|>,1,{c:2}],<|"|>d<|"|>:{}},array:[[1],[]],other:1}<tool_call|>"#,
                     "",
-                    &[(
-                        "f",
-                        r#"{"object": {"b": ["x", "1", {"c": "2"}], "d": {}}, "array": [["1"], []], "other": "1"}"#,
-                    )],
+                    &[("f", r#"{"object": {"b": ["x", 1, {"c": 2}], "d": {}}, "array": [[1], []], "other": 1}"#)],
                 ),
                 ("<|tool_call>:g{}<tool_call|>", "", &[("g", "{}")]),
                 ("<|tool_call>call:f(integer:7)<tool_call|>", "", &[("f", r#"{"integer": 7}"#)]),
                 (r#"<|tool_call>call:f{string:<|"|>cut"#, "", &[("f", r#"{"string": "cut"#)]),
-                ("<|tool_call>call:f{object:{a:1,b:2", "", &[("f", r#"{"object": {"a": "1", "b": "2"#)]),
+                ("<|tool_call>call:f{object:{a:1,b:2", "", &[("f", r#"{"object": {"a": 1, "b": 2"#)]),
                 ("so <|tool_call>call:", "so ", &[]),
                 ("so <tool_call|> x", "so  x", &[]),
                 ("a: {b} (call: c)", "a: {b} (call: c)", &[]),
-                ("<|tool_call>call:h{a:1}<tool_call|>", "", &[("h", r#"{"a": "1"}"#)]),
+                ("<|tool_call>call:h{a:1}<tool_call|>", "", &[("h", r#"{"a": 1}"#)]),
+                (
+                    r#"<|tool_call>call:f{object:{a:None,b:[True,False,null,-2.50],c:{d:x y}},string:1,other:<|"|>02134<|"|>}<tool_call|>"#,
+                    "",
+                    &[(
+                        "f",
+                        r#"{"object": {"a": null, "b": [true, false, null, -2.50], "c": {"d": "x y"}}, "string": "1", "other": "02134"}"#,
+                    )],
+                ),
+                (
+                    r#"<|tool_call>call:f{array:[<|"|>1<|"|>,"x"],integer:<|"|>5<|"|>}<tool_call|>"#,
+                    "",
+                    &[("f", r#"{"array": ["1", "\"x\""], "integer": 5}"#)],
+                ),
             ],
         );
     }

@@ -307,6 +307,18 @@ impl<G: Grammar> CallReader for Machine<G> {
     }
 }
 
+/// What is known of the types of values that were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Typed {
+    /// Nothing: all are written as text, and the tool's schema says what they are.
+    #[default]
+    No,
+    /// The model has said which are text.
+    Said,
+    /// They are of the types that the tool's schema asks for.
+    Fitted,
+}
+
 /// The arguments of a call, read.
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
@@ -317,8 +329,8 @@ pub(super) struct Arguments {
     pub(super) unread: String,
     /// Whether the last of them has no end.
     pub(super) open: bool,
-    /// Whether the values are of their types already.
-    pub(super) typed: bool,
+    /// What is known of the types of the values.
+    pub(super) typed: Typed,
     /// What is there of an argument whose value has not begun: its key, which may lack its end, and all of it as it was written.
     pub(super) begun: Option<(String, String)>,
 }
@@ -343,7 +355,11 @@ impl Arguments {
             None => {}
         }
         let written = Value::from(self.values).to_json_string();
-        let closed = if self.typed { written } else { tools.fit(name, written) };
+        let closed = match self.typed {
+            Typed::No => tools.fit_untyped(name, written),
+            Typed::Said => tools.fit(name, written),
+            Typed::Fitted => written,
+        };
         let spelled = match cut_key {
             Some(key) => cut_off_in_key(&closed, key),
             None if self.open && !ended => unclosed(&closed).to_owned(),

@@ -210,8 +210,11 @@ fn value(Inside { text, elements }: &Inside<'_>, schemas: Option<&Schemas<'_>>) 
         };
     }
     if allows("array") && marker::is_blank(text) && elements.iter().all(|(name, _)| *name == ITEM) {
-        let items = schemas.and_then(Schemas::items);
-        return Value::Array(elements.iter().map(|(_, inside)| value(inside, items.as_ref())).collect());
+        let items = elements.iter().enumerate().map(|(index, (_, inside))| {
+            let schemas = schemas.and_then(|schemas| schemas.item(index));
+            value(inside, schemas.as_ref())
+        });
+        return Value::Array(items.collect());
     }
     let mut object = object(elements, schemas);
     if !marker::is_blank(text) {
@@ -227,7 +230,7 @@ fn value(Inside { text, elements }: &Inside<'_>, schemas: Option<&Schemas<'_>>) 
 #[cfg(test)]
 mod tests {
     use super::NAMESPACE;
-    use crate::parser::tools::tests::{Row, check};
+    use crate::parser::tools::tests::{Row, check, folded, tool};
 
     #[test]
     fn texts_are_read_so() {
@@ -284,10 +287,19 @@ mod tests {
     }
 
     #[test]
+    fn elements_that_are_not_named_may_have_a_schema_too() {
+        let text =
+            "~<tool_call>~<invoke name=\"n\">~<x>1~</x>~<y>2~</y>~</invoke>~</tool_call>".replace('~', NAMESPACE);
+        let tools = [tool("n", r#"{"type": "object", "additionalProperties": {"type": "integer"}}"#)];
+        let read = folded("minimax_m3", &tools, [text.as_str()]);
+        assert_eq!(read.1, [("n".to_owned(), r#"{"x": 1, "y": 2}"#.to_owned())]);
+    }
+
+    #[test]
     fn elements_may_nest_without_end() {
         let text =
             format!("{NAMESPACE}<tool_call>{NAMESPACE}<invoke name=\"f\">{}", format!("{NAMESPACE}<a>").repeat(10_000));
-        let read = crate::parser::tools::tests::folded("minimax_m3", &[], [text.as_str()]);
+        let read = folded("minimax_m3", &[], [text.as_str()]);
         assert_eq!(read.1.len(), 1);
     }
 }

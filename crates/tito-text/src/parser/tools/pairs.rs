@@ -9,7 +9,7 @@ use std::{fmt, marker::PhantomData};
 
 use super::{
     call_format::CallReader,
-    machine::{self, Act, Arguments, Callee, Draft, Grammar, Reading, ToolCallState},
+    machine::{self, Act, Arguments, Callee, Draft, Grammar, Reading, ToolCallState, Typed},
     parameters,
     schema::Signatures,
 };
@@ -184,7 +184,8 @@ impl<P: Pairs> Grammar for Reader<P> {
 /// The values after their keys. Where the end is missing, the next key ends a value, or the end of the call.
 fn arguments<P: Pairs>(body: &str, marks: &Marks, callee: &Callee<'_>) -> Arguments {
     let Marks { key: [key_begin, _], value: [_, value_end], .. } = *marks;
-    let mut arguments = Arguments { typed: marks.kind.is_some(), ..Arguments::default() };
+    let typed = if marks.kind.is_some() { Typed::Fitted } else { Typed::No };
+    let mut arguments = Arguments { typed, ..Arguments::default() };
     let mut rest = body;
     while let Some((before, after)) = rest.split_once(key_begin) {
         arguments.unread.push_str(marker::trim(before));

@@ -1,9 +1,14 @@
 //! Arguments fitted to a tool's JSON schema, as vLLM does it (`tool_parsers/utils.py`, `parser/engine/parser_engine.py`).
 //!
 //! Formats that write every value as text leave it to the schema what is a number. Refuses to judge: what does not fit
-//! stays as it is. Deviates from vLLM where its answer could not be sent: JSON with half of a surrogate pair, or nested
-//! deeper than our JSON parser goes, stays text. And a number that is JSON keeps its text: vLLM makes `3` of `3.0`, and
-//! `2.5` of `2.50`.
+//! stays as it is.
+//!
+//! What deviates on purpose:
+//! - Where the model has said the type of a value, as JSON does, that counts: only a type that the schema does not allow
+//!   becomes another one. vLLM reads such a value as text, too, so that the text `02134` becomes the number 2134.
+//! - `null` is never text, and Python's `None` is null where the schema allows that and no text.
+//! - JSON with half of a surrogate pair, or nested deeper than our JSON parser goes, stays text: it could not be sent.
+//! - A number that is JSON keeps its text: vLLM makes `3` of `3.0`, and `2.5` of `2.50`.
 
 use super::{
     number, pythonic,
@@ -66,37 +71,56 @@ impl Signatures {
     pub(super) fn value(&self, name: &str, key: &str, said: Option<&str>, text: &str) -> Value {
         match (self.schemas(name).and_then(|schemas| schemas.property(key)), said) {
             (Some(schemas), Some(said)) if schemas.types().allow(said) => read(text, &Types::only(said)),
-            (Some(schemas), _) => read(text, &schemas.types()),
-            (None, Some(said)) if said != "any" => read(text, &Types::only(said)),
-            (None, _) => Value::from(text),
+            (Some(schemas), _) if !schemas.are_untyped() => read(text, &schemas.types()),
+            (_, Some(said)) if said != "any" => read(text, &Types::only(said)),
+            _ => Value::from(text),
         }
     }
 
-    /// The arguments with values of the types that the schema asks for. Where none changes, the text stays as it is.
+    /// Arguments of which each has said its type: those of types that the schema does not allow become what it asks for.
+    /// Where none changes, the text stays as it is.
     pub(super) fn fit(&self, name: &str, arguments: String) -> String {
+        self.fitted(name, arguments, Strings::AreTexts)
+    }
+
+    /// Arguments that the model has written as texts, with values of the types that the schema asks for.
+    pub(super) fn fit_untyped(&self, name: &str, arguments: String) -> String {
+        self.fitted(name, arguments, Strings::AreUntyped)
+    }
+
+    fn fitted(&self, name: &str, arguments: String, strings: Strings) -> String {
         let Some(schemas) = self.schemas(name) else { return arguments };
         let Ok(mut value @ Value::Object(_)) = Value::parse_literally(&arguments) else { return arguments };
-        if fit_value(&mut value, &schemas) { value.to_json_string() } else { arguments }
+        if fit_value(&mut value, &schemas, strings) { value.to_json_string() } else { arguments }
     }
 }
 
+/// What the model has said by a string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Strings {
+    /// That the value is text.
+    AreTexts,
+    /// Nothing: every value is written so.
+    AreUntyped,
+}
+
 /// Fits every value that has a schema; says whether one changed.
-fn fit_value(value: &mut Value, schemas: &Schemas<'_>) -> bool {
+fn fit_value(value: &mut Value, schemas: &Schemas<'_>, strings: Strings) -> bool {
     match value {
         Value::Object(object) => object.iter_mut().fold(false, |changed, (key, value)| {
-            schemas.property(key).is_some_and(|schemas| fit_value(value, &schemas)) | changed
+            schemas.property(key).is_some_and(|schemas| fit_value(value, &schemas, strings)) | changed
         }),
-        Value::Array(items) => {
-            let Some(schemas) = schemas.items() else { return false };
-            items.iter_mut().fold(false, |changed, item| fit_value(item, &schemas) | changed)
-        }
+        Value::Array(items) => fit_items(items, schemas, strings),
+        Value::Null => false,
+        Value::String(_) if strings == Strings::AreTexts && schemas.allow_type_of(value) => false,
+        Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Literal(_) if schemas.allow_type_of(value) => false,
         Value::String(text) => {
             let fitted = read(text, &schemas.types());
             let changed = !matches!(&fitted, Value::String(fitted) if fitted == text);
             *value = fitted;
             changed
         }
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Literal(_) => {
+        Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Literal(_) => {
             let fitted = read(&value.to_json_string(), &schemas.types());
             let changed = fitted != *value;
             *value = fitted;
@@ -105,9 +129,20 @@ fn fit_value(value: &mut Value, schemas: &Schemas<'_>) -> bool {
     }
 }
 
+fn fit_items(items: &mut [Value], schemas: &Schemas<'_>, strings: Strings) -> bool {
+    let single = schemas.single_items();
+    let others = schemas.item(single);
+    items.iter_mut().enumerate().fold(false, |changed, (index, item)| {
+        let own = if index < single { schemas.item(index) } else { None };
+        let schemas = if index < single { own.as_ref() } else { others.as_ref() };
+        schemas.is_some_and(|schemas| fit_value(item, schemas, strings)) | changed
+    })
+}
+
 /// The text as a value of the first type that it can be, in vLLM's order.
 fn read(text: &str, types: &Types) -> Value {
-    if types.allow("null") && text.to_lowercase() == "null" {
+    let is_none = || !types.allow("string") && marker::trim(text) == "None";
+    if types.allow("null") && (text.to_lowercase() == "null" || is_none()) {
         return Value::Null;
     }
     let integer = || types.allow("integer").then(|| integer(text)).flatten();
@@ -209,6 +244,11 @@ mod tests {
             (r#"{"type": "string"}"#, "null", r#""null""#),
             (r#"{"type": ["string", "null"]}"#, "NULL", "null"),
             (r#"{"type": ["string", "null"]}"#, "x", r#""x""#),
+            (r#"{"type": ["string", "null"]}"#, "None", r#""None""#),
+            (r#"{"type": ["integer", "null"]}"#, "None", "null"),
+            (r#"{"type": "null"}"#, "None", "null"),
+            (r#"{"enum": [null, 1]}"#, " None\n", "null"),
+            (r#"{"type": "integer"}"#, "None", r#""None""#),
             (r#"{"type": "integer"}"#, " 1_0\n", "10"),
             (r#"{"type": "integer"}"#, "1.0", "1.0"),
             (r#"{"type": "integer"}"#, "x", r#""x""#),
@@ -250,7 +290,9 @@ mod tests {
             (r#"{"oneOf": [{"allOf": [{"type": "array"}]}]}"#, "[1]", "[1]"),
         ] {
             let text = Value::from(text).to_json_string();
-            assert_eq!(fitted(schema, &format!(r#"{{"a": {text}}}"#)), format!(r#"{{"a": {value}}}"#), "{schema}");
+            let parameters = format!(r#"{{"properties": {{"a": {schema}}}}}"#);
+            let read = Signatures::of(&[tool("f", &parameters)]).fit_untyped("f", format!(r#"{{"a": {text}}}"#));
+            assert_eq!(read, format!(r#"{{"a": {value}}}"#), "{schema}");
         }
     }
 
@@ -259,10 +301,12 @@ mod tests {
         let nested = r#"{"type": "object", "properties": {"b": {"type": "array", "items": {"type": "integer"}}}}"#;
         for (schema, arguments, written) in [
             (r#"{"type": "string"}"#, r#"{"a":5,"x":1}"#, r#"{"a": "5", "x": 1}"#),
-            (r#"{"type": "string"}"#, r#"{"a":null}"#, r#"{"a": "null"}"#),
+            (r#"{"type": "string"}"#, r#"{"a":null}"#, r#"{"a":null}"#),
+            (r#"{"type": "string"}"#, r#"{"a":true}"#, r#"{"a": "true"}"#),
+            (r#"{"type": "integer"}"#, r#"{"a":"007"}"#, r#"{"a": 7}"#),
             (r#"{"type": "number"}"#, r#"{"a":5.0}"#, r#"{"a":5.0}"#),
             (r#"{"type": "string"}"#, r#"{"a":5.0,"x":1E5}"#, r#"{"a": "5.0", "x": 1E5}"#),
-            (r#"{"type": "number"}"#, r#"{"a":1e999}"#, r#"{"a": "1e999"}"#),
+            (r#"{"type": "number"}"#, r#"{"a":1e999}"#, r#"{"a":1e999}"#),
             (r#"{"type": "boolean"}"#, r#"{"a":1}"#, r#"{"a": true}"#),
             (nested, r#"{"a":{"b":"1"}}"#, r#"{"a": {"b": 1}}"#),
             (nested, r#"{"a":{"b":["1",2,"x"],"c":"3"}}"#, r#"{"a": {"b": [1, 2, "x"], "c": "3"}}"#),
@@ -275,6 +319,74 @@ mod tests {
         ] {
             assert_eq!(fitted(schema, arguments), written, "{schema}");
         }
+    }
+
+    #[test]
+    fn a_value_of_a_type_that_is_allowed_stays_as_the_model_wrote_it() {
+        let pair = r#"{"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "integer"}}"#;
+        let listed = r#"{"type": "array", "items": [{"type": "string"}], "additionalItems": {"type": "integer"}}"#;
+        for (schema, value) in [
+            (r#"{"enum": ["02134", 7]}"#, r#""02134""#),
+            (r#"{"enum": ["0", true]}"#, r#""0""#),
+            (r#"{"enum": ["1", 2], "type": ["string", "integer"]}"#, r#""1""#),
+            (r#"{"type": ["string", "integer"]}"#, r#"" 1_000""#),
+            (r#"{"type": ["string", "integer"]}"#, "5"),
+            (r#"{"type": ["string", "null"]}"#, r#""null""#),
+            (r#"{"type": ["string", "boolean"]}"#, r#""1""#),
+            (r#"{"anyOf": [{"type": "string"}, {"type": "object"}]}"#, r#""{\"a\": 1}""#),
+            (r#"{"type": ["integer", "boolean"]}"#, "1"),
+            (r#"{"type": "array", "items": {"enum": ["null", "x", null]}}"#, r#"["null","x",null]"#),
+            (r#"{"type": "object", "properties": {"b": {"type": ["string", "null"]}}}"#, r#"{"b":"null"}"#),
+            (r#"{"type": "integer"}"#, "3.0"),
+            (r#"{"type": "number"}"#, "3"),
+            // Nothing says what type they have.
+            ("{}", "5"),
+            ("{}", "null"),
+            (r#"{"description": "x"}"#, "true"),
+            (r#"{"not": {"type": "string"}}"#, "5"),
+            (r#"{"minimum": 3}"#, "5"),
+            (r##"{"$ref": "#/$defs/none"}"##, "5"),
+            (r#"{"anyOf": [{"type": "string"}, {"minimum": 3}]}"#, "5"),
+            (r#"{"type": "any"}"#, r#""5""#),
+            (r#"{"type": "array", "items": {}}"#, "[1,true,null]"),
+            (pair, r#"["5",6]"#),
+            (listed, r#"["5",6]"#),
+        ] {
+            let arguments = format!(r#"{{"a":{value}}}"#);
+            assert_eq!(fitted(schema, &arguments), arguments, "{schema}");
+        }
+        assert_eq!(fitted(pair, r#"{"a":[5,"6","7"]}"#), r#"{"a": ["5", 6, 7]}"#);
+        assert_eq!(fitted(listed, r#"{"a":[5,"6","7"]}"#), r#"{"a": ["5", 6, 7]}"#);
+    }
+
+    #[test]
+    fn properties_that_are_not_named_may_have_a_schema_too() {
+        let further = r#"{"type": "object", "properties": {"b": {"type": "string"}}, "additionalProperties": {"type": "integer"}}"#;
+        let patterns =
+            r#"{"type": "object", "patternProperties": {"^n": {"type": "integer"}}, "additionalProperties": false}"#;
+        let open = r#"{"type": "object", "patternProperties": {"^n": {"type": "integer"}}}"#;
+        for (schema, object, read) in [
+            (further, r#"{"b": "1", "c": "2"}"#, r#"{"b": "1", "c": 2}"#),
+            (patterns, r#"{"n": "1"}"#, r#"{"n": 1}"#),
+            (open, r#"{"n": "1"}"#, r#"{"n": "1"}"#),
+            (r#"{"type": "object", "additionalProperties": {}}"#, r#"{"n": "1"}"#, r#"{"n": "1"}"#),
+            (r#"{"type": "object", "additionalProperties": true}"#, r#"{"n": "1"}"#, r#"{"n": "1"}"#),
+        ] {
+            assert_eq!(fitted(schema, &format!(r#"{{"a": {object}}}"#)), format!(r#"{{"a": {read}}}"#), "{schema}");
+        }
+        let root = Signatures::of(&[tool("f", further)]);
+        assert_eq!(root.fit_untyped("f", r#"{"x": "1", "b": "2"}"#.to_owned()), r#"{"x": 1, "b": "2"}"#);
+        assert!(root.names("f", "x") && !Signatures::of(&[tool("f", "{}")]).names("f", "x"));
+        let patterns = Signatures::of(&[tool("f", patterns)]);
+        assert_eq!(patterns.fit_untyped("f", r#"{"n": "1"}"#.to_owned()), r#"{"n": 1}"#);
+    }
+
+    #[test]
+    fn what_the_model_says_of_a_type_counts_where_the_schema_says_nothing() {
+        let signatures = Signatures::of(&[tool("f", r#"{"properties": {"a": {}, "b": {"type": "string"}}}"#)]);
+        assert_eq!(signatures.value("f", "a", Some("integer"), "7"), Value::parse("7").unwrap());
+        assert_eq!(signatures.value("f", "a", None, "7"), Value::from("7"));
+        assert_eq!(signatures.value("f", "b", Some("integer"), "7"), Value::from("7"));
     }
 
     #[test]
