@@ -6,9 +6,10 @@
 //! - A list without calls, or one that cannot be read, is content to the letter, with what stands before it. vLLM loses
 //!   that, and the marker.
 //! - What comes after arguments, or after a list, is content, and so is a call without a name. vLLM loses the former.
+//! - The id after `[CALL_ID]` is that of the call. vLLM takes it for a part of the name.
 //! - A name that another marker follows has no arguments, and is content with the marker before it.
 //!
-//! Arguments are typed by the tool's schema, as in the formats that write every value as text.
+//! Arguments keep the types of their JSON; what is of none that the tool's schema allows becomes what it asks for.
 
 use super::{
     call_format::{CallFormat, CallReader},
@@ -24,7 +25,9 @@ use crate::{
 };
 
 const ARGS: &str = "[ARGS]";
-const MARKS: &[&str] = &[MARKER, ARGS];
+/// What the id of a call follows, which its name stands before; version 11 of the tokenizers writes it.
+const CALL_ID: &str = "[CALL_ID]";
+const MARKS: &[&str] = &[MARKER, ARGS, CALL_ID];
 
 /// What the tokenizer has to have.
 const NEEDS: &[&str] = &[MARKER];
@@ -204,7 +207,8 @@ impl Mistral {
     /// Gives out the call whose arguments are known; what has no name is none, and content to the letter.
     fn call(&mut self, arguments: &str, out: &mut Vec<Piece>) {
         let written = std::mem::take(&mut self.name);
-        let name = marker::trim(&written);
+        let (name, id) = written.split_once(CALL_ID).unwrap_or((&written, ""));
+        let (name, id) = (marker::trim(name), marker::trim(id));
         if name.is_empty() {
             if !marker::is_blank(arguments) {
                 self.space.extend([MARKER, &written, self.args, arguments]);
@@ -218,7 +222,11 @@ impl Mistral {
         self.space.clear();
         let (arguments, unread) = first_value(arguments);
         let arguments = self.tools.fit(name, arguments.to_owned());
-        out.push(Piece::Call(ToolCall::with_short_id(name.to_owned(), arguments)));
+        let mut call = ToolCall::with_short_id(name.to_owned(), arguments);
+        if !id.is_empty() {
+            id.clone_into(&mut call.id);
+        }
+        out.push(Piece::Call(call));
         self.space.push_str(unread);
     }
 }
@@ -370,6 +378,24 @@ mod tests {
         check("[TOOL_CALLS]f[TOOL_CALLS]g", "[TOOL_CALLS]f[TOOL_CALLS]g", &[]);
         check("[TOOL_CALLS][ARGS]{}", "[TOOL_CALLS][ARGS]{}", &[]);
         check("so [TOOL_CALLS]", "so ", &[]);
+    }
+
+    #[test]
+    fn an_id_of_the_models_is_that_of_the_call() {
+        let (mut reader, mut pieces) = (Mistral::new(&[]), Vec::new());
+        reader.push(r#"[TOOL_CALLS]f[CALL_ID]abc123def[ARGS]{"a": 1}[TOOL_CALLS]g [CALL_ID] [ARGS]{}"#, &mut pieces);
+        reader.finish(&mut pieces);
+        let calls: Vec<_> = pieces
+            .into_iter()
+            .map(|piece| match piece {
+                Piece::Call(call) => (call.id, call.name, call.arguments),
+                piece => panic!("{piece:?}"),
+            })
+            .collect();
+        assert_eq!(calls[0], ("abc123def".to_owned(), "f".to_owned(), r#"{"a": 1}"#.to_owned()));
+        assert_eq!((calls[1].0.len(), calls[1].1.as_str()), (9, "g"));
+        check("[TOOL_CALLS][CALL_ID]abc[ARGS]{}", "[TOOL_CALLS][CALL_ID]abc[ARGS]{}", &[]);
+        check("[TOOL_CALLS]f[CALL_ID]abc[TOOL_CALLS]g{}", "[TOOL_CALLS]f[CALL_ID]abc", &[("g", "{}")]);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! - LFM 2 (`lfm2`): `<|tool_call_start|>[NAME(KEY=VALUE, …), …]<|tool_call_end|>`.
 //! - OLMo 3 (`olmo3`): `<function_calls>`, a call on each line, `</function_calls>`.
 //!
-//! Keys may be words that Python keeps for itself, and strings may have several lines. Comments are not read: they would be
+//! Keys may be words that Python keeps for itself, and strings may have several lines, whose ends stay as they are written.
+//! Comments are not read: they would be
 //! lost.
 //!
 //! What stands between the marks and is no calls is content to the letter, with its marks. A block that nothing ends is
@@ -24,7 +25,6 @@ use super::{
     },
     call, list,
     source::Source,
-    with_newlines,
 };
 use crate::{
     chat::FunctionTool,
@@ -77,7 +77,7 @@ fn blocks(
         };
         at = next;
         let written = Some(&text[body..body_end]).filter(|written| !written.contains('\0'));
-        let calls = written.and_then(|written| read(&with_newlines(written))).unwrap_or_default();
+        let calls = written.and_then(|written| read(written)).unwrap_or_default();
         if !calls.is_empty() {
             called = true;
             outside(&text[from..block], end, &mut pieces);
@@ -108,7 +108,7 @@ fn lines(text: &str) -> Option<Vec<ToolCall>> {
     while !marker::is_blank(source.rest()) {
         let rest = source.rest();
         let space = &rest[..rest.len() - rest.trim_start().len()];
-        if !calls.is_empty() && !space.contains('\n') {
+        if !calls.is_empty() && !space.contains(['\n', '\r']) {
             return None;
         }
         source.advance(space.len());
@@ -135,6 +135,11 @@ mod tests {
                     "<|tool_call_start|>[f(from='a\nb', class=None)]<|tool_call_end|>\n<|tool_call_start|>[h(a=True)]",
                     "",
                     &[("f", r#"{"from": "a\nb", "class": null}"#), ("h", r#"{"a": true}"#)],
+                ),
+                (
+                    "<|tool_call_start|>[f(string='x\r\ny\rz',\r\n integer=1)]<|tool_call_end|>",
+                    "",
+                    &[("f", r#"{"string": "x\r\ny\rz", "integer": 1}"#)],
                 ),
                 ("<|tool_call_start|>[f()]<|tool_call_start|>[g()]<|tool_call_end|>", "", &[("f", "{}"), ("g", "{}")]),
                 (
@@ -174,6 +179,7 @@ mod tests {
                     "",
                     &[("f", r#"{"a": null, "b": true, "c": [1]}"#)],
                 ),
+                ("<function_calls>g()\r\ng()\r</function_calls>", "", &[("g", "{}"), ("g", "{}")]),
                 ("<function_calls>f() g()</function_calls>", "<function_calls>f() g()</function_calls>", &[]),
                 ("<function_calls>f(a=</function_calls>", "<function_calls>f(a=</function_calls>", &[]),
                 ("<function_calls>\n</function_calls>", "<function_calls>\n</function_calls>", &[]),

@@ -121,7 +121,7 @@ impl<'t> Source<'t> {
 
     fn skip_space(&mut self) {
         loop {
-            let rest = self.rest().trim_start_matches([' ', '\t', '\u{c}', '\n']);
+            let rest = self.rest().trim_start_matches([' ', '\t', '\u{c}', '\n', '\r']);
             let next = match rest.strip_prefix('#').filter(|_| !self.lenient) {
                 Some(comment) => comment.split_once('\n').map_or("", |(_, next)| next),
                 None => rest.strip_prefix("\\\n").unwrap_or(rest),

@@ -101,6 +101,7 @@ fn escape(text: &str, out: &mut String) -> Option<usize> {
     let c = text[1..].chars().next()?;
     let simple = match c {
         '\n' => return Some(2),
+        '\r' => return Some(if text[1..].starts_with("\r\n") { 3 } else { 2 }),
         '\\' | '\'' | '"' => c,
         'a' => '\u{7}',
         'b' => '\u{8}',
