@@ -60,6 +60,13 @@ pub(super) struct Decoded {
     pub(super) stop: Option<String>,
 }
 
+/// The special tokens that marks are made of: each may be one token, or several.
+fn special_tokens_of(marks: &[&str], tokenizer: &Tokenizer) -> Vec<TokenId> {
+    let is_part = |content: &str| !content.is_empty() && marks.iter().any(|mark| mark.contains(content));
+    let special = tokenizer.added_tokens().iter().filter(|token| tokenizer.is_special(token.id));
+    special.filter(|token| is_part(&token.content)).map(|token| token.id).collect()
+}
+
 /// Decodes one generation.
 pub(super) struct TextDecoder {
     tokenizer: Arc<Tokenizer>,
@@ -92,9 +99,7 @@ impl TextDecoder {
         let (skips, shown) = match options.format.special_tokens() {
             SpecialTokens::AsAsked => (options.skip_special_tokens, None),
             SpecialTokens::All => (false, None),
-            SpecialTokens::Only(marks) => {
-                (false, Some(marks.into_iter().filter_map(|mark| tokenizer.id_of(mark)).collect()))
-            }
+            SpecialTokens::Only(marks) => (false, Some(special_tokens_of(&marks, tokenizer))),
         };
         let decoder = tokenizer.incremental_after(&prompt_token_ids[known..], skips)?;
         let longest_stop = options.stop.iter().map(String::len).max().unwrap_or(0);
@@ -237,6 +242,14 @@ pub(super) mod tests {
         assert_eq!(decoded(false, true), " <s> </s> <s> hello </s>");
         assert_eq!(decoded(false, false), " <s></s><s> hello </s>");
         assert_eq!(decoded(true, false), " hello");
+    }
+
+    #[test]
+    fn special_tokens_that_are_a_part_of_a_mark_are_shown_and_no_others() {
+        let tokenizer = spaced();
+        assert_eq!(special_tokens_of(&["<s> name=", "x"], &tokenizer), [1]);
+        assert_eq!(special_tokens_of(&["</s>", "<s>"], &tokenizer), [1, 2]);
+        assert_eq!(special_tokens_of(&["<", "hello"], &tokenizer), [0; 0]);
     }
 
     /// The text of tokens after which a generation ends, and the stop string that ended it.

@@ -105,8 +105,8 @@ const MARKED: &[(&str, &str, &str, &[&str])] = &[
     ),
     (
         "seed_oss",
-        "<seed:tool_call>\n<function=f>\n<parameter=a>\n",
-        "\n</parameter>\n</function>\n</seed:tool_call>",
+        "<seed:tool_call>\n<function=f>\n<parameter=a>",
+        "</parameter>\n</function>\n</seed:tool_call>",
         &["</function>", "</parameter>", "<parameter=q>", "<seed:tool_call>\n<function=g>"],
     ),
     (
@@ -180,6 +180,23 @@ fn no_forced_text_holds_a_mark_that_would_cut_it() {
             }
             assert!(!model.may_begin(&constraint, &format!("{begin}x{mark}y")), "{parser}: {mark}");
         }
+    }
+}
+
+#[test]
+fn a_text_that_is_read_as_another_one_is_named() {
+    let spaces = r#"{"enum": ["x\n", " y"]}"#;
+    let xml = r#"{"enum": ["a &lt; b", "c"]}"#;
+    for (schema, parser, expected) in [
+        (spaces, "dots", &["f: enum"][..]),
+        (spaces, "step3", &["f: enum"]),
+        (spaces, "minimax_m2", &[]),
+        (spaces, "seed_oss", &[]),
+        (spaces, "qwen3_coder", &[]),
+        (xml, "minicpm5", &["f: enum"]),
+        (xml, "minimax_m2", &[]),
+    ] {
+        assert_eq!(forced(parser, schema).unheld(), expected, "{parser} {schema}");
     }
 }
 

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use super::{
     forcing::TextIs,
+    minicpm5,
     schema::is_read_as_text,
     schema_types::{Schemas, Types},
 };
-use crate::structured::Format;
+use crate::{parser::marker, structured::Format};
 
 /// So deep references and choices are followed.
 const DEEPEST: usize = 16;
@@ -56,7 +57,7 @@ impl ArgumentValue {
     /// The value of an argument whose schema has its definitions with it. No text may hold one of `marks`.
     pub(super) fn of(schema: &Value, text: TextIs, marks: &[&str]) -> Self {
         match text {
-            TextIs::Bare => Self::bare(schema, marks),
+            TextIs::Bare | TextIs::Trimmed | TextIs::Xml => Self::bare(schema, text, marks),
             TextIs::Marked => Self::marked(schema, marks),
         }
     }
@@ -78,12 +79,13 @@ impl ArgumentValue {
         Self { is_text: true, format, unheld }
     }
 
-    fn bare(schema: &Value, marks: &[&str]) -> Self {
+    fn bare(schema: &Value, text: TextIs, marks: &[&str]) -> Self {
         let types = types_of(schema);
         if !types.allow("string") {
             return Self::json(schema);
         }
-        let mut found = Choices { root: schema, types, elements: Vec::new(), any_text: false, unheld: BTreeSet::new() };
+        let (elements, unheld) = (Vec::new(), BTreeSet::new());
+        let mut found = Choices { root: schema, types, text, elements, any_text: false, unheld };
         found.gather(schema, 0);
         let Choices { elements, any_text: is_any, mut unheld, .. } = found;
         if is_any || elements.is_empty() {
@@ -118,6 +120,8 @@ struct Choices<'s> {
     root: &'s Value,
     /// Those that the reader takes it for.
     types: Types,
+    /// How the reader takes a text.
+    text: TextIs,
     elements: Vec<Format>,
     /// Whether it may be any text.
     any_text: bool,
@@ -159,10 +163,19 @@ impl Choices<'_> {
     /// Text that the reader would take for something else cannot be written.
     fn may_be(&mut self, value: &Value) {
         match value {
-            Value::String(text) if is_read_as_text(text, &self.types) => self.elements.push(Format::text(text)),
+            Value::String(text) if self.is_kept(text) => self.elements.push(Format::text(text)),
             Value::String(_) => _ = self.unheld.insert("enum".to_owned()),
             value => self.elements.push(Format::json(json!({ "enum": [value] }))),
         }
+    }
+
+    fn is_kept(&self, text: &str) -> bool {
+        let is_same = match self.text {
+            TextIs::Trimmed => marker::trim(text) == text,
+            TextIs::Xml => minicpm5::plain(text) == text,
+            TextIs::Bare | TextIs::Marked => true,
+        };
+        is_same && is_read_as_text(text, &self.types)
     }
 
     fn may_be_text_of(&mut self, schema: &Value, unheld: impl IntoIterator<Item = String>) {

@@ -21,13 +21,13 @@ pub(super) const DOTS: CallFormat = CallFormat {
     ..CallFormat::new(
         "dots",
         invokes::reader::<Dots>,
-        Forcing::Native(Written { one_by_one: Some(TextIs::Bare), ..Written::new(grammar) }),
+        Forcing::Native(Written { one_by_one: Some(TextIs::Trimmed), ..Written::new(grammar) }),
     )
 };
 
 /// A line for each mark.
 fn grammar(demand: &Demand<'_>) -> Format {
-    invokes::on_lines(demand, [CALLS, CALLS_END])
+    invokes::on_lines::<Dots>(demand, [CALLS, CALLS_END])
 }
 
 #[derive(Debug)]

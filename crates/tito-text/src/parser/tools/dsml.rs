@@ -53,6 +53,7 @@ trait Dialect: Send + fmt::Debug + 'static {
         json: "\" string=\"false\">",
         end: "</｜DSML｜parameter>\n",
         marks: Self::MARKS_IN_VALUES,
+        text: TextIs::Marked,
     };
     /// All of these, and what ends a name.
     const MARKERS: &'static [&'static str] = &[
@@ -111,6 +112,7 @@ impl Dialect for V41Marks {
         json: "\" string=\"false\">",
         end: "</｜DSML｜ parameter>\n",
         marks: Self::MARKS_IN_VALUES,
+        text: TextIs::Marked,
     };
 }
 

@@ -82,6 +82,10 @@ pub(super) enum Forcing {
 pub(super) enum TextIs {
     /// It does not: text without quotes stands where JSON does.
     Bare,
+    /// It does not, and the white space around text is none of it.
+    Trimmed,
+    /// It does not, and text is that of XML, in which `&lt;` is a `<`.
+    Xml,
     /// It marks what is text, and what is JSON.
     Marked,
 }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use super::{
     call_format::CallReader,
-    forcing::Demand,
+    forcing::{Demand, TextIs},
     machine::{self, Act, Arguments, Callee, Draft, Grammar, Reading, ToolCallState},
     one_by_one::Spelling,
     parameters,
@@ -117,10 +117,11 @@ pub(super) trait Invokes: Send + fmt::Debug + 'static {
 }
 
 /// Calls in the tags of [`Marks::of_invokes`], with a line for each mark and names in double quotes.
-pub(super) fn on_lines(demand: &Demand<'_>, section: [&'static str; 2]) -> Format {
+pub(super) fn on_lines<I: Invokes>(demand: &Demand<'_>, section: [&'static str; 2]) -> Format {
     let [calls, calls_end] = section;
     let marks = Marks::of_invokes(section).in_values();
     let spelling = Spelling::new("<parameter name=\"", "\">", "</parameter>\n", &marks);
+    let spelling = if I::TRIMS_VALUES { spelling.of_text(TextIs::Trimmed) } else { spelling };
     let begin = |name: &str| format!("<invoke name=\"{name}\">\n");
     let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), "</invoke>\n"));
     demand.section(&format!("{calls}\n"), tags, "", calls_end)

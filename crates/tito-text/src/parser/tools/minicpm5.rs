@@ -24,23 +24,26 @@ use crate::{
     structured::{Format, Tag},
 };
 
+/// All that may be special tokens: checkpoints have the tags so, without what follows their names.
+const MARKS: &[&str] = &["<function", "</function>", "<param", "</param>", "<think>", "</think>"];
+
 /// What the model may write around all arguments, as if they were one.
 const WRAPPERS: [&str; 2] = ["arguments", "properties"];
 
 pub(super) const MINICPM5: CallFormat = CallFormat {
     trims: true,
     begins_call: &["<function name="],
-    marks: MiniCpm5::TOKENS,
+    marks: MARKS,
     ..CallFormat::new(
         "minicpm5",
         invokes::reader::<MiniCpm5>,
-        Forcing::Native(Written { one_by_one: Some(TextIs::Bare), ..Written::new(grammar) }),
+        Forcing::Native(Written { one_by_one: Some(TextIs::Xml), ..Written::new(grammar) }),
     )
 };
 
 fn grammar(demand: &Demand<'_>) -> Format {
     let marks = MiniCpm5::MARKS.in_values();
-    let spelling = Spelling::new("<param name=\"", "\">", "</param>", &marks);
+    let spelling = Spelling::new("<param name=\"", "\">", "</param>", &marks).of_text(TextIs::Xml);
     let begin = |name: &str| format!("<function name=\"{name}\">");
     let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), "</function>"));
     demand.list(tags, "\n", "<function name=")
@@ -98,7 +101,7 @@ fn wraps(key: &str, callee: &Callee<'_>) -> bool {
 }
 
 /// The text that a value is written for in XML.
-fn plain(value: &str) -> String {
+pub(super) fn plain(value: &str) -> String {
     let quoted = marker::trim(value).strip_prefix("<![CDATA[").and_then(|text| text.strip_suffix("]]>"));
     if let Some(text) = quoted {
         return text.to_owned();

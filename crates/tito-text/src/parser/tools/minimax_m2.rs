@@ -26,7 +26,7 @@ pub(super) const MINIMAX_M2: CallFormat = CallFormat {
 
 /// Names in double quotes, and a line for each mark.
 fn grammar(demand: &Demand<'_>) -> Format {
-    invokes::on_lines(demand, [CALLS, CALLS_END])
+    invokes::on_lines::<MinimaxM2>(demand, [CALLS, CALLS_END])
 }
 
 #[derive(Debug)]

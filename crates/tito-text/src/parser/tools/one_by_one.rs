@@ -22,12 +22,19 @@ pub(super) struct Spelling<'s> {
     pub(super) end: &'s str,
     /// What the reader takes for the end of a value, or of more: no value may hold it.
     pub(super) marks: &'s [&'s str],
+    /// How text is told from other values.
+    pub(super) text: TextIs,
 }
 
 impl<'s> Spelling<'s> {
     /// The same between every key and its value.
     pub(super) const fn new(key: &'s str, value: &'s str, end: &'s str, marks: &'s [&'s str]) -> Self {
-        Self { key, value, json: value, end, marks }
+        Self { key, value, json: value, end, marks, text: TextIs::Bare }
+    }
+
+    /// The same, with text that is told from other values, and read, in another way.
+    pub(super) const fn of_text(self, text: TextIs) -> Self {
+        Self { text, ..self }
     }
 
     /// The parameters by their names in their order, of which those that are not required may be missing; or any
@@ -52,13 +59,9 @@ impl<'s> Spelling<'s> {
     }
 
     fn argument_tag(&self, name: &str, schema: &Value) -> Tag {
-        let ArgumentValue { is_text, format, .. } = ArgumentValue::of(schema, self.text(), self.marks);
+        let ArgumentValue { is_text, format, .. } = ArgumentValue::of(schema, self.text, self.marks);
         let between = if is_text { self.value } else { self.json };
         Tag::new(format!("{}{name}{between}", self.key), format, self.end)
-    }
-
-    fn text(&self) -> TextIs {
-        if self.value == self.json { TextIs::Bare } else { TextIs::Marked }
     }
 }
 

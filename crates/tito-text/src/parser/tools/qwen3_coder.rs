@@ -2,10 +2,10 @@
 //! `parser/qwen3.py`, called `qwen3_coder` and `qwen3_xml`), and the models that write likewise:
 //!
 //! - Step 3.5 and 5 (`step3p5`, `step5`); the latter keeps the white space before calls.
-//! - Seed OSS (`seed_oss`), with `<seed:tool_call>` around each call.
 //! - `MiMo` (`mimo`), whose values have no newlines around them.
+//! - Seed OSS (`seed_oss`), whose values have none either, with `<seed:tool_call>` around each call.
 //!
-//! One newline is taken off either end of a value but in `MiMo`, and the tool's schema says what type it has.
+//! One newline is taken off either end of a value but in the last two, and the tool's schema says what type it has.
 
 use std::fmt;
 
@@ -90,6 +90,8 @@ impl Dialect for Seed {
         "<seed:tool_call>\n<function=",
         "<seed:tool_call><function=",
     ];
+    const NEWLINE: &'static str = "";
+    const SPELLING: Spelling<'static> = Spelling::new(PARAMETER, ">", "</parameter>\n", Self::MARKS_IN_VALUES);
 }
 
 #[derive(Debug)]
@@ -267,14 +269,17 @@ mod tests {
     #[test]
     fn other_models_write_likewise() {
         let call = "<tool_call>\n<function=f>\n<parameter=string>\nW\n</parameter>\n<parameter=integer>\n7\n</parameter>\n</function>\n</tool_call>";
-        let seed = call.replace("tool_call", "seed:tool_call");
+        let seed = call.replace("tool_call", "seed:tool_call").replace("=string>\nW\n<", "=string>W\n<");
         let cut = "<seed:tool_call><function=f><parameter=string>a<seed:tool_call><function=g>\n</seed:tool_call> on";
         let read: &[_] = &[("f", r#"{"string": "W", "integer": 7}"#)];
         check("step3p5", &[(&format!("so\n{call}"), "so", read)]);
         check("step5", &[(&format!("so\n{call}"), "so\n", read)]);
         check(
             "seed_oss",
-            &[(&format!("so\n{seed} on"), "so on", read), (cut, " on", &[("f", r#"{"string": "a"}"#), ("g", "{}")])],
+            &[
+                (&format!("so\n{seed} on"), "so on", &[("f", r#"{"string": "W\n", "integer": 7}"#)]),
+                (cut, " on", &[("f", r#"{"string": "a"}"#), ("g", "{}")]),
+            ],
         );
         check("mimo", &[(call, "", &[("f", r#"{"string": "\nW\n", "integer": 7}"#)])]);
     }

@@ -30,13 +30,14 @@ pub(super) const STEP3: CallFormat = CallFormat {
     ..CallFormat::new(
         "step3",
         invokes::reader::<Step3>,
-        Forcing::Native(Written { one_by_one: Some(TextIs::Bare), ..Written::new(grammar) }),
+        Forcing::Native(Written { one_by_one: Some(TextIs::Trimmed), ..Written::new(grammar) }),
     )
 };
 
 fn grammar(demand: &Demand<'_>) -> Format {
     let marks = Step3::MARKS.in_values();
-    let spelling = Spelling::new("<steptml:parameter name=\"", "\">", "</steptml:parameter>", &marks);
+    let spelling =
+        Spelling::new("<steptml:parameter name=\"", "\">", "</steptml:parameter>", &marks).of_text(TextIs::Trimmed);
     let begin = |name: &str| format!("{CALL}<steptml:invoke name=\"{name}\">");
     let end = format!("</steptml:invoke>{CALL_END}");
     let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), &*end));
