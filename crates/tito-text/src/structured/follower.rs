@@ -135,8 +135,8 @@ impl Follower {
     /// Follows what must come first, and works out what may come after it.
     pub(super) fn try_ahead(&mut self) -> Result<(), Fault> {
         let bytes = self.run(|parser| Ok(parser.force_bytes()))?;
-        let tokens = self.parser.token_env.tokenize_bytes(&bytes);
-        for &token in tokens.iter().take(MOST_AHEAD) {
+        // Special tokens come by their numbers in there.
+        for token in spelled(self.parser.token_env.tok_trie(), &bytes) {
             self.consume(token)?;
             if self.finished() {
                 return Ok(());

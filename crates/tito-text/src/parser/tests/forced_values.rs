@@ -184,6 +184,20 @@ fn no_forced_text_holds_a_mark_that_would_cut_it() {
 }
 
 #[test]
+fn a_forced_call_may_begin_with_a_special_token() {
+    let minicpm5 = ["<function", "</function>", "<param", "</param>"];
+    let minicpm5 = (&minicpm5[..], "minicpm5", r#"<function name="f"><param name="a">x y</param></function>"#);
+    let mistral = (&["[TOOL_CALLS]", "[ARGS]"][..], "mistral", r#"[TOOL_CALLS]f[ARGS]{"a": "x y"}"#);
+    let calls = CALLS.map(|(parser, begin, end)| (parser, format!("{begin}x y{end}")));
+    let calls = calls.iter().map(|(parser, text)| (forced(parser, "{}").begins_call(), *parser, text.as_str()));
+    for (special, parser, text) in calls.chain([minicpm5, mistral]) {
+        let model = Model::with_special(special);
+        let constraint = forced(parser, r#"{"type": "string"}"#).constraint(&|_| true).unwrap().unwrap();
+        assert!(model.accepts_with_special(&constraint, text), "{parser}: {text}");
+    }
+}
+
+#[test]
 fn a_text_that_is_read_as_another_one_is_named() {
     let spaces = r#"{"enum": ["x\n", " y"]}"#;
     let xml = r#"{"enum": ["a &lt; b", "c"]}"#;

@@ -3,6 +3,30 @@
 use super::*;
 use crate::structured::{ReasoningEnd, after_reasoning};
 
+impl Model {
+    /// The tiny model, which has these special tokens besides.
+    pub(crate) fn with_special(contents: &[&str]) -> Self {
+        let known = Self::new().tokenizer;
+        let mut definition: Value = serde_json::from_str(&known.to_json().unwrap()).unwrap();
+        let added = definition["added_tokens"].as_array_mut().unwrap();
+        added.retain(|token| !contents.contains(&token["content"].as_str().unwrap()));
+        let contents = contents.iter().map(|&content| (content, known.id_of(content)));
+        let mut new = known.vocab_size()..;
+        for (content, id) in contents {
+            let id = id.map(|id| id as usize).or_else(|| new.next());
+            added.push(json!({ "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+                               "normalized": false, "special": true }));
+        }
+        added.sort_by_key(|token| token["id"].as_u64());
+        Self::of(Arc::new(Tokenizer::from_bytes(definition.to_string().as_bytes()).unwrap()))
+    }
+
+    /// Whether an output may be this text, its special tokens by their ids.
+    pub(crate) fn accepts_with_special(&self, constraint: &Constraint, text: &str) -> bool {
+        self.accepts_ids(constraint, self.tokenizer.encode(text, false).unwrap())
+    }
+}
+
 /// Outputs with fixed parts, between parts that are free.
 pub(super) fn constraints() -> Vec<Constraint> {
     let call = json!({"type": "tag", "begin": "<tool_call>", "content": {"type": "json_schema", "json_schema": {

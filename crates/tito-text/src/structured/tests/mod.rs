@@ -29,7 +29,10 @@ pub(crate) struct Model {
 impl Model {
     pub(crate) fn new() -> Self {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/tiny-model/tokenizer.json");
-        let tokenizer = Arc::new(Tokenizer::from_file(path).unwrap());
+        Self::of(Arc::new(Tokenizer::from_file(path).unwrap()))
+    }
+
+    fn of(tokenizer: Arc<Tokenizer>) -> Self {
         let ids = (0..).take(tokenizer.vocab_size()).filter(|&id| !tokenizer.is_special(id));
         let bytes = ids.filter_map(|id| match tokenizer.token_bytes(id).ok()?.as_slice() {
             &[byte] => Some((byte, id)),
