@@ -70,10 +70,15 @@ fn arguments(body: &str) -> Arguments {
     let body = marker::trim(body);
     let closes = |text: &&str| text.matches('(').count() < text.matches(')').count();
     let inner = body.strip_suffix('}').or_else(|| Some(body).filter(closes)?.strip_suffix(')'));
-    let texts = object(inner.unwrap_or(body), 0, |bare| bare.into());
+    let texts = object(inner.unwrap_or(body), 0, text);
     let unread = if letters_of(&texts) == letters(body) { String::new() } else { body.to_owned() };
     let values = object(inner.unwrap_or(body), 0, bare_value);
     Arguments { values, unread, open: inner.is_none(), typed: Typed::Said, ..Arguments::default() }
+}
+
+/// What is written without quotes, to the letter.
+fn text(bare: &str) -> Value {
+    Value::from(bare)
 }
 
 /// What is written without quotes, in JSON's words or in those of Python, which the template has for some values.
@@ -165,7 +170,8 @@ fn value<'t>(text: &'t str, ends: &[char], depth: usize, read_bare: ReadBare) ->
         return Some((value, rest.unwrap_or("")));
     }
     let bare = &text[..text.find(ends).unwrap_or(text.len())];
-    if bare.is_empty() {
+    // A quote in the middle says that this is no value: a key with a colon, or text with quotes of its own.
+    if bare.is_empty() || bare.contains(QUOTE) {
         return None;
     }
     Some((read_bare(marker::trim(bare)), &text[bare.len()..]))
@@ -239,6 +245,11 @@ mod tests {
                 ("so <|tool_call>call:", "so ", &[]),
                 ("so <tool_call|> x", "so  x", &[]),
                 ("a: {b} (call: c)", "a: {b} (call: c)", &[]),
+                (
+                    r#"<|tool_call>call:f{a:b:<|"|>x<|"|>}<tool_call|>"#,
+                    r#"<|tool_call>call:f{a:b:<|"|>x<|"|>}<tool_call|>"#,
+                    &[],
+                ),
                 ("<|tool_call>call:h{a:1}<tool_call|>", "", &[("h", r#"{"a": 1}"#)]),
                 (
                     r#"<|tool_call>call:f{object:{a:None,b:[True,False,null,-2.50],c:{d:x y}},string:1,other:<|"|>02134<|"|>}<tool_call|>"#,
