@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::{Delta, Event, EventStream, TextOptions, marks::MarkIds};
+use super::{Delta, Event, EventStream, Finish, TextOptions, marks::MarkIds};
 use crate::{
     TokenId,
     parser::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningFormat, ToolFormat},
@@ -62,7 +62,10 @@ impl Reader {
         let thinks = self.parser.is_reasoning();
         let mut unended = false;
         let finish = delta.finish.take();
-        if finish.is_some() {
+        if let Some(finish) = &finish {
+            if matches!(finish, Finish::Length | Finish::Repetition | Finish::Abort) {
+                self.parser.cut_off();
+            }
             let last = self.parser.finish();
             unended = last.iter().all(|piece| matches!(piece, Piece::Reasoning(_)));
             pieces.extend(last);
@@ -177,11 +180,7 @@ impl Thoughts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        engine::SampledToken,
-        generation::{Finish, decode::tests::spaced},
-        parser::ToolParser,
-    };
+    use crate::{engine::SampledToken, generation::decode::tests::spaced, parser::ToolParser};
 
     #[test]
     fn a_token_with_text_on_both_sides_of_a_call_is_read_in_that_order() {
@@ -198,5 +197,25 @@ mod tests {
             |delta: &Delta| (delta.tokens.len(), delta.text.clone(), delta.tool_calls.len(), delta.finish.clone());
         let said: Vec<_> = deltas.iter().map(said).collect();
         assert_eq!(said, [(1, "one".to_owned(), 1, None), (0, "\ntwo".to_owned(), 0, finish)]);
+    }
+
+    #[test]
+    fn a_call_without_an_end_is_whole_only_where_the_model_ended_the_text() {
+        let parser = ToolParser::named("qwen3_coder").unwrap();
+        let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only: false, held: false };
+        let format = OutputFormat::new(None, Some(tools), Some(parser));
+        for (finish, arguments) in [
+            (Finish::Eos, r#"{"a": "1"}"#),
+            (Finish::StopToken(3), r#"{"a": "1"}"#),
+            (Finish::Length, r#"{"a": "1""#),
+            (Finish::Repetition, r#"{"a": "1""#),
+            (Finish::Abort, r#"{"a": "1""#),
+        ] {
+            let text = "<tool_call><function=f><parameter=a>1</parameter>".to_owned();
+            let delta = Delta { text, finish: Some(finish.clone()), ..Delta::default() };
+            let deltas = Reader::new(&format, &spaced(), &[]).read(delta);
+            let calls: Vec<_> = deltas.iter().flat_map(|delta| &delta.tool_calls).collect();
+            assert!(matches!(calls[..], [call] if call.arguments == arguments), "{finish:?} {calls:?}");
+        }
     }
 }

@@ -99,6 +99,14 @@ impl OutputParser {
         self.spaced(read)
     }
 
+    /// Takes note that the text was cut off: its end, which is taken next, is not the model's own. A call without an end
+    /// may have got more arguments then, and its JSON stays open.
+    pub fn cut_off(&mut self) {
+        if let Some(tools) = &mut self.tools {
+            tools.cut_off();
+        }
+    }
+
     /// Takes the end of the text, and returns what is left.
     pub fn finish(&mut self) -> Vec<Piece> {
         let mut calls = Calls { tools: self.tools.as_deref_mut(), read: Vec::new() };

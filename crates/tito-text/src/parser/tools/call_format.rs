@@ -16,6 +16,9 @@ pub(in crate::parser) trait CallReader: Send + fmt::Debug {
     /// Takes the next piece of text, and appends what became certain.
     fn push(&mut self, text: &str, out: &mut Vec<Piece>);
 
+    /// Takes note that the text was cut off, before its end is taken: the model did not end it.
+    fn cut_off(&mut self) {}
+
     /// Takes the end of the text, and appends what is left.
     fn finish(&mut self, out: &mut Vec<Piece>);
 

@@ -23,6 +23,8 @@ const CALLS_END: &str = "<｜tool▁calls▁end｜>";
 const CALL: &str = "<｜tool▁call▁begin｜>";
 const SEPARATOR: &str = "<｜tool▁sep｜>";
 const CALL_END: &str = "<｜tool▁call▁end｜>";
+/// Before the arguments of V3.
+const FENCE: &str = "\n```json\n";
 
 const MARKS: &[&str] = &[CALLS, CALLS_END, CALL, SEPARATOR, CALL_END];
 /// What the tokenizer has to have.
@@ -89,8 +91,9 @@ fn arguments(draft: &Draft) -> Option<&str> {
     draft.arguments.strip_prefix(SEPARATOR)
 }
 
-fn called(name: &str, arguments: &str, unread: &str) -> Reading {
+fn called(draft: &Draft, name: &str, arguments: &str, unread: &str) -> Reading {
     let name = marker::trim(name);
+    let arguments = if draft.cut { draft.json_or_empty(arguments) } else { arguments };
     let call = (!name.is_empty()).then(|| ToolCall::new(name.to_owned(), arguments.to_owned()));
     Reading { call, unread: unread.to_owned() }
 }
@@ -105,14 +108,19 @@ impl Grammar for V3Calls {
         step(state, marker)
     }
 
+    fn json_start(&self, state: ToolCallState, arguments: &str) -> Option<usize> {
+        let fence = if state == ToolCallState::Arguments { arguments.find(FENCE) } else { None };
+        fence.map(|at| at + FENCE.len())
+    }
+
     fn read(&self, draft: Draft, _tools: &Signatures) -> Reading {
-        let fenced = arguments(&draft).and_then(|call| call.split_once("\n```json\n"));
+        let fenced = arguments(&draft).and_then(|call| call.split_once(FENCE));
         let Some((name, fenced)) = fenced.filter(|_| marker::trim(&draft.name) == "function") else {
             return Reading::default();
         };
         match fenced.rsplit_once("\n```") {
-            Some((arguments, after)) if !after.contains('\n') => called(name, arguments, after),
-            _ => called(name, &fenced[..fenced.len() - marker::begun(fenced, &["\n```"])], ""),
+            Some((arguments, after)) if !after.contains('\n') => called(&draft, name, arguments, after),
+            _ => called(&draft, name, &fenced[..fenced.len() - marker::begun(fenced, &["\n```"])], ""),
         }
     }
 }
@@ -127,8 +135,12 @@ impl Grammar for V31Calls {
         step(state, marker)
     }
 
+    fn json_start(&self, state: ToolCallState, _arguments: &str) -> Option<usize> {
+        (state == ToolCallState::Arguments).then_some(SEPARATOR.len())
+    }
+
     fn read(&self, draft: Draft, _tools: &Signatures) -> Reading {
-        arguments(&draft).map_or_else(Reading::default, |arguments| called(&draft.name, arguments, ""))
+        arguments(&draft).map_or_else(Reading::default, |arguments| called(&draft, &draft.name, arguments, ""))
     }
 }
 

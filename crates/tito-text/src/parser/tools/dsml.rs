@@ -142,6 +142,7 @@ struct Dsml<D>(PhantomData<D>);
 
 impl<D: Dialect> Grammar for Dsml<D> {
     const MARKERS: &'static [&'static str] = D::MARKERS;
+    const ARGUMENTS_BEGIN: Option<char> = Some('<');
 
     fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         let outside = matches!(state, ToolCallState::Content | ToolCallState::Preamble | ToolCallState::Between);
@@ -189,7 +190,10 @@ fn arguments<D: Dialect>(body: &str) -> Arguments {
             rest = &written[1 + next..];
             continue;
         };
-        let (end, next) = value_end::<D>(value).unwrap_or_else(|| {
+        let has = |other: &str| other == key || arguments.values.contains_key(other);
+        let opens = |rest| opening::<D>(rest).is_some();
+        let end = parameters::value_end(value, |rest| rest.strip_prefix(D::PARAMETER_END), opens, in_value::<D>, has);
+        let (end, next) = end.unwrap_or_else(|| {
             arguments.open = true;
             (value.len(), "")
         });
@@ -247,9 +251,12 @@ fn next_parameter<D: Dialect>(text: &str) -> Option<usize> {
     starts.find_map(|(at, _)| opening::<D>(&text[at..]).map(|_| at))
 }
 
-/// Where a value ends, and what comes then.
-fn value_end<D: Dialect>(text: &str) -> Option<(usize, &str)> {
-    parameters::value_end_at(text, |rest| rest.strip_prefix(D::PARAMETER_END), |rest| opening::<D>(rest).is_some())
+/// The key of a parameter at the start of `text`, which may be cut off.
+fn in_value<D: Dialect>(text: &str) -> Option<&str> {
+    let after = opening::<D>(text)?;
+    let head = &text[..text.len() - after.len() + after.find('<').unwrap_or(after.len())];
+    let key = parameter::<D>(head).map(|parameter| parameter.key);
+    key.or((head.len() == text.len()).then_some(after))
 }
 
 /// The call without a key that stands around its arguments.

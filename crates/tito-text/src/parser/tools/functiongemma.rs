@@ -43,6 +43,7 @@ struct FunctionGemma;
 
 impl Grammar for FunctionGemma {
     const MARKERS: &'static [&'static str] = &[START, END, ESCAPE, BRACE];
+    const QUOTES_VALUES: bool = true;
 
     fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
@@ -66,8 +67,14 @@ impl Grammar for FunctionGemma {
             return Reading::default();
         }
         let written = tools.fit_untyped(name, Value::from(arguments.values).to_json_string());
-        let written = if arguments.open && !draft.ended { machine::unclosed(&written) } else { &written };
-        Reading { call: Some(ToolCall::new(name.to_owned(), written.to_owned())), unread: String::new() }
+        let written = if arguments.open && !draft.ended {
+            machine::unclosed(&written).to_owned()
+        } else if draft.cut && !marker::trim_end(&draft.arguments).ends_with('}') {
+            machine::cut_off(written)
+        } else {
+            written
+        };
+        Reading { call: Some(ToolCall::new(name.to_owned(), written)), unread: String::new() }
     }
 }
 

@@ -37,6 +37,7 @@ struct Gemma4;
 
 impl Grammar for Gemma4 {
     const MARKERS: &'static [&'static str] = &[CALL, CALL_END, PREFIX, COLON, BRACE, PARENTHESIS, QUOTE];
+    const QUOTES_VALUES: bool = true;
 
     fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
@@ -70,10 +71,12 @@ fn arguments(body: &str) -> Arguments {
     let body = marker::trim(body);
     let closes = |text: &&str| text.matches('(').count() < text.matches(')').count();
     let inner = body.strip_suffix('}').or_else(|| Some(body).filter(closes)?.strip_suffix(')'));
+    // The last brace may be one of an object among the arguments.
+    let whole = nested(body, '{', '}').1.is_some() || (inner.is_some() && body.ends_with(')'));
     let texts = object(inner.unwrap_or(body), 0, text);
     let unread = if letters_of(&texts) == letters(body) { String::new() } else { body.to_owned() };
     let values = object(inner.unwrap_or(body), 0, bare_value);
-    Arguments { values, unread, open: inner.is_none(), typed: Typed::Said, ..Arguments::default() }
+    Arguments { values, unread, open: !whole, whole, typed: Typed::Said, ..Arguments::default() }
 }
 
 /// What is written without quotes, to the letter.

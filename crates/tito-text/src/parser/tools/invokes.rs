@@ -109,6 +109,11 @@ pub(super) trait Invokes: Send + fmt::Debug + 'static {
         tools.allow(name)
     }
 
+    /// Where a value ends, with the text after its end mark, that says so itself.
+    fn literal_end(_value: &str) -> Option<(usize, &str)> {
+        None
+    }
+
     /// Adds an argument, which stands as `written`.
     fn add(arguments: &mut Arguments, key: &str, text: &str, written: &str, _callee: &Callee<'_>) {
         let text = if Self::TRIMS_VALUES { marker::trim(text) } else { text };
@@ -136,6 +141,7 @@ struct Reader<I>(std::marker::PhantomData<I>);
 
 impl<I: Invokes> Grammar for Reader<I> {
     const MARKERS: &'static [&'static str] = I::TOKENS;
+    const ARGUMENTS_BEGIN: Option<char> = Some('<');
 
     fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         let after = if I::MARKS.section.is_some() { ToolCallState::Between } else { ToolCallState::Content };
@@ -199,7 +205,11 @@ fn arguments<I: Invokes>(body: &str, callee: &Callee<'_>) -> Arguments {
             rest = &after[next..];
             continue;
         };
-        let (end, next) = parameters::value_end_of(I::MARKS.word, value, opening::<I>).unwrap_or_else(|| {
+        let has = |other: &str| other == marker::trim(key) || arguments.values.contains_key(other);
+        let opens = |text| opening::<I>(text).is_some();
+        let end =
+            I::literal_end(value).or_else(|| parameters::value_end(value, value_end::<I>, opens, begun_key::<I>, has));
+        let (end, next) = end.unwrap_or_else(|| {
             arguments.open = true;
             (value.len(), "")
         });
@@ -232,6 +242,19 @@ fn opening<I: Invokes>(text: &str) -> Option<&str> {
     let named = rest.trim_start();
     let spaced = named.len() < rest.len();
     named.strip_prefix("name").filter(|_| spaced)?.trim_start().strip_prefix('=')
+}
+
+/// The text after `</parameter>`.
+fn value_end<I: Invokes>(text: &str) -> Option<&str> {
+    parameters::tag(text, &["/", I::MARKS.word, ">"])
+}
+
+/// The key of a parameter at the start of `text`, which may be cut off.
+fn begun_key<I: Invokes>(text: &str) -> Option<&str> {
+    let after = opening::<I>(text)?;
+    let head = after.split('<').next().unwrap_or(after);
+    let key = parameter_name(head).map(|(key, _)| marker::trim(key));
+    key.or((head.len() == after.len()).then_some(head))
 }
 
 /// A key in the given quotes, and what comes after it.

@@ -75,11 +75,14 @@ impl Grammar for KimiK2 {
         })
     }
 
+    fn json_start(&self, state: ToolCallState, _arguments: &str) -> Option<usize> {
+        (state == ToolCallState::Arguments).then_some(0)
+    }
+
     fn read(&self, draft: Draft, tools: &Signatures) -> Reading {
         let body = marker::trim(&draft.arguments);
         let Some((id, name)) = identity(&draft.name, tools) else { return nameless(&draft.name, body, tools) };
-        let written = if body.is_empty() { "{}" } else { body };
-        let arguments = tools.fit(name, written.to_owned());
+        let arguments = tools.fit(name, draft.json_or_empty(body).to_owned());
         let call = ToolCall::new(name.to_owned(), arguments);
         let call = ToolCall { id: id.map_or(call.id, str::to_owned), ..call };
         Reading { call: Some(call), unread: String::new() }

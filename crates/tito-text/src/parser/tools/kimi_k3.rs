@@ -49,6 +49,7 @@ struct KimiK3;
 impl Grammar for KimiK3 {
     const MARKERS: &'static [&'static str] =
         &[CALLS, CALLS_END, CALL, CALL_END, ARGUMENT, ARGUMENT_END, SEPARATOR, RESPONSE, RESPONSE_END, MESSAGE_END];
+    const ARGUMENTS_BEGIN: Option<char> = Some('<');
 
     fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         Some(match (state, marker) {
@@ -91,8 +92,10 @@ fn arguments(body: &str) -> Arguments {
     while let Some((before, after)) = rest.split_once(ARGUMENT) {
         arguments.unread.push_str(marker::trim(before));
         let written = &rest[before.len()..];
-        let end =
-            parameters::value_end_at(after, |text| text.strip_prefix(ARGUMENT_END), |text| text.starts_with(ARGUMENT));
+        let own = in_value(written);
+        let has = |key: &str| own == Some(key) || arguments.values.contains_key(&decoded(key));
+        let opens = |text: &str| text.starts_with(ARGUMENT);
+        let end = parameters::value_end(after, |text| text.strip_prefix(ARGUMENT_END), opens, in_value, has);
         let (end, next) = end.unwrap_or_else(|| {
             arguments.open = true;
             (after.len() - marker::begun(after, &[ARGUMENT_END]), "")
@@ -156,6 +159,15 @@ fn begun_key(text: &str) -> Option<String> {
     let rest = rest.trim_start();
     let begins = |name: &str| format!("type=\"{name}\"{SEPARATOR}").starts_with(rest);
     TYPES.iter().any(|name| begins(name)).then(|| decoded(key))
+}
+
+/// The key of an argument at the start of `text`, as it is written; it may be cut off.
+fn in_value(text: &str) -> Option<&str> {
+    let after = text.strip_prefix(ARGUMENT)?;
+    let (head, rest) = after.split_at(after.find('<').unwrap_or(after.len()));
+    let ends = rest.starts_with(SEPARATOR) || SEPARATOR.starts_with(rest);
+    let key = head.trim_start().strip_prefix("key=\"").filter(|_| ends);
+    key.map(|key| key.split('"').next().unwrap_or(key)).or(rest.is_empty().then_some(head))
 }
 
 /// The text of an attribute.

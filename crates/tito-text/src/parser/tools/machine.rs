@@ -9,22 +9,28 @@
 //!   so is what a call has beside its name and its arguments. vLLM drops both, and content after calls too.
 //! - A call that nothing ends is ended by the next one.
 //! - What ends a call in the middle of a value ends it only if no end of that value follows before another call begins: a value
-//!   may hold the end of a call, as a file about calls does. vLLM cuts the value off there.
+//!   may hold the end of a call, as a file about calls does. vLLM cuts the value off there. `held` judges that, also of
+//!   marks in the strings of arguments that are JSON.
+//! - A call that nothing ends and whose name text follows, where its arguments should begin, is none: prose mentions calls.
 //! - A call whose name the end of the text cuts off is none. One that is cut off later is made of what is there; where
 //!   that is in the middle of a value, its arguments are JSON that is cut off at the same place, so that nobody takes them
-//!   for the whole. vLLM drops that value.
+//!   for the whole. vLLM drops that value. Between two values they are so only where the model did not end the text itself:
+//!   some models leave out the end of a call.
 
-use std::fmt;
+use std::{collections::VecDeque, fmt};
 
+pub(super) use super::arguments::{Arguments, Typed, cut_off, unclosed};
 use super::{
     call_format::CallReader,
+    held::Held,
     json_call,
+    json_scan::JsonScan,
     lexer::{Lexer, Token},
     schema::Signatures,
 };
 use crate::{
     chat::FunctionTool,
-    json::{Object, Value},
+    json::Value,
     parser::{Piece, ToolCall, marker},
 };
 
@@ -69,6 +75,19 @@ pub(super) struct Draft {
     pub(super) arguments: String,
     /// Whether a marker ended it, and not the end of the text.
     pub(super) ended: bool,
+    /// Whether the text was cut off in it.
+    pub(super) cut: bool,
+}
+
+impl Draft {
+    /// What was written of the JSON of the arguments; where that is nothing, an object without any, or what may become one.
+    pub(super) fn json_or_empty<'t>(&self, body: &'t str) -> &'t str {
+        match body {
+            "" if self.cut => "{",
+            "" => "{}",
+            body => body,
+        }
+    }
 }
 
 /// What a draft amounts to.
@@ -84,6 +103,10 @@ pub(super) struct Reading {
 pub(super) trait Grammar: Send + fmt::Debug {
     /// All markers, also those that mean something in some states only.
     const MARKERS: &'static [&'static str];
+    /// What the marks of all arguments begin with, if each argument has such.
+    const ARGUMENTS_BEGIN: Option<char> = None;
+    /// Whether one mark stands on both sides of a value.
+    const QUOTES_VALUES: bool = false;
 
     /// The markers as this checkpoint spells them.
     fn markers(&self) -> &'static [&'static str] {
@@ -92,6 +115,11 @@ pub(super) trait Grammar: Send + fmt::Debug {
 
     /// What a marker does; `None` where it is text like any other.
     fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)>;
+
+    /// Where in what was written of the arguments their JSON begins; `None` where it does not, or where they are no JSON.
+    fn json_start(&self, _state: ToolCallState, _arguments: &str) -> Option<usize> {
+        None
+    }
 
     /// What a call is made of.
     fn read(&self, draft: Draft, tools: &Signatures) -> Reading;
@@ -105,9 +133,12 @@ pub(super) fn reader<G: Grammar + 'static>(grammar: G, tools: &[FunctionTool]) -
         state: ToolCallState::Content,
         markup: Markup::default(),
         draft: None,
+        json: JsonScan::default(),
         space: String::new(),
         ends_values: grammar.markers().iter().any(|marker| ends_value(&grammar, marker)),
-        maybe_ended: Vec::new(),
+        tokens: VecDeque::new(),
+        held: None,
+        cut: false,
         grammar,
     })
 }
@@ -122,12 +153,18 @@ struct Machine<G> {
     markup: Markup,
     /// The call that is being written.
     draft: Option<Draft>,
+    /// What was read of its JSON, if its arguments are such.
+    json: JsonScan,
     /// White space after a call, which is content only if more follows.
     space: String,
     /// Whether the format marks the ends of values.
     ends_values: bool,
+    /// What is to be read next.
+    tokens: VecDeque<Token>,
     /// What was written since a mark in the middle of a value that may have ended the call, with that mark.
-    maybe_ended: Vec<Token>,
+    held: Option<Held>,
+    /// Whether the text was cut off.
+    cut: bool,
     grammar: G,
 }
 
@@ -142,47 +179,84 @@ struct Markup {
     visible: bool,
 }
 
+/// What ends a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallEnd {
+    /// A marker that means just that.
+    Marked,
+    /// The beginning of the next call.
+    Next,
+    /// The end of the text.
+    Text,
+}
+
 /// Whether a marker ends a value, and no more than that.
-fn ends_value(grammar: &impl Grammar, marker: &str) -> bool {
+pub(super) fn ends_value(grammar: &impl Grammar, marker: &str) -> bool {
     matches!(grammar.step(ToolCallState::Value, marker), Some((ToolCallState::Arguments, Act::Keep)))
 }
 
 /// Whether a marker begins a call, be it in the middle of a value or outside of calls.
-fn begins_call(grammar: &impl Grammar, marker: &str) -> bool {
+pub(super) fn begins_call(grammar: &impl Grammar, marker: &str) -> bool {
     let leads = |state, act| grammar.step(state, marker).is_some_and(|(_, does)| does == act);
     let outside = [ToolCallState::Content, ToolCallState::Preamble, ToolCallState::Between];
     leads(ToolCallState::Value, Act::Next) || outside.into_iter().any(|state| leads(state, Act::Open))
 }
 
 impl<G: Grammar> Machine<G> {
-    /// Reads what follows a mark that may have ended a call in the middle of a value, or anything else.
-    fn token(&mut self, token: Token, out: &mut Vec<Piece>) {
-        if self.maybe_ended.is_empty() {
-            return self.certain(token, out);
-        }
-        match token {
-            Token::Marker(marker) if ends_value(&self.grammar, marker) => {
-                for text in std::mem::take(&mut self.maybe_ended) {
-                    self.text(text.as_str(), out);
-                }
-                self.certain(token, out);
-            }
-            Token::Marker(marker) if begins_call(&self.grammar, marker) => {
-                self.end_where_marked(out);
-                self.certain(token, out);
-            }
-            token => self.maybe_ended.push(token),
+    fn run(&mut self, out: &mut Vec<Piece>) {
+        while let Some(token) = self.tokens.pop_front() {
+            self.token(token, out);
         }
     }
 
-    /// Ends the call at the mark that may have ended it, and reads what came after that. None of it begins a call.
-    fn end_where_marked(&mut self, out: &mut Vec<Piece>) {
-        let mut tokens = std::mem::take(&mut self.maybe_ended).into_iter();
-        let Some(Token::Marker(end)) = tokens.next() else { return };
-        if let Some((state, _)) = self.grammar.step(self.state, end) {
-            self.act(end, (state, Act::Close), out);
+    /// Reads what follows a mark that may have ended a call in the middle of a value, or anything else.
+    fn token(&mut self, token: Token, out: &mut Vec<Piece>) {
+        let Some(held) = &mut self.held else { return self.certain(token, out) };
+        match held.is_text(&token, &self.grammar) {
+            None => held.tokens.push(token),
+            Some(is_text) => {
+                self.tokens.push_front(token);
+                self.judged(is_text, out);
+            }
         }
-        tokens.for_each(|token| self.certain(token, out));
+    }
+
+    /// Reads what was held as text of the value, or ends the call at the mark and leaves the rest to be read.
+    fn judged(&mut self, is_text: bool, out: &mut Vec<Piece>) {
+        let Some(Held { mut tokens, quoted, .. }) = self.held.take() else { return };
+        if is_text {
+            let quote = if quoted { tokens.pop() } else { None };
+            for token in tokens {
+                self.text(token.as_str(), out);
+            }
+            if let Some(quote) = quote {
+                self.certain(quote, out);
+            }
+            return;
+        }
+        let mut tokens = tokens.into_iter();
+        let end = tokens.next();
+        for token in tokens.rev() {
+            self.tokens.push_front(token);
+        }
+        if let Some(Token::Marker(end)) = end
+            && let Some(step) = self.grammar.step(self.state, end)
+        {
+            self.act(end, step, out);
+        }
+    }
+
+    /// What is to be held where a marker ends a call: it may be a part of a value.
+    fn held_at(&mut self, token: &Token) -> Option<Held> {
+        let Token::Marker(marker) = *token else { return None };
+        let written = self.draft.as_ref().map_or("", |draft| &draft.arguments);
+        if let Some(start) = self.grammar.json_start(self.state, written) {
+            self.json.advance(&written[start..]);
+            return self.json.is_in_string().then(|| Held::in_string(Token::Marker(marker), self.json.clone()));
+        }
+        let (_, act) = self.grammar.step(self.state, marker)?;
+        let may_be_text = self.ends_values && self.state == ToolCallState::Value && act == Act::Close;
+        may_be_text.then(|| Held::in_value(Token::Marker(marker)))
     }
 
     fn certain(&mut self, token: Token, out: &mut Vec<Piece>) {
@@ -191,9 +265,11 @@ impl<G: Grammar> Machine<G> {
             Token::Marker(marker) => marker,
         };
         let Some((state, act)) = self.grammar.step(self.state, marker) else { return self.text(marker, out) };
-        if self.ends_values && self.state == ToolCallState::Value && act == Act::Close {
-            self.maybe_ended.push(token);
-            return;
+        if matches!(act, Act::Close | Act::Next) {
+            self.held = self.held_at(&token);
+            if self.held.is_some() {
+                return;
+            }
         }
         self.act(marker, (state, act), out);
     }
@@ -206,10 +282,10 @@ impl<G: Grammar> Machine<G> {
             Act::Open => self.open(marker),
             Act::Close => {
                 self.markup.written.push_str(marker);
-                self.close(true, out);
+                self.close(CallEnd::Marked, out);
             }
             Act::Next => {
-                self.close(true, out);
+                self.close(CallEnd::Next, out);
                 self.open(marker);
             }
             Act::Keep => {
@@ -250,13 +326,17 @@ impl<G: Grammar> Machine<G> {
 
     fn open(&mut self, marker: &str) {
         self.draft = Some(Draft::default());
+        self.json = JsonScan::default();
         self.markup.written.push_str(marker);
     }
 
     /// Ends the call that is being written.
-    fn close(&mut self, ended: bool, out: &mut Vec<Piece>) {
-        if let Some(draft) = self.draft.take() {
-            let Reading { call, unread } = self.grammar.read(Draft { ended, ..draft }, &self.tools);
+    fn close(&mut self, end: CallEnd, out: &mut Vec<Piece>) {
+        let draft = self.draft.take().filter(|draft| end == CallEnd::Marked || !is_prose::<G>(draft));
+        if let Some(draft) = draft {
+            let ended = end != CallEnd::Text;
+            let draft = Draft { ended, cut: self.cut && !ended, ..draft };
+            let Reading { call, unread } = self.grammar.read(draft, &self.tools);
             if let Some(call) = call {
                 let unread = std::mem::take(&mut self.markup).preamble + &unread;
                 out.push(Piece::Call(call));
@@ -277,6 +357,13 @@ impl<G: Grammar> Machine<G> {
     }
 }
 
+/// Whether text follows the name of a call, where its arguments should begin.
+fn is_prose<G: Grammar>(draft: &Draft) -> bool {
+    let written = marker::trim(&draft.arguments);
+    let begins_otherwise = G::ARGUMENTS_BEGIN.is_some_and(|begin| !written.starts_with(begin));
+    begins_otherwise && !written.is_empty() && !marker::is_blank(&draft.name)
+}
+
 fn content(text: &str, out: &mut Vec<Piece>) {
     if !text.is_empty() {
         out.push(Piece::Content(text.to_owned()));
@@ -285,113 +372,32 @@ fn content(text: &str, out: &mut Vec<Piece>) {
 
 impl<G: Grammar> CallReader for Machine<G> {
     fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
-        for token in self.lexer.push(text) {
-            self.token(token, out);
-        }
+        self.tokens.extend(self.lexer.push(text));
+        self.run(out);
+    }
+
+    fn cut_off(&mut self) {
+        self.cut = true;
     }
 
     fn finish(&mut self, out: &mut Vec<Piece>) {
-        for token in self.lexer.finish() {
-            self.token(token, out);
+        self.tokens.extend(self.lexer.finish());
+        self.run(out);
+        while self.held.is_some() {
+            // A value that was cut off may have gone on after the mark.
+            self.judged(self.cut, out);
+            self.run(out);
         }
-        self.end_where_marked(out);
         if self.state == ToolCallState::Name {
             // The name may have been another one.
             self.draft = None;
         }
-        self.close(false, out);
+        self.close(CallEnd::Text, out);
     }
 
     fn is_in_call(&self) -> bool {
         !matches!(self.state, ToolCallState::Content | ToolCallState::Between)
     }
-}
-
-/// What is known of the types of values that were read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Typed {
-    /// Nothing: all are written as text, and the tool's schema says what they are.
-    #[default]
-    No,
-    /// The model has said which are text.
-    Said,
-    /// They are of the types that the tool's schema asks for.
-    Fitted,
-}
-
-/// The arguments of a call, read.
-#[derive(Debug, Default)]
-pub(super) struct Arguments {
-    pub(super) values: Object,
-    /// How each of the values was written.
-    pub(super) written: Vec<String>,
-    /// What belongs to no argument.
-    pub(super) unread: String,
-    /// Whether the last of them has no end.
-    pub(super) open: bool,
-    /// What is known of the types of the values.
-    pub(super) typed: Typed,
-    /// What is there of an argument whose value has not begun: its key, which may lack its end, and all of it as it was written.
-    pub(super) begun: Option<(String, String)>,
-}
-
-impl Arguments {
-    /// Adds an argument, `written` as that. Of two that are called alike, the last one counts.
-    pub(super) fn insert(&mut self, key: &str, value: impl Into<Value>, written: &str) {
-        let (index, before) = self.values.insert_full(key.to_owned(), value.into());
-        if before.is_some() {
-            self.unread.push_str(&std::mem::replace(&mut self.written[index], written.to_owned()));
-        } else {
-            self.written.push(written.to_owned());
-        }
-    }
-
-    /// The arguments as JSON of the types that a tool wants, and what is not in them.
-    fn spelled(mut self, name: &str, ended: bool, tools: &Signatures) -> (String, String) {
-        let mut cut_key = None;
-        match self.begun.take() {
-            Some((key, _)) if !ended => cut_key = Some(key),
-            Some((_, written)) => self.unread.push_str(&written),
-            None => {}
-        }
-        let written = Value::from(self.values).to_json_string();
-        let closed = match self.typed {
-            Typed::No => tools.fit_untyped(name, written),
-            Typed::Said => tools.fit(name, written),
-            Typed::Fitted => written,
-        };
-        let spelled = match cut_key {
-            Some(key) => cut_off_in_key(&closed, key),
-            None if self.open && !ended => unclosed(&closed).to_owned(),
-            None => closed,
-        };
-        (spelled, self.unread)
-    }
-}
-
-/// An object with one more key, cut off in that: nobody knows whether it is the whole key, and no value has begun.
-fn cut_off_in_key(object: &str, key: String) -> String {
-    let mut cut = object.strip_suffix('}').unwrap_or(object).to_owned();
-    if !key.is_empty() {
-        let key = Value::from(key).to_json_string();
-        cut += if cut == "{" { "" } else { ", " };
-        cut += key.strip_suffix('"').unwrap_or(&key);
-    }
-    cut
-}
-
-/// JSON without what closes its last value, and what that is in.
-pub(super) fn unclosed(json: &str) -> &str {
-    fn closers(value: &Value) -> usize {
-        match value {
-            Value::String(_) => 1,
-            Value::Array(items) => 1 + items.last().map_or(0, closers),
-            Value::Object(object) => 1 + object.values().next_back().map_or(0, closers),
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Literal(_) => 0,
-        }
-    }
-    let closers = Value::parse(json).map_or(0, |value| closers(&value));
-    &json[..json.len() - closers]
 }
 
 /// The function that is called, and what is known of it.
@@ -413,7 +419,7 @@ pub(super) fn read_call(
     let reading = if name.is_empty() {
         whole_call(&draft.arguments, tools)
     } else {
-        let (arguments, unread) = arguments(&draft.arguments).spelled(name, draft.ended, tools);
+        let (arguments, unread) = arguments(&draft.arguments).spelled(name, draft, tools);
         Reading { call: Some(ToolCall::new(name.to_owned(), arguments)), unread }
     };
     if reading.call.as_ref().is_some_and(|call| allowed(&call.name)) { reading } else { Reading::default() }

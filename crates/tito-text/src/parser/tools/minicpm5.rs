@@ -16,7 +16,7 @@ use super::{
     invokes::{self, Invokes, Marks},
     machine::{Arguments, Callee},
     one_by_one::Spelling,
-    schema,
+    parameters, schema,
 };
 use crate::{
     json::Value,
@@ -29,6 +29,9 @@ const MARKS: &[&str] = &["<function", "</function>", "<param", "</param>", "<thi
 
 /// What the model may write around all arguments, as if they were one.
 const WRAPPERS: [&str; 2] = ["arguments", "properties"];
+
+const CDATA: &str = "<![CDATA[";
+const CDATA_END: &str = "]]>";
 
 pub(super) const MINICPM5: CallFormat = CallFormat {
     trims: true,
@@ -79,6 +82,15 @@ impl Invokes for MiniCpm5 {
         "</think>",
     ];
 
+    /// The end behind that of `<![CDATA[…]]>`, in which marks are text.
+    fn literal_end(value: &str) -> Option<(usize, &str)> {
+        let text = value.trim_start().strip_prefix(CDATA)?;
+        text.match_indices(CDATA_END).find_map(|(at, _)| {
+            let behind = text[at + CDATA_END.len()..].trim_start();
+            Some((value.len() - behind.len(), parameters::tag(behind, &["/", Self::MARKS.word, ">"])?))
+        })
+    }
+
     fn add(arguments: &mut Arguments, key: &str, text: &str, written: &str, callee: &Callee<'_>) {
         let text = plain(text);
         if callee.tools.names(callee.name, key) {
@@ -102,7 +114,7 @@ fn wraps(key: &str, callee: &Callee<'_>) -> bool {
 
 /// The text that a value is written for in XML.
 pub(super) fn plain(value: &str) -> String {
-    let quoted = marker::trim(value).strip_prefix("<![CDATA[").and_then(|text| text.strip_suffix("]]>"));
+    let quoted = marker::trim(value).strip_prefix(CDATA).and_then(|text| text.strip_suffix(CDATA_END));
     if let Some(text) = quoted {
         return text.to_owned();
     }

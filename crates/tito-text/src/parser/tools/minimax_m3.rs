@@ -2,7 +2,7 @@
 //! its end, where `]<]minimax[>[` stands before each tag (vLLM `parser/minimax_m3.py`, called `minimax_m3`).
 //!
 //! Elements in a value make it an object, or an array where the tool's schema wants one and they are all called `item`.
-//! Elements that are called alike make a list. Text beside elements is the value of `$text`. The schema says what type a
+//! Elements that are called alike make a list. Where the schema says that a value is text, they are that. Text beside elements is the value of `$text`. The schema says what type a
 //! text has.
 //!
 //! What deviates on purpose: the end of an outer element, or of the call, ends an element whose own end is missing, and
@@ -51,6 +51,7 @@ struct MinimaxM3;
 impl Grammar for MinimaxM3 {
     const MARKERS: &'static [&'static str] =
         &[CALLS, CALLS_END, INVOKE[0], INVOKE[1], INVOKE[2], INVOKE_END, NAME_END[0], NAME_END[1], NAME_END[2]];
+    const ARGUMENTS_BEGIN: Option<char> = Some(']');
 
     fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         let invokes = INVOKE.contains(&marker);
@@ -78,7 +79,7 @@ impl Grammar for MinimaxM3 {
 /// The values of the elements.
 fn arguments(body: &str, schemas: Option<&Schemas<'_>>) -> Arguments {
     let mut source = Source { rest: body, path: Vec::new(), open: false, begun: None };
-    let Inside { text, elements } = source.inside();
+    let Inside { text, elements, .. } = source.inside();
     let values = object(&elements, schemas);
     Arguments {
         values,
@@ -92,6 +93,8 @@ fn arguments(body: &str, schemas: Option<&Schemas<'_>>) -> Arguments {
 /// What stands in an element.
 #[derive(Debug, Default)]
 struct Inside<'t> {
+    /// All of it, as it was written.
+    written: &'t str,
     text: String,
     elements: Vec<(&'t str, Inside<'t>)>,
 }
@@ -110,10 +113,12 @@ struct Source<'t> {
 impl<'t> Source<'t> {
     /// What stands before the end of the innermost element, which is taken too.
     fn inside(&mut self) -> Inside<'t> {
+        let all = self.rest;
         let mut inside = Inside::default();
         while let Some((text, tag)) = self.rest.split_once(NAMESPACE) {
             inside.text.push_str(text);
             if let Some(end) = tag.strip_prefix("</").filter(|end| self.ends(end)) {
+                inside.written = &all[..all.len() - tag.len() - NAMESPACE.len()];
                 self.end(tag, end);
                 return inside;
             }
@@ -143,6 +148,7 @@ impl<'t> Source<'t> {
         let open = !self.path.is_empty();
         let begun = if open { marker::begun(self.rest, &[NAMESPACE]) } else { 0 };
         inside.text.push_str(&self.rest[..self.rest.len() - begun]);
+        inside.written = &all[..all.len() - begun];
         self.open |= open;
         self.rest = "";
         inside
@@ -199,9 +205,12 @@ fn object(elements: &[(&str, Inside<'_>)], schemas: Option<&Schemas<'_>>) -> Obj
     object
 }
 
-fn value(Inside { text, elements }: &Inside<'_>, schemas: Option<&Schemas<'_>>) -> Value {
+fn value(Inside { written, text, elements }: &Inside<'_>, schemas: Option<&Schemas<'_>>) -> Value {
     let types = schemas.map(Schemas::types);
     let allows = |name: &str| types.as_ref().is_some_and(|types| types.allow(name));
+    if schemas.is_some_and(Schemas::is_text) {
+        return Value::from(*written);
+    }
     if elements.is_empty() {
         return match marker::is_blank(text) && !allows("string") {
             true if allows("array") => Value::Array(Vec::new()),

@@ -7,6 +7,7 @@
 //!   that, and the marker.
 //! - What comes after arguments, or after a list, is content, and so is a call without a name. vLLM loses the former.
 //! - The id after `[CALL_ID]` is that of the call. vLLM takes it for a part of the name.
+//! - A marker within a string of the arguments is text, if the string ends and JSON goes on after it.
 //! - A name that another marker follows has no arguments, and is content with the marker before it.
 //!
 //! Arguments keep the types of their JSON; what is of none that the tool's schema allows becomes what it asks for.
@@ -14,6 +15,7 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar},
+    json_scan::JsonScan,
     mistral_list::{self, MARKER},
     schema::Signatures,
 };
@@ -85,7 +87,19 @@ struct Mistral {
     /// The name of the call whose arguments are read, and the mark after it.
     name: String,
     args: &'static str,
-    braces: Braces,
+    json: MistralJson,
+    /// Whether the text was cut off.
+    cut: bool,
+}
+
+/// What was read of the arguments of a call.
+#[derive(Debug, Default)]
+struct MistralJson {
+    scan: JsonScan,
+    /// The bytes in which no marker begins that ends them.
+    looked: usize,
+    /// A marker within a string of them, what was read after it, and up to where.
+    held: Option<(usize, JsonScan, usize)>,
 }
 
 impl Mistral {
@@ -97,7 +111,8 @@ impl Mistral {
             held: String::new(),
             name: String::new(),
             args: "",
-            braces: Braces::default(),
+            json: MistralJson::default(),
+            cut: false,
         }
     }
 
@@ -163,7 +178,7 @@ impl Mistral {
         self.name = name;
         self.args = if mark == ARGS { ARGS } else { "" };
         self.take(self.args.len());
-        self.braces = Braces::default();
+        self.json = MistralJson::default();
         self.state = MistralState::Arguments;
         true
     }
@@ -176,24 +191,54 @@ impl Mistral {
     }
 
     fn arguments(&mut self, out: &mut Vec<Piece>) -> bool {
-        let next = self.held.find(MARKER);
-        let closed = self.braces.closed(&self.held[..next.unwrap_or(self.held.len())]);
-        let whole = closed.filter(|&end| Value::parse(&self.held[..end]).is_ok());
-        match (whole, next) {
-            (Some(end), _) => {
+        if self.json.held.is_some() {
+            return self.held_marker(out);
+        }
+        let next = self.held[self.json.looked..].find(MARKER).map(|at| self.json.looked + at);
+        self.json.scan.advance(&self.held[..next.unwrap_or(self.held.len())]);
+        if let Some(end) = self.json.scan.end() {
+            if Value::parse(&self.held[..end]).is_ok() {
                 let arguments = self.take(end);
                 self.call(&arguments, out);
                 self.state = MistralState::After;
+                return true;
             }
-            (None, Some(next)) => {
-                let arguments = self.take(next);
-                self.call(&arguments, out);
-                self.take(MARKER.len());
-                self.state = MistralState::Name;
-            }
-            (None, None) => return false,
+            self.json.scan.give_up();
+        }
+        let Some(next) = next else {
+            self.json.looked = self.held.len() - marker::begun(&self.held[self.json.looked..], &[MARKER]);
+            return false;
+        };
+        if self.json.scan.is_in_string() {
+            self.json.held = Some((next, self.json.scan.clone(), next));
+        } else {
+            self.end_at(next, out);
         }
         true
+    }
+
+    /// Reads what follows a marker within a string, which is text if JSON goes on after that.
+    fn held_marker(&mut self, out: &mut Vec<Piece>) -> bool {
+        let Some((at, scan, read)) = &mut self.json.held else { return false };
+        let (at, goes_on) = (*at, scan.goes_on(&self.held[*read..]));
+        *read = self.held.len();
+        match goes_on {
+            None => return false,
+            Some(true) => {
+                self.json = MistralJson { looked: at + MARKER.len(), held: None, ..std::mem::take(&mut self.json) }
+            }
+            Some(false) => self.end_at(at, out),
+        }
+        true
+    }
+
+    /// Ends the arguments at a marker.
+    fn end_at(&mut self, at: usize, out: &mut Vec<Piece>) {
+        let arguments = self.take(at);
+        self.call(&arguments, out);
+        self.take(MARKER.len());
+        self.state = MistralState::Name;
+        self.json = MistralJson::default();
     }
 
     fn after(&mut self, out: &mut Vec<Piece>) -> bool {
@@ -220,7 +265,10 @@ impl Mistral {
             out.push(Piece::Content(spoken.to_owned()));
         }
         self.space.clear();
-        let (arguments, unread) = first_value(arguments);
+        let (arguments, unread) = match first_value(arguments) {
+            ("", _) => (if self.cut && self.held.is_empty() { "{" } else { "{}" }, ""),
+            read => read,
+        };
         let arguments = self.tools.fit(name, arguments.to_owned());
         let mut call = ToolCall::with_short_id(name.to_owned(), arguments);
         if !id.is_empty() {
@@ -235,7 +283,7 @@ impl Mistral {
 fn first_value(text: &str) -> (&str, &str) {
     let text = marker::trim(text);
     let end = Value::parse_start(text).map_or(text.len(), |(_, end)| end);
-    if text.is_empty() { ("{}", "") } else { text.split_at(end) }
+    text.split_at(end)
 }
 
 impl CallReader for Mistral {
@@ -244,7 +292,16 @@ impl CallReader for Mistral {
         while self.step(out) {}
     }
 
+    fn cut_off(&mut self) {
+        self.cut = true;
+    }
+
     fn finish(&mut self, out: &mut Vec<Piece>) {
+        // Arguments that were cut off may have gone on after the marker.
+        while let Some((at, ..)) = self.json.held.take().filter(|_| !self.cut) {
+            self.end_at(at, out);
+            while self.step(out) {}
+        }
         let held = std::mem::take(&mut self.held);
         match self.state {
             MistralState::Content | MistralState::After => self.space.push_str(&held),
@@ -267,42 +324,6 @@ impl CallReader for Mistral {
 
     fn is_in_call(&self) -> bool {
         !matches!(self.state, MistralState::Content | MistralState::After)
-    }
-}
-
-/// Finds where an object that a text begins with is closed, looking at each byte once.
-#[derive(Debug, Default)]
-struct Braces {
-    looked: usize,
-    depth: usize,
-    in_string: bool,
-    escaped: bool,
-}
-
-impl Braces {
-    /// The end of the object in `text`, which only grows from one call to the next; `None` before it is there.
-    fn closed(&mut self, text: &str) -> Option<usize> {
-        let start = text.len() - text.trim_start_matches(marker::is_space).len();
-        if !text[start..].starts_with('{') {
-            return None;
-        }
-        for (at, byte) in text.bytes().enumerate().skip(self.looked) {
-            self.looked = at + 1;
-            match byte {
-                _ if self.escaped => self.escaped = false,
-                b'\\' if self.in_string => self.escaped = true,
-                b'"' => self.in_string = !self.in_string,
-                b'{' if !self.in_string => self.depth += 1,
-                b'}' if !self.in_string => {
-                    self.depth = self.depth.saturating_sub(1);
-                    if self.depth == 0 {
-                        return Some(at + 1);
-                    }
-                }
-                _ => {}
-            }
-        }
-        None
     }
 }
 

@@ -1,6 +1,7 @@
 //! Formats of calls: vLLM's names, and one file for each family of formats, which has its reader and what forces it.
 
 mod argument_value;
+mod arguments;
 mod bare_json;
 mod call_format;
 mod deepseek;
@@ -10,12 +11,14 @@ mod forcing;
 mod functiongemma;
 mod gemma4;
 mod glm45;
+mod held;
 mod hermes;
 mod hunyuan;
 mod invokes;
 mod json_after_mark;
 mod json_blocks;
 mod json_call;
+mod json_scan;
 mod k2_horizon;
 mod kimi_k2;
 mod kimi_k3;
@@ -45,6 +48,8 @@ mod xlam;
 mod marks_in_values;
 #[cfg(test)]
 pub(super) mod tests;
+#[cfg(test)]
+mod unended;
 #[cfg(test)]
 mod written_values;
 

@@ -127,6 +127,7 @@ struct Reader<P> {
 
 impl<P: Pairs> Grammar for Reader<P> {
     const MARKERS: &'static [&'static str] = P::TOKENS;
+    const ARGUMENTS_BEGIN: Option<char> = Some('<');
 
     fn markers(&self) -> &'static [&'static str] {
         self.tokens
@@ -193,13 +194,15 @@ fn arguments<P: Pairs>(body: &str, marks: &Marks, callee: &Callee<'_>) -> Argume
             begun(after, marks, &rest[before.len()..], &mut arguments);
             return arguments;
         };
-        let end =
-            parameters::value_end_at(value, |text| text.strip_prefix(value_end), |text| text.starts_with(key_begin));
+        let name = marker::trim(name);
+        let has = |other: &str| other == name || arguments.values.contains_key(other);
+        let opens = |text: &str| text.starts_with(key_begin);
+        let key = |text| in_value(text, marks);
+        let end = parameters::value_end(value, |text| text.strip_prefix(value_end), opens, key, has);
         let (end, next) = end.unwrap_or_else(|| {
             arguments.open = true;
             (value.len(), "")
         });
-        let name = marker::trim(name);
         let written = &rest[before.len()..rest.len() - next.len()];
         arguments.insert(name, P::value(callee, name, kind, &value[..end]), written);
         rest = next;
@@ -244,6 +247,16 @@ fn key<'t>(text: &'t str, marks: &Marks) -> Option<Key<'t>> {
         let value = after.unwrap_or(&text[at + key_end.len()..]).trim_start().strip_prefix(value_begin)?;
         Some(Key { name: &text[..at], kind, value })
     })
+}
+
+/// The key at the start of `text` that a value follows, or which is cut off.
+fn in_value<'t>(text: &'t str, marks: &Marks) -> Option<&'t str> {
+    let Marks { key: [key_begin, _], value: [_, value_end], .. } = *marks;
+    let after = text.strip_prefix(key_begin)?;
+    let head = after.split(key_begin).next().unwrap_or(after);
+    let head = head.split(value_end).next().unwrap_or(head);
+    let key = key(head, marks).map(|key| marker::trim(key.name));
+    key.or((head.len() == after.len()).then_some(head))
 }
 
 /// A type at the start of `text`, and what follows it. A text that is no type is none.

@@ -75,14 +75,17 @@ impl Grammar for Plamo3 {
         })
     }
 
+    fn json_start(&self, state: ToolCallState, _arguments: &str) -> Option<usize> {
+        (state == ToolCallState::Value).then_some(0)
+    }
+
     fn read(&self, draft: Draft, tools: &Signatures) -> Reading {
         let name = marker::trim(&draft.name);
         if name.is_empty() || !is_name(name) {
             return Reading::default();
         }
         let body = marker::trim(&draft.arguments);
-        let written = if body.is_empty() { "{}" } else { body };
-        let arguments = tools.fit(name, written.to_owned());
+        let arguments = tools.fit(name, draft.json_or_empty(body).to_owned());
         Reading { call: Some(ToolCall::new(name.to_owned(), arguments)), unread: String::new() }
     }
 }

@@ -123,6 +123,7 @@ struct Qwen3Coder<D>(std::marker::PhantomData<D>);
 
 impl<D: Dialect> Grammar for Qwen3Coder<D> {
     const MARKERS: &'static [&'static str] = D::MARKS;
+    const ARGUMENTS_BEGIN: Option<char> = Some('<');
 
     fn step(&self, state: ToolCallState, marker: &str) -> Option<(ToolCallState, Act)> {
         let (call, call_end) = (marker == D::CALL, marker == D::CALL_END);
@@ -174,10 +175,12 @@ fn arguments<D: Dialect>(body: &str) -> Arguments {
             arguments.begun = Some((after.to_owned(), rest[start..].to_owned()));
             return arguments;
         };
-        let (end, next) = parameters::value_end(value, opening).unwrap_or_else(|| {
-            arguments.open = true;
-            (end_of_call_taken_off::<D>(value).len(), "")
-        });
+        let has = |other: &str| other == key || arguments.values.contains_key(other);
+        let (end, next) = parameters::value_end(value, value_end, |text| opening(text).is_some(), begun_key, has)
+            .unwrap_or_else(|| {
+                arguments.open = true;
+                (end_of_call_taken_off::<D>(value).len(), "")
+            });
         arguments.insert(key, without_newlines::<D>(&value[..end]), &rest[start..rest.len() - next.len()]);
         rest = next;
     }
@@ -194,6 +197,19 @@ fn end_of_call_taken_off<D: Dialect>(value: &str) -> &str {
 /// The text after `<parameter=`.
 fn opening(text: &str) -> Option<&str> {
     parameters::tag(text, &["parameter", "="])
+}
+
+/// The text after `</parameter>`.
+fn value_end(text: &str) -> Option<&str> {
+    parameters::tag(text, &["/", "parameter", ">"])
+}
+
+/// The key of a parameter at the start of `text`, which may be cut off.
+fn begun_key(text: &str) -> Option<&str> {
+    let after = opening(text)?.trim_start();
+    let head = after.split('<').next().unwrap_or(after);
+    let key = head.split_once('>').map(|(key, _)| key);
+    key.or((head.len() == after.len()).then_some(head))
 }
 
 fn without_newlines<D: Dialect>(value: &str) -> &str {

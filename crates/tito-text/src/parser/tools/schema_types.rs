@@ -75,6 +75,13 @@ impl<'s> Schemas<'s> {
             }
     }
 
+    /// Whether every schema says what the value is, and all say that it is text.
+    pub(super) fn is_text(&self) -> bool {
+        const SAYS: [&str; 7] = ["$ref", "allOf", "anyOf", "const", "enum", "oneOf", "type"];
+        self.plain.iter().all(|schema| SAYS.iter().any(|word| schema.contains_key(*word)))
+            && self.types.iter().all(|name| name == "string")
+    }
+
     fn all(&self, schemas: Vec<&'s Value>) -> Option<Self> {
         let schemas: Vec<_> = schemas.into_iter().filter(|schema| schema.as_object().is_some()).collect();
         if schemas.is_empty() {

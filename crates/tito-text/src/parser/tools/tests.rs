@@ -46,8 +46,30 @@ pub(super) fn pieces<'t>(format: &str, tools: &[FunctionTool], texts: impl IntoI
 
 /// What a format reads, put together.
 pub(super) fn folded<'t>(format: &str, tools: &[FunctionTool], texts: impl IntoIterator<Item = &'t str>) -> Folded {
+    put_together(pieces(format, tools, texts))
+}
+
+/// What a format reads of a text that the model did not end itself, which is the same character by character.
+pub(super) fn folded_cut_off(format: &str, text: &str) -> Folded {
+    let read = |texts: &[&str]| {
+        let mut reader = ToolParser::named(format).unwrap().reader(&tools());
+        let mut pieces = Vec::new();
+        for text in texts {
+            reader.push(text, &mut pieces);
+        }
+        reader.cut_off();
+        reader.finish(&mut pieces);
+        put_together(pieces)
+    };
+    let whole = read(&[text]);
+    let characters: Vec<_> = text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]).collect();
+    assert_eq!(read(&characters), whole, "{text:?}");
+    whole
+}
+
+fn put_together(pieces: Vec<Piece>) -> Folded {
     let mut folded = Folded::default();
-    for piece in pieces(format, tools, texts) {
+    for piece in pieces {
         match piece {
             // Only channels have reasoning, and the two are told apart elsewhere.
             Piece::Content(text) | Piece::Reasoning(text) => folded.0.push_str(&text),
