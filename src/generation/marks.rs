@@ -66,6 +66,8 @@ pub struct MarkIds {
     pub call: Option<TokenId>,
     /// Whether it may begin again.
     pub reopens: bool,
+    /// Whether a call ends it even if another end follows.
+    pub(super) call_ends: bool,
     /// The marks themselves, where the vocabulary has neither the start nor the end as one token.
     texts: Option<ReasoningMarks>,
 }
@@ -76,7 +78,7 @@ impl MarkIds {
         let id = |mark: &str| tokenizer.id_of(mark);
         let (start, end) = (id(marks.start), id(marks.end));
         let texts = (start.is_none() && end.is_none()).then_some(marks);
-        Self { start, end, call: marks.call.and_then(id), reopens: marks.reopens, texts }
+        Self { start, end, call: marks.call.and_then(id), reopens: marks.reopens, call_ends: marks.call_ends, texts }
     }
 
     pub(super) fn ends(&self, id: TokenId) -> bool {

@@ -129,7 +129,8 @@ impl Counter {
                     let were_open = thoughts.open;
                     count += thoughts.count(id);
                     if were_open && !thoughts.open {
-                        end = Some(index + 1);
+                        // The mark of a call belongs to what follows.
+                        end = Some(index + usize::from(Some(id) == thoughts.marks.end));
                     }
                 }
                 (count, end)
@@ -152,7 +153,8 @@ impl Thoughts {
     fn count(&mut self, id: TokenId) -> usize {
         let starts = Some(id) == self.marks.start;
         let counts = usize::from(!starts && !self.tokenizer.is_special(id));
-        if self.open && Some(id) == self.marks.end {
+        let call_ends = self.marks.call_ends && Some(id) == self.marks.call;
+        if self.open && (call_ends || Some(id) == self.marks.end) {
             self.open = false;
             self.may_begin = self.marks.reopens;
             return self.pending.take().unwrap_or_default();

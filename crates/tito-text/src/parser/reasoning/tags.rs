@@ -5,7 +5,7 @@
 //!   take a `<think>` after the end for the start.
 //! - A blank answer of `nemotron_v3` that was told not to think is content; vLLM's JSON answers have it for reasoning.
 
-use super::{PieceSink, ReasoningReader, label::Label, styles::Tags, wrapper::Wrapper};
+use super::{AnswerForm, CallInReasoning, PieceSink, ReasoningReader, label::Label, styles::Tags, wrapper::Wrapper};
 use crate::parser::{Piece, marker};
 
 /// Tells reasoning from the rest.
@@ -13,6 +13,7 @@ use crate::parser::{Piece, marker};
 #[expect(clippy::struct_excessive_bools, reason = "two say where the text is, two what was given out")]
 pub(super) struct TagReader {
     tags: &'static Tags,
+    form: AnswerForm,
     /// The marks that begin calls.
     begins_call: Vec<&'static str>,
     reasoning: bool,
@@ -39,11 +40,22 @@ pub(super) struct TagReader {
 
 impl TagReader {
     /// A reader of a text that begins with reasoning.
-    pub(super) fn in_reasoning(tags: &'static Tags, begins_call: &[&'static str], forces_content: bool) -> Self {
+    pub(super) fn in_reasoning(
+        tags: &'static Tags,
+        begins_call: &[&'static str],
+        forces_content: bool,
+        form: AnswerForm,
+    ) -> Self {
+        let mut form = form;
+        if form.call == CallInReasoning::Ends && !tags.call.is_some_and(|mark| begins_call.contains(&mark)) {
+            // The calls that are held begin with another mark.
+            form.call = CallInReasoning::EndsUnended;
+        }
         let mut begins_call = begins_call.to_vec();
-        begins_call.extend(tags.call);
+        begins_call.extend(tags.call.filter(|_| form.call != CallInReasoning::Text));
         Self {
             tags,
+            form,
             begins_call,
             reasoning: true,
             may_begin: false,
@@ -54,17 +66,20 @@ impl TagReader {
             thought: false,
             forced: forces_content.then(Default::default),
             label: tags.label.map(Label::new),
-            wrapper: tags.wrapper.map(Wrapper::new),
+            wrapper: tags.wrapper.filter(|_| !form.to_the_letter).map(Wrapper::new),
         }
     }
 
     /// A reader of a text that does not begin with reasoning, but where that may begin.
-    pub(super) fn after_reasoning(tags: &'static Tags, begins_call: &[&'static str]) -> Self {
-        Self { reasoning: false, may_begin: true, label: None, ..Self::in_reasoning(tags, begins_call, false) }
+    pub(super) fn after_reasoning(tags: &'static Tags, begins_call: &[&'static str], form: AnswerForm) -> Self {
+        Self { reasoning: false, may_begin: true, label: None, ..Self::in_reasoning(tags, begins_call, false, form) }
     }
 
     /// The marks that count now.
     fn marks(&self) -> Vec<&'static str> {
+        if self.form.to_the_letter && !self.reasoning {
+            return Vec::new();
+        }
         let Tags { starts, ends, drops, reopens, first_only, .. } = *self.tags;
         let may_start = match (self.reasoning, first_only) {
             (true, true) => !self.started,
@@ -76,6 +91,7 @@ impl TagReader {
             (ends, self.reasoning || !first_only),
             (drops, !self.reasoning),
             (self.begins_call.as_slice(), self.reasoning && self.pending.is_none()),
+            (self.tags.call.as_slice(), self.reasoning && self.form.call == CallInReasoning::Ends),
         ];
         marks.into_iter().filter(|(_, count)| *count).flat_map(|(marks, _)| marks).copied().collect()
     }
@@ -122,6 +138,12 @@ impl TagReader {
     }
 
     fn mark(&mut self, mark: &str, out: &mut Vec<Piece>) {
+        if self.form.call == CallInReasoning::Ends && self.tags.call == Some(mark) {
+            self.think_pending(out);
+            self.end(out);
+            self.may_begin = false;
+            return self.text(mark, out);
+        }
         if self.begins_call.contains(&mark) {
             self.pending = Some(mark.to_owned());
             return;
@@ -145,11 +167,16 @@ impl TagReader {
             self.reasoning = true;
             return;
         }
-        if let Some(pending) = self.pending.take() {
-            self.think(&pending, out);
-        }
+        self.think_pending(out);
         if self.reasoning {
             self.end(out);
+        }
+    }
+
+    /// Gives what may have been a call out as reasoning, since it goes on.
+    fn think_pending(&mut self, out: &mut Vec<Piece>) {
+        if let Some(pending) = self.pending.take() {
+            self.think(&pending, out);
         }
     }
 
@@ -221,6 +248,7 @@ impl ReasoningReader for TagReader {
 
     fn finish(&mut self, calls_in: &dyn Fn(&str) -> bool, out: &mut dyn PieceSink) {
         let mut pieces = Vec::new();
+        let said = self.form.to_the_letter && !self.reasoning;
         let held = std::mem::take(&mut self.held);
         self.text(&held, &mut pieces);
         let mut call = None;
@@ -239,7 +267,7 @@ impl ReasoningReader for TagReader {
         }
         pieces.extend(call);
         self.force(pieces, out);
-        self.settle(true, out);
+        self.settle(!said, out);
     }
 
     fn is_reasoning(&self) -> bool {
