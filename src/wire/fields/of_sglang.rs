@@ -35,6 +35,10 @@ impl SglangFields {
             let message = "only the `sampling_logprobs_mode` `selected` is served";
             return Err(ApiError::invalid("sampling_logprobs_mode", message));
         }
+        if self.no_stop_trim == Some(true) && sampling.include_stop_str_in_output == Some(false) {
+            let message = "`no_stop_trim` is true and `include_stop_str_in_output` false: send one of them";
+            return Err(ApiError::invalid("no_stop_trim", message));
+        }
         if self.no_stop_trim == Some(true) {
             sampling.include_stop_str_in_output = Some(true);
         }
@@ -42,8 +46,13 @@ impl SglangFields {
             let salt = joined_salt(sampling.cache_salt.as_ref(), Some(&key))?;
             sampling.cache_salt = salt.map(|salt| Value::String(salt.to_string()));
         }
-        if sampling.routed_experts_prompt_start.is_none() {
-            sampling.routed_experts_prompt_start = self.routed_experts_start_len;
+        match (sampling.routed_experts_prompt_start, self.routed_experts_start_len) {
+            (None, start) => sampling.routed_experts_prompt_start = start,
+            (Some(own), Some(other)) if own != other => {
+                let message = "`routed_experts_start_len` and `routed_experts_prompt_start` differ: send one of them";
+                return Err(ApiError::invalid("routed_experts_start_len", message));
+            }
+            (Some(_), _) => {}
         }
         Ok(())
     }

@@ -71,6 +71,27 @@ async fn a_text_of_a_form_keeps_the_marks_in_it() {
     }
 }
 
+/// The sampler knows the end by its token, so the reader does.
+#[tokio::test]
+async fn thoughts_of_a_form_may_spell_the_mark_that_ends_them() {
+    for parser in ["deepseek_r1", "qwen3", "glm45"] {
+        let policy = ToolPolicy { reasoning: ReasoningParser::named(parser), ..ToolPolicy::default() };
+        let app = || {
+            let app = TestApp::new().tools(policy.clone());
+            // Each character is a token of its own.
+            let spelled: Vec<_> = "a</think>b".chars().flat_map(|c| app.spelled(&c.to_string())).collect();
+            let ids = [spelled, app.spelled("</think>yes"), vec![IM_END]].concat();
+            app.script(ids)
+        };
+        for stop in [json!(null), json!(["zzzz"])] {
+            let more = json!({ "structured_outputs": { "choice": ["yes", "no"] }, "stop": stop });
+            let told = message(&app(), &more).await;
+            assert_eq!((&told["reasoning"], &told["content"]), (&json!("a</think>b"), &json!("yes")), "{parser}");
+            adds_up(app, CHAT, asking(&more)).await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_form_behind_a_prompt_that_ended_the_thoughts_has_none() {
     let said = "<think>y</think>";

@@ -99,6 +99,13 @@ impl OutputParser {
         }
     }
 
+    /// Says whether the token that ends the reasoning is still to come: until then, a text that only spells it is no mark.
+    pub fn await_end(&mut self, awaits: bool) {
+        if let Some(reasoning) = &mut self.reasoning {
+            reasoning.await_end(awaits);
+        }
+    }
+
     /// Takes the next piece of text, and returns what became certain.
     pub fn push(&mut self, text: &str) -> Vec<Piece> {
         let mut calls = Calls { tools: self.tools.as_deref_mut(), read: Vec::new() };

@@ -251,6 +251,7 @@ impl ReasoningParser {
                 call: *call,
                 reopens: *reopens,
                 call_ends: false,
+                by_id: false,
             }),
             Style::AppendThink | Style::Channels => None,
         }
@@ -310,6 +311,8 @@ pub struct ReasoningMarks {
     pub reopens: bool,
     /// Whether that mark of a call ends reasoning even if another end follows.
     pub call_ends: bool,
+    /// Whether only the token counts as the end where there is one, since the sampler holds what follows it to a form.
+    pub by_id: bool,
 }
 
 impl ReasoningFormat {
@@ -318,7 +321,7 @@ impl ReasoningFormat {
         let marks = self.parser.marks_spelled(self.spelling)?;
         let AnswerForm { to_the_letter, call } = self.form;
         let reopens = marks.reopens && !to_the_letter;
-        Some(ReasoningMarks { reopens, call_ends: call == CallInReasoning::Ends, ..marks })
+        Some(ReasoningMarks { reopens, call_ends: call == CallInReasoning::Ends, by_id: to_the_letter, ..marks })
     }
 
     /// The same for an answer that goes on with `text`, which is part of its message. Whoever says something has done
