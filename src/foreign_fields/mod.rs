@@ -432,6 +432,7 @@ pub(crate) static OF_GENERATE: ForeignFields = ForeignFields {
             given("tokens", "send `token_ids`"),
             field("top_logprobs", "send `logprobs` in `sampling_params`"),
             field("top_logprobs_num", "send `logprobs` in `sampling_params`"),
+            field("trace_decode_token_ids", NOTHING_LIKE_IT),
         ],
     ],
 };

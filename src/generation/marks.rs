@@ -66,6 +66,10 @@ pub struct MarkIds {
     pub call: Option<TokenId>,
     /// Whether it may begin again.
     pub reopens: bool,
+    /// Whether only the token that ends it counts, not a text that spells it.
+    pub(super) by_id: bool,
+    /// Whether a call ends it even if another end follows.
+    pub(super) call_ends: bool,
     /// The marks themselves, where the vocabulary has neither the start nor the end as one token.
     texts: Option<ReasoningMarks>,
 }
@@ -76,7 +80,20 @@ impl MarkIds {
         let id = |mark: &str| tokenizer.id_of(mark);
         let (start, end) = (id(marks.start), id(marks.end));
         let texts = (start.is_none() && end.is_none()).then_some(marks);
-        Self { start, end, call: marks.call.and_then(id), reopens: marks.reopens, texts }
+        Self {
+            start,
+            end,
+            call: marks.call.and_then(id),
+            reopens: marks.reopens,
+            call_ends: marks.call_ends,
+            by_id: marks.by_id && end.is_some(),
+            texts,
+        }
+    }
+
+    /// Whether reasoning that is open ends with `id`, whatever follows.
+    pub(super) fn closes_with(&self, id: TokenId) -> bool {
+        Some(id) == self.end || (self.call_ends && Some(id) == self.call)
     }
 
     pub(super) fn ends(&self, id: TokenId) -> bool {

@@ -51,13 +51,20 @@ impl Reader {
             }),
             _ => Counter::ByText { tokenizer: Arc::clone(tokenizer) },
         });
-        Self { parser: OutputParser::new(format, left), counter }
+        let mut parser = OutputParser::new(format, left);
+        parser.await_end(marks.is_some_and(|marks| marks.by_id));
+        Self { parser, counter }
     }
 
     /// Reads what came. Usually that is one delta; a token whose text has a call before other text makes several, of which
     /// the first has the token, so that everything is said in the order in which the model said it.
     fn read(&mut self, mut delta: Delta) -> Vec<Delta> {
         let text = std::mem::take(&mut delta.text);
+        if let Some(Counter::ByIds(thoughts)) = &self.counter
+            && delta.tokens.iter().any(|token| thoughts.marks.closes_with(token.id))
+        {
+            self.parser.await_end(false);
+        }
         let mut pieces = if text.is_empty() { Vec::new() } else { self.parser.push(&text) };
         let thinks = self.parser.is_reasoning();
         let mut unended = false;
@@ -132,7 +139,8 @@ impl Counter {
                     let were_open = thoughts.open;
                     count += thoughts.count(id);
                     if were_open && !thoughts.open {
-                        end = Some(index + 1);
+                        // The mark of a call belongs to what follows.
+                        end = Some(index + usize::from(Some(id) == thoughts.marks.end));
                     }
                 }
                 (count, end)
@@ -155,7 +163,7 @@ impl Thoughts {
     fn count(&mut self, id: TokenId) -> usize {
         let starts = Some(id) == self.marks.start;
         let counts = usize::from(!starts && !self.tokenizer.is_special(id));
-        if self.open && Some(id) == self.marks.end {
+        if self.open && self.marks.closes_with(id) {
             self.open = false;
             self.may_begin = self.marks.reopens;
             return self.pending.take().unwrap_or_default();

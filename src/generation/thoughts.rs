@@ -82,8 +82,10 @@ impl Thoughts {
         if !thinks || (marks.is_none() && !format.channels) {
             return None;
         }
+        let mut reader = OutputParser::new(&format, left);
+        reader.await_end(marks.is_some_and(|(_, ids)| ids.by_id));
         Some(Self {
-            reader: OutputParser::new(&format, left),
+            reader,
             tokenizer: Arc::clone(tokenizer),
             marks,
             spans: Vec::new(),
@@ -107,6 +109,9 @@ impl Thoughts {
     pub(super) fn push(&mut self, id: TokenId, held: usize, text: &str) {
         if self.over {
             return;
+        }
+        if self.marks.is_some_and(|(_, ids)| ids.closes_with(id)) {
+            self.reader.await_end(false);
         }
         let mark = if text.is_empty() { self.unspoken_mark(id) } else { None };
         if let Some(mark) = mark {

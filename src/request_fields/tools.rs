@@ -4,7 +4,7 @@
 use crate::{
     chat::FunctionTool,
     json::{Object, Value},
-    parser::{ForcedCall, ToolFormat},
+    parser::{AnswerForm, CallInReasoning, ForcedCall, ToolFormat},
     structured::{Constraint, Forceable},
     tokenizer::Tokenizer,
     turn::{Sampling, ToolPolicy, ToolStrictLevel},
@@ -64,15 +64,19 @@ impl ToolUse {
         let Some(format) = &self.format else { return Ok(()) };
         let has_token = |token: &str| tokenizer.id_of(token).is_some();
         let form = if self.choice.is_forced() { None } else { sampling.constraint() };
+        // A mark that is one token ends thoughts for the sampler, so that what follows is held.
+        let is_marked = format.begins_call().iter().any(|mark| has_token(mark));
+        let call = if is_marked { CallInReasoning::Ends } else { CallInReasoning::EndsUnended };
         let Some(form) = form else {
             if let Some(calls) = format.constraint(&has_token)? {
-                sampling.demand_calls(calls);
+                // Beside calls that the model makes by itself, it says what it likes.
+                sampling.demand_calls(calls, AnswerForm { to_the_letter: self.choice.is_forced(), call });
             }
             return Ok(());
         };
         match format.constraint_or(form, &has_token)? {
             Some(either) if either == *form => self.read_beside(form),
-            Some(either) => sampling.demand_calls(either),
+            Some(either) => sampling.demand_calls(either, AnswerForm { to_the_letter: true, call }),
             // The request gets what it asked for before what only the server asks for: no call is free.
             None if !self.asks_strict => self.read_beside(form),
             None => return Err(ApiError::invalid("tools", TWO_FORMS)),

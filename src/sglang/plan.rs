@@ -12,7 +12,7 @@ use crate::{
     wire::{
         error::ApiError,
         fields::{
-            cache_salt::cache_salt,
+            cache_salt::joined_salt,
             sampling::{SamplingFields, known_id},
         },
         sglang::{generate::SglangGenerateRequest, prompts::OneOrMany, sampling::SglangSamplingParams},
@@ -117,10 +117,7 @@ impl SglangPlan {
         let mut sampling = sampling.map_err(|error| error.elsewhere(renamed))?;
         sampling.candidates = candidates;
         sampling.scores_only = scores_only;
-        sampling.cache_salt = match cache_salt(request.cache_salt.as_ref())? {
-            Some(salt) => Some(salt),
-            None => cache_salt(request.extra_key.as_ref())?,
-        };
+        sampling.cache_salt = joined_salt(request.cache_salt.as_ref(), request.extra_key.as_ref())?;
         let logprobs = asked.as_ref().map(AskedLogprobs::shown);
         Ok(Self { sampling, scores_only, logprobs, named: asked.map(|asked| asked.ids).unwrap_or_default() })
     }

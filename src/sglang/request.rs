@@ -122,6 +122,9 @@ fn count(request: &SglangGenerateRequest) -> usize {
 
 /// Returns whether there is a list of prompts, and the ids of each.
 async fn prompts(request: &mut SglangGenerateRequest, api: &Arc<Api>) -> Result<(bool, Vec<Arc<[TokenId]>>), ApiError> {
+    if request.input_ids.is_some() && request.text.is_some() {
+        return Err(ApiError::invalid("text", "`text` and `input_ids` are two prompts: send one of them"));
+    }
     let (is_batch, prompts) = match (request.input_ids.take(), request.text.take()) {
         (Some(OneOrMany::One(ids)), _) => (false, vec![known_ids(&ids, api)?]),
         (Some(OneOrMany::Many(lists)), _) => {

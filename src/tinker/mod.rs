@@ -17,7 +17,7 @@ use axum::{
 use serde_json::{Value, json};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::enabled::sessions_of;
+use self::enabled::{Enabled, sessions_of};
 use crate::{
     http::{caller::Caller, json_body::JsonBody},
     retry::Cause,
@@ -98,6 +98,7 @@ async fn healthz(State(api): State<Arc<Api>>) -> Result<Json<TinkerStatus>, ApiE
     (status = 429, description = "There are too many sessions"), (status = 404, description = "The server was started without `--tinker-api`")))]
 async fn create_session(
     State(api): State<Arc<Api>>,
+    _: Enabled,
     caller: Caller,
     JsonBody(_): JsonBody<TinkerSessionRequest>,
 ) -> Result<Json<TinkerSession>, ApiError> {
@@ -111,6 +112,7 @@ async fn create_session(
     (status = 410, description = "The session has ended, expired, or never was"), (status = 404, description = "The server was started without `--tinker-api`")))]
 async fn heartbeat(
     State(api): State<Arc<Api>>,
+    _: Enabled,
     caller: Caller,
     JsonBody(request): JsonBody<TinkerHeartbeatRequest>,
 ) -> Result<Json<TinkerHeartbeat>, ApiError> {
@@ -145,6 +147,7 @@ async fn finish(
 )]
 async fn create_sampling_session(
     State(api): State<Arc<Api>>,
+    _: Enabled,
     caller: Caller,
     JsonBody(request): JsonBody<TinkerSamplingSessionRequest>,
 ) -> Result<Json<TinkerSamplingSession>, ApiError> {

@@ -12,7 +12,11 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{enabled::sessions_of, request::TinkerTurn, response};
+use super::{
+    enabled::{Enabled, sessions_of},
+    request::TinkerTurn,
+    response,
+};
 use crate::{
     generation::collect,
     http::{caller::Caller, json_body::JsonBody},
@@ -38,6 +42,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     (status = 429, description = "The engine, or what waits to be retrieved, is full"), (status = 404, description = "There is no such session, or the server was started without `--tinker-api`")))]
 async fn asample(
     State(api): State<Arc<Api>>,
+    _: Enabled,
     caller: Caller,
     served: Option<Extension<Served>>,
     JsonBody(request): JsonBody<TinkerSampleRequest>,
@@ -115,6 +120,7 @@ fn come_again(error: ApiError) -> ApiError {
     (status = 410, description = "It has expired, or never was"), (status = 404, description = "The server was started without `--tinker-api`")))]
 async fn retrieve_future(
     State(api): State<Arc<Api>>,
+    _: Enabled,
     caller: Caller,
     JsonBody(request): JsonBody<TinkerFutureRequest>,
 ) -> Result<Response, ApiError> {
@@ -135,6 +141,7 @@ async fn retrieve_future(
     (status = 200, description = "It is not sampled any more", body = Object), (status = 404, description = "The server was started without `--tinker-api`")))]
 async fn cancel_future(
     State(api): State<Arc<Api>>,
+    _: Enabled,
     caller: Caller,
     JsonBody(request): JsonBody<TinkerFutureRequest>,
 ) -> Result<Json<Value>, ApiError> {

@@ -119,7 +119,10 @@ impl ToolPolicy {
 
     /// Returns the format that the answer to `prompt` is parsed in.
     pub fn output_format(self, tools: Option<ToolFormat>, prompt: &ChatPrompt) -> OutputFormat {
-        self.format_with(tools, &prompt.template_variables())
+        let format = self.format_with(tools, &prompt.template_variables());
+        let continued = prompt.messages.last().filter(|_| prompt.continue_final_message);
+        let Some(said) = continued.map(|message| message.content.text()) else { return format };
+        OutputFormat { reasoning: format.reasoning.map(|reasoning| reasoning.continuing(&said)), ..format }
     }
 
     /// Returns the format that the answer to a prompt with these variables of its template is parsed in.

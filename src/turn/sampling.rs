@@ -7,7 +7,7 @@ use crate::{
     TokenId,
     engine::Adapter,
     generation::TextOptions,
-    parser::{OutputFormat, ReasoningFormat},
+    parser::{AnswerForm, CallInReasoning, OutputFormat, ReasoningFormat},
     sampling::{
         Candidates, FinishReason, Logprobs, SamplingError, SamplingParams, SharedConstraint, ValidSamplingParams,
     },
@@ -23,6 +23,8 @@ pub struct Sampling {
     constraint: Option<Constraint>,
     /// Who put the constraint on the output.
     demanded_by: DemandedBy,
+    /// What the constraint says about the text of the answer.
+    form: AnswerForm,
     /// The constraint that was compiled, and after which tokens it begins.
     compiled: Option<(Arc<Constraint>, Option<ReasoningEnd>)>,
     /// The number of sequences to generate.
@@ -71,6 +73,7 @@ impl Sampling {
             params,
             constraint: None,
             demanded_by: DemandedBy::Form,
+            form: AnswerForm::default(),
             compiled: None,
             n: 1,
             max_tokens: None,
@@ -89,14 +92,21 @@ impl Sampling {
         }
     }
 
-    /// Parses reasoning and tool calls out of the text, in the format that is given.
+    /// Parses reasoning and tool calls out of the text, in the format that is given, and as the constraint on it says that
+    /// was demanded before.
     pub fn read(&mut self, format: OutputFormat) {
-        Arc::make_mut(&mut self.text).format = format;
+        Arc::make_mut(&mut self.text).format = format.with_form(self.form);
     }
 
     /// Leaves thoughts in the text, which are told in the format that is given.
     pub fn leave_thoughts(&mut self, format: Option<ReasoningFormat>) {
+        let format = format.map(|format| format.with_form(self.form));
         Arc::make_mut(&mut self.text).unread_thoughts = format;
+    }
+
+    /// Whether the whole answer, apart from reasoning in front of it, has a form.
+    pub(super) fn has_form(&self) -> bool {
+        self.form.to_the_letter
     }
 
     /// Returns how thoughts are told from the answer, if they are.
@@ -106,13 +116,17 @@ impl Sampling {
 
     /// Sets the constraint on the output, instead of any earlier one.
     pub fn demand(&mut self, constraint: Constraint) {
+        let is_json = matches!(constraint, Constraint::Json(..) | Constraint::JsonObject(..));
+        let call = if is_json { CallInReasoning::Text } else { CallInReasoning::EndsUnended };
+        self.form = AnswerForm { to_the_letter: true, call };
         self.constraint = Some(constraint);
     }
 
-    /// Sets the constraint that calls put on the output, instead of any earlier one.
-    pub fn demand_calls(&mut self, constraint: Constraint) {
-        self.demand(constraint);
+    /// Sets the constraint that calls put on the output, instead of any earlier one, and what it says about the text.
+    pub fn demand_calls(&mut self, constraint: Constraint, form: AnswerForm) {
+        self.constraint = Some(constraint);
         self.demanded_by = DemandedBy::Calls;
+        self.form = form;
     }
 
     /// Whether calls put a constraint on the output.

@@ -39,6 +39,10 @@ impl Turns {
         else {
             return Ok(None);
         };
+        if reader.is_none() && sampling.has_form() {
+            // The form begins at once: nobody told thoughts from it, so it has none.
+            return Ok(None);
+        }
         let left = marks.left_by(prompt, self.tokenizer());
         let begun = match (left, reader.map(|reader| reader.begins_with_reasoning(left))) {
             (PromptReasoning::Begun(tokens), _) => Thoughts::Open { tokens, marked: true },

@@ -88,7 +88,7 @@ async fn create_batch_chat_completion(
         turn.names.push(format!("{id}_{index}").into());
         let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
         if sampling.prompt_logprobs.is_some() {
-            return Err(refuse("echo", "`echo` with log-probs"));
+            return Err(refuse("echo", "`echo`"));
         }
         all.push(prepared);
         verdicts.push(prompt.verdict.clone());

@@ -223,7 +223,7 @@ impl ChatEnvelope {
                 tokens: bundle.then(|| AnswerTokens {
                     prompt_token_ids: self.prompt_token_ids.to_vec(),
                     generation_token_ids: completion.token_ids(),
-                    generation_log_probs: completion.tokens.iter().map(|token| token.logprob).collect(),
+                    generation_log_probs: Some(completion.tokens.iter().map(|token| token.logprob).collect()),
                     routed_experts: self.api.routed_experts_of_message(completion.routes.as_ref()),
                 }),
                 content: self.content(completion.text, called),

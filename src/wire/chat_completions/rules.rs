@@ -23,7 +23,9 @@ use crate::{
             structured::rules::{response_format, structured_outputs},
             thinking_budget::check_budget,
             tools::{TOOL_CHOICE, TOOLS, tool_usage},
-            untyped::{Checked, is_minus_one, is_true, iterable, not_negative, number, refuse, take_for},
+            untyped::{
+                Checked, TWO_STOPS, is_minus_one, is_true, iterable, not_negative, number, refuse, take_spelling,
+            },
         },
     },
 };
@@ -93,7 +95,7 @@ fn check(body: &mut Node<'_>) -> Checked {
         iterable(messages)?;
     }
     // LiteLLM passes Anthropic's name on.
-    take_for(body, "stop", "stop_sequences");
+    take_spelling(body, "stop", "stop_sequences", TWO_STOPS)?;
     generation_prompt(body)?;
     tool_usage(body)?;
     structured_outputs(body, None)?;

@@ -286,8 +286,9 @@ pub(crate) struct AnswerTokens {
     pub prompt_token_ids: Vec<TokenId>,
     /// What it sampled, the stop token included.
     pub generation_token_ids: Vec<TokenId>,
-    /// One log-prob for each sampled token.
-    pub generation_log_probs: Vec<f32>,
+    /// One log-prob for each sampled token, where they are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation_log_probs: Option<Vec<f32>>,
     /// The experts of all tokens, with `--enable-return-routed-experts`, as NeMo-RL has them on messages:
     /// `nrlre1:<dtype>:<SxLxK>:<base64>`; those of the last token, which was not computed, are 0, 1 and so on.
     #[serde(skip_serializing_if = "Option::is_none")]

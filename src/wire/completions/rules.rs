@@ -22,7 +22,7 @@ use crate::{
             stream_options,
             structured::rules::{response_format, structured_outputs},
             thinking_budget::check_budget,
-            untyped::{Checked, is_true, non_null, not_negative, number, refuse, take_for},
+            untyped::{Checked, TWO_STOPS, is_true, non_null, not_negative, number, refuse, take_spelling},
         },
     },
 };
@@ -82,8 +82,8 @@ static COMPLETION: Schema = Object(
 
 fn check(body: &mut Node<'_>) -> Checked {
     // Clients of chats pass these on.
-    take_for(body, "max_tokens", "max_completion_tokens");
-    take_for(body, "stop", "stop_sequences");
+    take_spelling(body, "max_tokens", "max_completion_tokens", TWO_LIMITS)?;
+    take_spelling(body, "stop", "stop_sequences", TWO_STOPS)?;
     prompt(body)?;
     stream_options::check(body)?;
     logprobs(body)?;
@@ -92,6 +92,9 @@ fn check(body: &mut Node<'_>) -> Checked {
     cache_salt::check(body.get("cache_salt"))?;
     check_budget(body)
 }
+
+/// The refusal of two limits; why it has no name for one of them says `wire::error::wording`.
+const TWO_LIMITS: &str = "`max_completion_tokens` and the shorter name of a completion for it differ: send one of them";
 
 fn logprobs(body: &Node<'_>) -> Checked {
     beam_search(body)?;

@@ -36,6 +36,16 @@ fn check_text(salt: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// Reads the field and SGLang's `extra_key` beside it. Where both are there, each of them keeps requests apart, as in SGLang: the
+/// salt is then made of both, as one that the field takes too.
+pub(crate) fn joined_salt(field: Option<&Value>, extra_key: Option<&Value>) -> Result<Option<Arc<str>>, ApiError> {
+    let (salt, key) = (cache_salt(field)?, cache_salt(extra_key)?);
+    let (Some(salt), Some(key)) = (&salt, &key) else { return Ok(salt.or(key)) };
+    // Neither of them has the character between them.
+    let both = blake3::hash(format!("{salt}\0{key}").as_bytes());
+    Ok(Some(both.to_hex().as_str().into()))
+}
+
 /// Reads the field and checks it.
 pub(crate) fn cache_salt(field: Option<&Value>) -> Result<Option<Arc<str>>, ApiError> {
     let salt = match field {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::sampling::SamplingFields;
+use super::{cache_salt::joined_salt, sampling::SamplingFields};
 use crate::wire::error::ApiError;
 
 /// What SGLang has beside OpenAI's fields.
@@ -13,7 +13,7 @@ use crate::wire::error::ApiError;
 pub(crate) struct SglangFields {
     /// SGLang's name for `include_stop_str_in_output`.
     pub no_stop_trim: Option<bool>,
-    /// SGLang's: share cached prefixes only with requests of the same key; `cache_salt` wins.
+    /// SGLang's: share cached prefixes only with requests of the same key, and of the same `cache_salt` where both are there.
     #[schema(value_type = Option<String>)]
     pub extra_key: Option<Value>,
     /// SGLang's: what the request is called, to abort it by.
@@ -35,14 +35,24 @@ impl SglangFields {
             let message = "only the `sampling_logprobs_mode` `selected` is served";
             return Err(ApiError::invalid("sampling_logprobs_mode", message));
         }
+        if self.no_stop_trim == Some(true) && sampling.include_stop_str_in_output == Some(false) {
+            let message = "`no_stop_trim` is true and `include_stop_str_in_output` false: send one of them";
+            return Err(ApiError::invalid("no_stop_trim", message));
+        }
         if self.no_stop_trim == Some(true) {
             sampling.include_stop_str_in_output = Some(true);
         }
-        if sampling.cache_salt.is_none() {
-            sampling.cache_salt = self.extra_key.take();
+        if let Some(key) = self.extra_key.take() {
+            let salt = joined_salt(sampling.cache_salt.as_ref(), Some(&key))?;
+            sampling.cache_salt = salt.map(|salt| Value::String(salt.to_string()));
         }
-        if sampling.routed_experts_prompt_start.is_none() {
-            sampling.routed_experts_prompt_start = self.routed_experts_start_len;
+        match (sampling.routed_experts_prompt_start, self.routed_experts_start_len) {
+            (None, start) => sampling.routed_experts_prompt_start = start,
+            (Some(own), Some(other)) if own != other => {
+                let message = "`routed_experts_start_len` and `routed_experts_prompt_start` differ: send one of them";
+                return Err(ApiError::invalid("routed_experts_start_len", message));
+            }
+            (Some(_), _) => {}
         }
         Ok(())
     }

@@ -28,6 +28,35 @@ pub(crate) fn take_for(body: &mut Node<'_>, name: &str, other: &str) {
     }
 }
 
+/// Takes a field for another one that means the same, as [`take_for`] does. Two that differ are refused with `message`, since
+/// only one of them could be served. An empty list says nothing.
+pub(crate) fn take_spelling(body: &mut Node<'_>, name: &'static str, other: &str, message: &str) -> Checked {
+    let says = |value: &&Node<'_>| match &value.kind {
+        NodeKind::Null => false,
+        NodeKind::List(items) => !items.is_empty(),
+        _ => true,
+    };
+    let NodeKind::Object(fields) = &mut body.kind else { return Ok(()) };
+    let Some(value) = fields.shift_remove(other).filter(|value| says(&value)) else { return Ok(()) };
+    match fields.get(name).filter(says) {
+        None => _ = fields.insert(name.to_owned(), value),
+        Some(own) if items_of(own) == items_of(&value) => {}
+        Some(_) => return refuse(name, message),
+    }
+    Ok(())
+}
+
+/// The items of a list, or the value itself, which is the same as a list of it.
+fn items_of(value: &Node<'_>) -> Vec<String> {
+    match &value.kind {
+        NodeKind::List(items) => items.nodes().map(|item| item.python_repr()).collect(),
+        _ => vec![value.python_repr()],
+    }
+}
+
+/// The refusal of two lists of stop strings.
+pub(crate) const TWO_STOPS: &str = "`stop` and `stop_sequences` are the same: send one of them";
+
 /// Returns the value, unless it is absent or null.
 pub(crate) fn non_null<'n, 'a>(body: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {
     body.get(key).filter(|value| !value.is_null())

@@ -18,7 +18,7 @@ use crate::{
             cache_salt,
             sampling::field,
             structured::rules::structured_outputs,
-            untyped::{Checked, non_null, refuse, take_for},
+            untyped::{Checked, non_null, refuse, take_spelling},
         },
     },
 };
@@ -26,9 +26,12 @@ use crate::{
 /// The rules that the body of a response must keep.
 pub(crate) static RULES: Rules = Rules { before: Some(check), foreign: &OF_RESPONSES, ..Rules::new(&RESPONSES) };
 
+/// The refusal of two limits; why it has no name for one of them says `wire::error::wording`.
+const TWO_LIMITS: &str = "`max_output_tokens` and the shorter name of a chat for it differ: send one of them";
+
 fn check(body: &mut Node<'_>) -> Checked {
     // Gateways of trainers set the limit of a chat on whatever passes.
-    take_for(body, "max_output_tokens", "max_tokens");
+    take_spelling(body, "max_output_tokens", "max_tokens", TWO_LIMITS)?;
     older_retention(body);
     tool_usage(body)?;
     structured_outputs(body, None)?;

@@ -21,7 +21,7 @@ use crate::{
 /// Prompts as texts or ids, and how to continue them. Unknown fields are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct SglangGenerateRequest {
-    /// The prompt, or several. Where ids are given too, the ids count, as in SGLang.
+    /// The prompt, or several; refused beside `input_ids`.
     pub text: Option<OneOrMany<String>>,
     /// The prompt in ids, taken verbatim, or several.
     pub input_ids: Option<OneOrMany<Vec<i64>>>,

@@ -1,7 +1,7 @@
 //! The carriers of ids side by side, and what speaks against them.
 
 use serde_json::{Value, json};
-use tito::TokenId;
+use tito::{TokenId, parser::ReasoningParser, turn::ToolPolicy};
 
 use super::ids;
 use crate::it::app::{Answer, IM_END, TestApp};
@@ -261,6 +261,55 @@ async fn a_required_prefix_that_ends_within_an_answer_is_told_or_refused() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// A conversation of two turns with thoughts and ids, and a question after it.
+async fn thoughtful(app: &TestApp) -> Value {
+    let mut messages = Vec::new();
+    for text in ["hi", "more"] {
+        messages.push(user(text));
+        let answer = app.post(CHAT, json!({"messages": messages, "return_token_ids": true})).await.ok();
+        let mut message = answer["choices"][0]["message"].clone();
+        assert_eq!(message["reasoning"], "hm", "{answer}");
+        message.as_object_mut().unwrap().remove("generation_log_probs");
+        messages.push(message);
+    }
+    messages.push(user("so?"));
+    json!({ "messages": messages })
+}
+
+#[tokio::test]
+async fn an_edited_thought_beside_ids_is_an_edit() {
+    let edits: [(fn(&mut Value), &str); 6] = [
+        (|_| {}, ""),
+        // Most clients leave thoughts out.
+        (|body| body["messages"][3]["reasoning"] = Value::Null, ""),
+        (|body| body["messages"][1]["reasoning"] = json!(""), ""),
+        (|body| body["messages"][3]["reasoning"] = json!("zz"), "message_edited"),
+        (|body| body["messages"][1]["reasoning"] = json!("zz"), "history_edited"),
+        (|body| body["messages"][3]["reasoning_content"] = body["messages"][3]["reasoning"].take(), ""),
+    ];
+    for strict in [false, true] {
+        let policy = ToolPolicy { reasoning: ReasoningParser::named("qwen3"), ..ToolPolicy::default() };
+        let app = TestApp::new().tools(policy).continuity(|policy| policy.strict = strict);
+        let script = app.spelled("<think>hm</think>yes").into_iter().chain([IM_END]);
+        let app = app.script(script);
+        let conversation = thoughtful(&app).await;
+        for (edit, told) in edits {
+            let mut body = conversation.clone();
+            edit(&mut body);
+            let answer = app.post(CHAT, body.clone()).await;
+            if strict && !told.is_empty() {
+                assert_eq!(answer.status, 400, "{body}: {}", answer.text);
+                assert!(answer.text.contains("token ids that cannot be trusted"), "{}", answer.text);
+                continue;
+            }
+            assert_eq!(answer.status, 200, "{}", answer.text);
+            let header = answer.headers["x-token-continuity"].to_str().unwrap();
+            assert!(header.starts_with("message; "), "{header}");
+            assert_eq!(header.split("warnings=").nth(1).unwrap_or_default(), told, "{body}: {header}");
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::it::app::TestApp;
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
+const GENERATE: &str = "/generate";
 
 /// A prompt of five tokens for `/v1/completions`, and a conversation.
 fn body(more: Value) -> Value {
@@ -142,4 +143,45 @@ async fn a_salt_that_vllm_refuses_is_refused_in_its_words() {
             assert_eq!(answer.error(), error, "{path} {salt}");
         }
     }
+}
+
+/// SGLang keeps requests apart by both.
+#[tokio::test]
+async fn a_salt_and_an_extra_key_keep_requests_apart_together() {
+    let app = TestApp::new().says("hello");
+    let salt = async |path: &str, more: Value| {
+        let mut body = body(more);
+        if path == GENERATE {
+            body.as_object_mut().unwrap().retain(|name, _| name.starts_with("cache") || name.starts_with("extra"));
+            body["input_ids"] = json!([5, 6]);
+        }
+        app.post(path, body).await.ok();
+        app.engine().latest_cache_salt().unwrap()
+    };
+    let both = |salt: &str, key: &str| json!({ "cache_salt": salt, "extra_key": key });
+    let expected = salt(CHAT, both("s", "x")).await;
+    for path in [CHAT, COMPLETIONS, GENERATE] {
+        assert_eq!(salt(path, both("s", "x")).await, expected, "{path}");
+        assert_eq!(&*salt(path, json!({ "cache_salt": "s", "extra_key": null })).await, "s", "{path}");
+        assert_eq!(&*salt(path, json!({ "extra_key": "x" })).await, "x", "{path}");
+        let mut others = vec![expected.clone(), "s".into(), "x".into()];
+        for (own, key) in [("s", "y"), ("t", "x"), ("x", "s"), ("s", "s")] {
+            others.push(salt(path, both(own, key)).await);
+        }
+        let count = others.len();
+        others.sort_unstable();
+        others.dedup();
+        assert_eq!(others.len(), count, "{path}: {others:?}");
+        for (own, key) in [("s", ""), ("s", "a/b"), ("", "x")] {
+            let mut wrong = body(both(own, key));
+            if path == GENERATE {
+                wrong = json!({ "input_ids": [5], "cache_salt": own, "extra_key": key });
+            }
+            assert_eq!(app.post(path, wrong).await.status, 400, "{path} {own:?} {key:?}");
+        }
+    }
+    // What is rendered says it too.
+    let rendered = app.post(&format!("{CHAT}/render"), body(both("s", "x"))).await.ok();
+    app.post("/inference/v1/generate", rendered).await.ok();
+    assert_eq!(app.engine().latest_cache_salt().unwrap(), expected);
 }

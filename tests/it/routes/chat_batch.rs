@@ -107,8 +107,9 @@ async fn what_cannot_be_batched_is_refused() {
         (
             json!({ "messages": [conversation("hello")], "echo": true, "logprobs": true }),
             "echo",
-            "do not support `echo` with log-probs",
+            "do not support `echo`",
         ),
+        (with("echo", json!(true)), "echo", "do not support `echo`. "),
         (with("return_prompt_text", json!(true)), "return_prompt_text", "do not support `return_prompt_text`"),
         (with("messages", json!([])), "body.messages", "List should have at least 1 item after validation, not 0"),
         (with("messages", json!([[]])), "body.messages.0", "List should have at least 1 item after validation, not 0"),

@@ -79,7 +79,18 @@ async fn nothing_is_made_up_where_log_probs_or_the_prompt_are_unknown() {
     let app = TestApp::new().says("you");
     let body = json!({ "messages": messages(), "return_token_ids": true, "temperature": 0 });
     let answer = in_three_steps(&app, &body).await;
-    assert_eq!(answer["choices"][0]["message"].get("generation_log_probs"), None);
+    let message = &answer["choices"][0]["message"];
+    assert_eq!(message.get("generation_log_probs"), None);
+    // The ids are known, and the next turn is continued with them.
+    assert_eq!(message["generation_token_ids"], json!([282, 2]));
+    assert!(message["prompt_token_ids"].is_array(), "{message}");
+    let next = json!({ "messages": [messages()[0], message, { "role": "user", "content": "so?" }] });
+    let next = TestApp::new().post(CHAT, next).await;
+    assert!(
+        next.headers["x-token-continuity"].to_str().unwrap().starts_with("message; outcome=exact"),
+        "{}",
+        next.text
+    );
     assert_eq!(answer["choices"][0]["token_ids"], json!([282, 2]));
     let bare = json!({
         "generate_response": { "request_id": "x", "choices": [{ "index": 0, "token_ids": [282, 2], "finish_reason": "stop" }] }

@@ -29,6 +29,7 @@ mod image_tensors;
 mod images;
 mod inspect;
 mod invocations;
+mod marks_in_forms;
 mod message_turns;
 mod messages;
 mod models;

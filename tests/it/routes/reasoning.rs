@@ -378,3 +378,45 @@ async fn stop_strings_do_not_count_in_the_analysis_channel() {
     let found = stopped(Some("openai_gptoss"), None, text, json!({ "stop": "Question:" })).await;
     assert_eq!(found, [json!("Question: 1?"), json!("2. "), json!("stop"), json!("Question:")]);
 }
+
+/// Who continues what the answer says has done thinking.
+#[tokio::test]
+async fn content_that_is_continued_has_ended_its_thoughts_unless_it_opens_some() {
+    let cases = [
+        (json!({ "content": "I say" }), "yes", None, Some("yes")),
+        (json!({ "content": [{ "type": "text", "text": "I say" }] }), "yes", None, Some("yes")),
+        (json!({ "content": "I say", "reasoning": "hm" }), "yes", None, Some("yes")),
+        (json!({ "content": "<think>hm</think>I say" }), "yes", None, Some("yes")),
+        (json!({ "content": "<think>I" }), "hm</think>yes", Some("hm"), Some("yes")),
+    ];
+    for name in ["qwen3", "deepseek_r1", "glm45", "olmo3", "kimi_k2"] {
+        for (part, text, reasoning, content) in &cases {
+            for form in [json!({}), json!({ "structured_outputs": { "choice": ["yes", "no"] } })] {
+                let mut message = part.clone();
+                message["role"] = json!("assistant");
+                let mut body = form.clone();
+                body["messages"] = json!([{ "role": "user", "content": "hello" }, message]);
+                (body["continue_final_message"], body["add_generation_prompt"]) = (json!(true), json!(false));
+                body["temperature"] = json!(0);
+                let answer = thinking(name, text).post(PATH, body.clone()).await.ok();
+                let told = &answer["choices"][0]["message"];
+                assert_eq!(
+                    (told["reasoning"].as_str(), told["content"].as_str()),
+                    (*reasoning, *content),
+                    "{name} {body}"
+                );
+                // The three steps know it as well.
+                let app = thinking(name, text);
+                let mut rendered = app.post(&format!("{PATH}/render"), body.clone()).await.ok();
+                rendered["output_mode"] = json!("derender");
+                let steps = app.post("/inference/v1/generate", rendered).await.ok();
+                let steps = &steps["choices"][0]["message"];
+                assert_eq!(
+                    (&steps["reasoning"], &steps["content"]),
+                    (&told["reasoning"], &told["content"]),
+                    "{name} {body}"
+                );
+            }
+        }
+    }
+}

@@ -459,6 +459,8 @@ async fn training_is_refused_and_all_is_off_without_the_flag() {
         let body = request("a:sample:0", 0, &[1], &json!({}), &json!({}));
         let refused = off.post(&format!("/api/v1/{call}"), body).await;
         assert!(refused.status == 404 && refused.text.contains("--tinker-api"), "{call}: {}", refused.text);
+        let unread = off.post(&format!("/api/v1/{call}"), json!({})).await;
+        assert!(unread.status == 404 && unread.text.contains("--tinker-api"), "{call}: {}", unread.text);
     }
     app.post("/api/v1/client/config", json!({ "sdk_version": "0.38.0" })).await.ok();
     assert_eq!(app.post("/api/v1/telemetry", json!({ "events": [] })).await.ok(), json!({ "status": "accepted" }));

@@ -1,5 +1,7 @@
 //! What a message says: nothing, a text, or a list of parts.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Deserializer, de};
 
 use crate::json::Value;
@@ -65,6 +67,15 @@ impl Content {
         })
     }
 
+    /// All of its text.
+    pub fn text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Empty => Cow::Borrowed(""),
+            Self::Text(text) => Cow::Borrowed(text),
+            Self::Parts(parts) => parts.iter().filter_map(ContentPart::text).collect::<String>().into(),
+        }
+    }
+
     fn from_value(value: Value) -> Result<Self, String> {
         match value {
             Value::Null => Ok(Self::Empty),
@@ -79,6 +90,14 @@ impl Content {
 }
 
 impl ContentPart {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Object { fields, .. } => fields.get("text").and_then(Value::as_str),
+            Self::Image(_) => None,
+        }
+    }
+
     fn from_value(value: Value) -> Result<Self, String> {
         match value {
             Value::String(text) => Ok(Self::Text(text)),

@@ -35,6 +35,8 @@ pub(super) struct Origin {
     pub(super) context: Fingerprint,
     /// The images before the answer.
     pub(super) images: Fingerprint,
+    /// What the answer thought, if it told that.
+    pub(super) thought: Option<Fingerprint>,
     /// No client has brought any of them.
     pub(super) own: bool,
 }

@@ -8,7 +8,7 @@ use super::{
     lookup::{Lookup, Scope},
     memory::{Memory, Origin, Recall},
     shared::Namespace,
-    turn::Turn,
+    turn::{Turn, are_two},
 };
 use crate::{TokenId, chat::Message, prompt::ChatPrompt};
 
@@ -179,9 +179,12 @@ impl Lookup {
             Recall::Known(_) | Recall::Ambiguous | Recall::Forgotten | Recall::Unknown => {}
         }
         let origin = origin.or_else(|| self.memory.origin(under(self.salt, ids)))?;
-        if origin.before != before {
+        let earlier = prompt.assistants().take_while(|index| *index < anchor).count();
+        let thought = self.thoughts.get(earlier).copied().flatten();
+        let edited = origin.through != through || are_two(origin.thought, thought);
+        if origin.before != before || self.contradicts(ids, through, &self.thoughts[..earlier]) {
             warnings.push(Warning::HistoryEdited);
-        } else if origin.through != through {
+        } else if edited {
             warnings.push(Warning::MessageEdited);
         }
         if origin.context != self.fingerprints.context {
@@ -190,8 +193,16 @@ impl Lookup {
         if origin.images != self.fingerprints.images_before(anchor) {
             warnings.push(Warning::ImagesEdited);
         }
-        self.own = origin.own && origin.through == through && origin.context == self.fingerprints.context;
+        self.own = origin.own && !edited && origin.context == self.fingerprints.context;
         Some(origin)
+    }
+
+    /// Whether earlier messages of a request thought something else than those of the remembered turn with these ids.
+    fn contradicts(&self, ids: Fingerprint, through: Fingerprint, thoughts: &[Option<Fingerprint>]) -> bool {
+        let key = turn_key(self.scope, through, self.fingerprints.context, None);
+        let told = thoughts.iter().any(Option::is_some);
+        let Some(Recall::Known(turn)) = told.then(|| self.memory.recall(key)) else { return false };
+        turn.ids == ids && turn.contradicts(thoughts)
     }
 
     /// The turn that ends with message `anchor`. Earlier ones are looked up after it, since they have the ids that it

@@ -129,7 +129,7 @@ impl Recorder {
             scope.marker().into_iter().for_each(|key| self.memory.mark(key));
         }
         let Self { before, context, images, own, .. } = *self;
-        let origin = Origin { through, before, context, images, own };
+        let origin = Origin { through, before, context, images, thought: own_thought, own };
         let ids = under(self.salt, turn.ids);
         self.memory.remember_origin(ids, origin);
         for key in &keys {

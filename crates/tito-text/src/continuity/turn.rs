@@ -102,6 +102,11 @@ impl Turn {
         thoughts.iter().zip(remembered).all(|(sent, remembered)| sent.is_none() || sent == remembered)
     }
 
+    /// Whether a thought of a request is another than the one remembered. Thoughts that only one of the two has say nothing.
+    pub(super) fn contradicts(&self, thoughts: &[Option<Fingerprint>]) -> bool {
+        self.thoughts.iter().zip(thoughts).any(|(known, sent)| are_two(*known, *sent))
+    }
+
     /// What the message before this one thought, and so on, for a turn that follows.
     pub(super) fn thoughts(&self) -> &[Option<Fingerprint>] {
         &self.thoughts
@@ -113,6 +118,11 @@ impl Turn {
         let links = self.pieces.len() * size_of::<Arc<[TokenId]>>() + size_of_val(self.thoughts.as_slice());
         u32::try_from(own + links).unwrap_or(u32::MAX).saturating_add(ENTRY_BYTES)
     }
+}
+
+/// Whether both are known and differ.
+pub(super) fn are_two(known: Option<Fingerprint>, sent: Option<Fingerprint>) -> bool {
+    known.zip(sent).is_some_and(|(known, sent)| known != sent)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ mod tools;
 
 pub use auto::{NoFormat, reasoning_marks, reasoning_parser_of, tool_marks, tool_parser_of};
 pub use output::{OutputFormat, OutputParser};
-pub use reasoning::{PromptReasoning, ReasoningFormat, ReasoningMarks, ReasoningParser};
+pub use reasoning::{AnswerForm, CallInReasoning, PromptReasoning, ReasoningFormat, ReasoningMarks, ReasoningParser};
 pub use suffix::SeveralSuffixes;
 #[cfg(any(test, feature = "internals"))]
 pub use tools::ForcedBy;

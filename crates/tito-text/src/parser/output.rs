@@ -2,7 +2,7 @@
 
 use super::{
     Piece, PromptReasoning, SpecialTokens, marker,
-    reasoning::{PieceSink, ReasoningFormat, ReasoningReader},
+    reasoning::{AnswerForm, CallInReasoning, PieceSink, ReasoningFormat, ReasoningReader},
     tools::{self, CallReader, ToolFormat, ToolParser},
 };
 
@@ -24,6 +24,17 @@ impl OutputFormat {
         let channels =
             reasoning.is_some_and(ReasoningFormat::is_channels) || parser.is_some_and(ToolParser::is_channels);
         Self { reasoning, tools, channels }
+    }
+
+    /// The same for an answer that is held to something. What has channels is told by them; JSON of a form has none, though it
+    /// may spell their marks.
+    #[must_use]
+    pub fn with_form(self, form: AnswerForm) -> Self {
+        let is_json = form.to_the_letter && form.call == CallInReasoning::Text;
+        if self.channels && self.tools.is_none() && is_json {
+            return Self::default();
+        }
+        Self { reasoning: self.reasoning.map(|reasoning| reasoning.with_form(form)), ..self }
     }
 
     /// Whether the text is content, whatever it says.
@@ -85,6 +96,13 @@ impl OutputParser {
             spacing: Spacing::new(tools.is_some_and(|tools| tools.parser.trims())),
             first_only,
             format: format.tools.clone(),
+        }
+    }
+
+    /// Says whether the token that ends the reasoning is still to come: until then, a text that only spells it is no mark.
+    pub fn await_end(&mut self, awaits: bool) {
+        if let Some(reasoning) = &mut self.reasoning {
+            reasoning.await_end(awaits);
         }
     }
 

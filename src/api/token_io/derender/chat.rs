@@ -113,15 +113,15 @@ fn whole_answer(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest)
         let mut choice = envelope.choice(given.index, completion)?;
         choice.sampling_mask = sampling_mask;
         choice.routed_experts.clone_from(&given.routed_experts);
-        // The tokens of a message are only shown if they are complete: with log-probs, and with the prompt.
-        if !given.has_logprobs() || prompt.is_none() {
-            choice.message.tokens = None;
-        }
         if prompt.is_none() {
-            choice.prompt_token_ids = None;
+            (choice.message.tokens, choice.prompt_token_ids) = (None, None);
         }
         if !given.has_logprobs() {
             choice.logprobs = None;
+            // The ids alone are what the next turn is continued with.
+            if let Some(tokens) = &mut choice.message.tokens {
+                tokens.generation_log_probs = None;
+            }
         }
         choice.weight_versions = how.weight_versions(given);
         choices.push(choice);

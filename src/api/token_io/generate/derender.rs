@@ -6,7 +6,7 @@ use crate::{
     api::chat_completions::shown::ShownInChat,
     chat::FunctionTool,
     json::{Path, Value},
-    parser::OutputFormat,
+    parser::{OutputFormat, ReasoningFormat},
     request_fields::tools::{ToolChoice, ToolFields},
     state::Api,
     wire::{
@@ -65,7 +65,11 @@ impl MessageReading {
         if let Some(form) = request.sampling_params.sampling.structured.resolve()? {
             used.read_beside(&form);
         }
-        let format = policy.format_with(used.format, &context.chat_template_kwargs);
+        let mut format = policy.format_with(used.format, &context.chat_template_kwargs);
+        if request.reasoning_ended == Some(true) {
+            // The render knows it of the conversation, which may continue an answer.
+            format.reasoning = format.reasoning.map(ReasoningFormat::after_reasoning);
+        }
         let shown = ShownInChat::of_context(used.choice, context.include_reasoning, top_logprobs, api);
         Ok(Self { format, shown })
     }

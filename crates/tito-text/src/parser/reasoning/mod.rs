@@ -11,6 +11,7 @@
 //! - Gemma 4 thinks between its marks only. vLLM's streams also take a first piece for thoughts that begins with `thought`
 //!   or holds an end mark.
 
+mod answer_form;
 mod append_think;
 mod label;
 mod reader;
@@ -20,6 +21,7 @@ mod wrapper;
 
 use super::suffix::{self, SeveralSuffixes};
 use crate::json::{Object, Value};
+pub use answer_form::{AnswerForm, CallInReasoning};
 use append_think::AppendThink;
 pub(super) use reader::{PieceSink, ReasoningReader};
 use styles::Tags;
@@ -243,9 +245,14 @@ impl ReasoningParser {
 
     fn marks_spelled(self, spelling: usize) -> Option<ReasoningMarks> {
         match &self.0.style {
-            Style::Tags(Tags { starts, ends, call, reopens, .. }) => {
-                Some(ReasoningMarks { start: starts[spelling], end: ends[spelling], call: *call, reopens: *reopens })
-            }
+            Style::Tags(Tags { starts, ends, call, reopens, .. }) => Some(ReasoningMarks {
+                start: starts[spelling],
+                end: ends[spelling],
+                call: *call,
+                reopens: *reopens,
+                call_ends: false,
+                by_id: false,
+            }),
             Style::AppendThink | Style::Channels => None,
         }
     }
@@ -268,7 +275,13 @@ impl ReasoningParser {
             Style::Tags(tags) => tags.efforts.iter().position(|known| Some(*known) == effort).unwrap_or_default(),
             Style::AppendThink | Style::Channels => 0,
         };
-        ReasoningFormat { parser: self, thinks: self.0.thinks.with(variables), forces_content, spelling }
+        ReasoningFormat {
+            parser: self,
+            thinks: self.0.thinks.with(variables),
+            forces_content,
+            spelling,
+            form: AnswerForm::default(),
+        }
     }
 }
 
@@ -281,6 +294,8 @@ pub struct ReasoningFormat {
     forces_content: bool,
     /// Which of the spellings of its marks the prompt makes the model write.
     spelling: usize,
+    /// What the answer is held to.
+    form: AnswerForm,
 }
 
 /// The marks by which ids tell where reasoning begins and ends.
@@ -294,12 +309,41 @@ pub struct ReasoningMarks {
     pub call: Option<&'static str>,
     /// Whether it may begin again.
     pub reopens: bool,
+    /// Whether that mark of a call ends reasoning even if another end follows.
+    pub call_ends: bool,
+    /// Whether only the token counts as the end where there is one, since the sampler holds what follows it to a form.
+    pub by_id: bool,
 }
 
 impl ReasoningFormat {
     /// The marks of reasoning; `None` where other means find it.
     pub fn marks(self) -> Option<ReasoningMarks> {
-        self.parser.marks_spelled(self.spelling)
+        let marks = self.parser.marks_spelled(self.spelling)?;
+        let AnswerForm { to_the_letter, call } = self.form;
+        let reopens = marks.reopens && !to_the_letter;
+        Some(ReasoningMarks { reopens, call_ends: call == CallInReasoning::Ends, by_id: to_the_letter, ..marks })
+    }
+
+    /// The same for an answer that goes on with `text`, which is part of its message. Whoever says something has done
+    /// thinking, unless reasoning begins in what it says; the marks that a prompt leaves count in any case.
+    #[must_use]
+    pub fn continuing(self, text: &str) -> Self {
+        let Style::Tags(tags) = &self.parser.0.style else { return self };
+        let last = |marks: &[&str]| marks.iter().filter_map(|mark| text.rfind(mark)).max();
+        let said = !text.trim().is_empty() && last(tags.starts) <= last(tags.ends);
+        Self { thinks: self.thinks && !said, ..self }
+    }
+
+    /// The same for an answer that begins with no reasoning, whatever the template's variables say.
+    #[must_use]
+    pub fn after_reasoning(self) -> Self {
+        Self { thinks: false, ..self }
+    }
+
+    /// The same for an answer that is held to something.
+    #[must_use]
+    pub fn with_form(self, form: AnswerForm) -> Self {
+        Self { form, ..self }
     }
 
     /// Whether an answer begins with reasoning.
@@ -315,6 +359,7 @@ impl ReasoningFormat {
     pub fn may_begin_later(self, prompt: PromptReasoning) -> bool {
         let Style::Tags(tags) = &self.parser.0.style else { return false };
         match prompt {
+            _ if self.form.to_the_letter => false,
             PromptReasoning::Ended => true,
             PromptReasoning::Unmarked if !self.thinks => tags.unasked,
             PromptReasoning::Unmarked | PromptReasoning::Begun(_) => tags.reopens,
@@ -354,10 +399,10 @@ impl ReasoningFormat {
     ) -> Option<Box<dyn ReasoningReader>> {
         match &self.parser.0.style {
             Style::Tags(tags) if self.begins_with_reasoning(prompt) => {
-                Some(Box::new(TagReader::in_reasoning(tags, begins_call, self.forces_content)))
+                Some(Box::new(TagReader::in_reasoning(tags, begins_call, self.forces_content, self.form)))
             }
             Style::Tags(tags) if self.may_begin_later(prompt) => {
-                Some(Box::new(TagReader::after_reasoning(tags, begins_call)))
+                Some(Box::new(TagReader::after_reasoning(tags, begins_call, self.form)))
             }
             Style::AppendThink => Some(Box::new(AppendThink::default())),
             Style::Tags(_) | Style::Channels => None,

@@ -22,6 +22,9 @@ pub(in super::super) trait ReasoningReader: Send + fmt::Debug {
     /// reasoning that has no end.
     fn finish(&mut self, calls_in: &dyn Fn(&str) -> bool, out: &mut dyn PieceSink);
 
+    /// Says whether the token that ends the reasoning is still to come. Until then, a text that only spells it is no mark.
+    fn await_end(&mut self, _awaits: bool) {}
+
     /// Whether the text so far ends in reasoning.
     fn is_reasoning(&self) -> bool;
 }

@@ -1,3 +1,4 @@
+mod answer_forms;
 mod forced_values;
 pub(super) mod lost;
 mod marks;
