@@ -126,6 +126,8 @@ pub(super) fn is_unfinished(items: &[Box<RawValue>]) -> Result<bool, ApiError> {
 impl ItemFold {
     /// Starts with the instructions, which come before all items.
     pub(super) fn instructed(instructions: Option<&str>) -> Self {
+        // As in vLLM, empty instructions are none: an empty system message would take the place of the template's own.
+        let instructions = instructions.filter(|text| !text.is_empty());
         let messages: Vec<_> = instructions.map(|text| Message::text("system", text)).into_iter().collect();
         Self { places: vec![None; messages.len()], messages, ..Self::default() }
     }

@@ -157,8 +157,7 @@ pub(crate) enum BlockDelta {
 pub(crate) struct MessageDelta {
     /// Null where the server ended it.
     pub stop_reason: Option<StopReason>,
-    /// The text that ended it, if one did.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The text that ended it; null where none did.
     pub stop_sequence: Option<String>,
     #[serde(flatten)]
     pub sampled: Option<SampledIds>,

@@ -120,7 +120,7 @@ fn parts(index: usize, message: &Message, format: ContentFormat) -> Result<Vec<P
                 match part {
                     ContentPart::Text(text) => shown.push(plain(text)),
                     ContentPart::Object { kind, fields } => {
-                        shown.extend(object_part(place(), kind, fields, format)?.map(Part::Text));
+                        shown.push(Part::Text(object_part(place(), kind, fields)?));
                     }
                     ContentPart::Image(image) if format == ContentFormat::OpenAi => {
                         shown.push(Part::Image(extras(&image.extras)));
@@ -155,13 +155,8 @@ pub fn message_text(message: &Message) -> Result<String, PromptError> {
     Ok(texts(parts).map(|part| part.text).collect::<Vec<_>>().join("\n"))
 }
 
-/// The text of a part; `None` where vLLM skips the part because it has no text.
-fn object_part(
-    place: Path,
-    kind: &str,
-    fields: &Object,
-    format: ContentFormat,
-) -> Result<Option<TextPart>, PromptError> {
+/// The text of a part. As in vLLM, a part without one is refused: whatever it was to say would be lost.
+fn object_part(place: Path, kind: &str, fields: &Object) -> Result<TextPart, PromptError> {
     let invalid = |field: Path, message: String| Err(PromptError::Content { field, message });
     let key = match kind {
         "text" | "input_text" | "output_text" => "text",
@@ -180,10 +175,8 @@ fn object_part(
     }
     match fields.get(key) {
         Some(Value::String(text)) => {
-            Ok(Some(TextPart { text: text.clone(), extras: extras(fields), is_plain: kind == "text" }))
+            Ok(TextPart { text: text.clone(), extras: extras(fields), is_plain: kind == "text" })
         }
-        // Where contents are parts, vLLM shows the template the null of the other types.
-        None | Some(Value::Null) if format == ContentFormat::String || matches!(kind, "text" | "refusal") => Ok(None),
         _ => invalid(place.then(key), format!("`{key}` of a content part must be a string")),
     }
 }
@@ -304,7 +297,7 @@ mod tests {
     #[test]
     fn absent_and_multi_part_content_become_one_string() {
         let text = r#"[{"role":"assistant","content":null},{"role":"user"},
-            {"role":"user","content":["a",{"type":"text","text":"b"},{"type":"text","text":null}]}]"#;
+            {"role":"user","content":["a",{"type":"text","text":"b"}]}]"#;
         assert_eq!(
             rendered(text, ContentFormat::String),
             [
@@ -418,10 +411,21 @@ mod tests {
     }
 
     #[test]
-    fn a_thought_without_text_is_refused_where_the_template_would_see_it() {
-        let text = r#"[{"role":"user","content":[{"type":"thinking","thinking":null}]}]"#;
-        assert_eq!(rendered(text, ContentFormat::String), [r#"{"role": "user", "content": ""}"#]);
-        assert!(template_messages(&messages(text), ContentFormat::OpenAi, ArgumentsForm::Mapping).is_err());
+    fn a_part_without_its_text_is_refused() {
+        for part in [
+            r#"{"type":"text"}"#,
+            r#"{"type":"text","text":null}"#,
+            r#"{"type":"text","content":"a"}"#,
+            r#"{"type":"input_text","input_text":"a"}"#,
+            r#"{"type":"refusal","text":"a"}"#,
+            r#"{"type":"thinking","thinking":null}"#,
+        ] {
+            let messages = messages(&format!(r#"[{{"role":"user","content":["a",{part}]}}]"#));
+            for format in [ContentFormat::String, ContentFormat::OpenAi] {
+                let shown = template_messages(&messages, format, ArgumentsForm::Mapping);
+                assert!(matches!(shown, Err(PromptError::Content { .. })), "{part}");
+            }
+        }
     }
 
     #[test]

@@ -39,6 +39,9 @@ impl<'a> Parser<'a> {
             self.skip();
             self.expect("::=")?;
             let body = self.choice()?;
+            if is_empty(&body) {
+                return Err(format!("rule {name:?} is empty; write an empty text as \"\""));
+            }
             let index = self.index(name);
             if self.rules[index].replace(body).is_some() {
                 return Err(format!("rule {name:?} is defined twice"));
@@ -116,6 +119,9 @@ impl<'a> Parser<'a> {
         while self.eat("|") {
             choices.push(self.sequence()?);
         }
+        if choices.len() > 1 && choices.iter().any(is_empty) {
+            return Err("an alternative is empty; write an empty text as \"\"".to_owned());
+        }
         Ok(if choices.len() == 1 { choices.remove(0) } else { Expr::Choice(choices) })
     }
 
@@ -174,7 +180,7 @@ impl<'a> Parser<'a> {
         let inner = self.choice()?;
         self.depth -= 1;
         self.expect(")")?;
-        Ok(inner)
+        Ok(if is_empty(&inner) { Expr::Text(String::new()) } else { inner })
     }
 
     fn repeated(&mut self, mut part: Expr) -> Result<Expr, String> {
@@ -294,6 +300,11 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// Whether nothing was written: xgrammar refuses that but for `()`.
+fn is_empty(body: &Expr) -> bool {
+    matches!(body, Expr::Sequence(parts) if parts.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -311,6 +322,11 @@ mod tests {
         for braces in ["{}", "{ }", "{,}"] {
             assert_eq!(error(&format!("root ::= \"a\"{braces}")), "line 1: a repetition in braces has no number");
         }
+        for alternative in ["\"a\" || \"b\"", "| \"a\"", "\"a\" |", "(\"a\" |) \"b\""] {
+            assert!(error(&format!("root ::= {alternative}")).contains("an alternative is empty"), "{alternative}");
+        }
+        assert_eq!(error("root ::= x\nx ::="), "line 2: rule \"x\" is empty; write an empty text as \"\"");
+        assert!(rules("root ::= () | \"\"").is_ok());
         assert!(error(&format!("root ::= {}", "(".repeat(100_000))).contains("nested"));
         assert_eq!(error("root ::= \"a\"\nroot ::= \"b\""), "line 2: rule \"root\" is defined twice");
     }
