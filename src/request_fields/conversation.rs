@@ -35,6 +35,7 @@ pub(crate) struct Conversation {
     pub(crate) chat_template: Option<Value>,
     pub(crate) chat_template_kwargs: Option<Value>,
     pub(crate) stop_token_ids: Vec<TokenId>,
+    pub(crate) stop_strings: Vec<String>,
     /// The salt has been checked.
     pub(crate) cache_salt: Option<Arc<str>>,
     /// The adapter that is asked.
@@ -130,6 +131,7 @@ impl Conversation {
             reasoning_effort,
             add_special_tokens: self.add_special_tokens.unwrap_or(false),
             stop_token_ids: self.stop_token_ids,
+            stop_strings: self.stop_strings,
             known: None,
             now: OffsetDateTime::now_utc().to_offset(api.turns.utc_offset),
             checks: Checks::default(),

@@ -78,6 +78,7 @@ mod tests {
             reasoning_effort: None,
             add_special_tokens: false,
             stop_token_ids: Vec::new(),
+            stop_strings: Vec::new(),
             known: None,
             now: OffsetDateTime::UNIX_EPOCH,
             checks: Checks::default(),

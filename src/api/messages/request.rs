@@ -66,7 +66,9 @@ impl MessagesTurn {
         let stop_token_ids = sampling.stop_token_ids().to_vec();
         let cache_salt = sampling.cache_salt.clone();
         let adapter = sampling.adapter.clone();
-        let conversation = Conversation { stop_token_ids, cache_salt, adapter, ..conversation(request, &tools, api)? };
+        let stop_strings = sampling.text.stop.clone();
+        let conversation =
+            Conversation { stop_token_ids, stop_strings, cache_salt, adapter, ..conversation(request, &tools, api)? };
         let system_first = wants_system_first(&conversation.messages, api);
         let mut prompt = PromptRequest { truncation, must_fit: true, ..conversation.into_request(api, caller)? };
         prompt.prompt.system_first = system_first;
@@ -131,6 +133,7 @@ fn conversation(request: MessagesRequest, tools: &MessageTools, api: &Api) -> Re
         chat_template: None,
         chat_template_kwargs: request.chat_template_kwargs,
         stop_token_ids: Vec::new(),
+        stop_strings: Vec::new(),
         cache_salt: None,
         adapter: None,
         said: request.said,

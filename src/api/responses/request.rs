@@ -378,6 +378,7 @@ fn conversation(
         chat_template: request.chat_template,
         chat_template_kwargs: request.chat_template_kwargs,
         stop_token_ids: sampling.stop_token_ids().to_vec(),
+        stop_strings: sampling.text.stop.clone(),
         cache_salt: sampling.cache_salt.clone(),
         adapter: sampling.adapter.clone(),
         said: request.said,

@@ -60,6 +60,7 @@ impl TokenizeRequest {
             chat_template: self.chat_template,
             chat_template_kwargs: self.chat_template_kwargs,
             stop_token_ids: self.stop_token_ids.unwrap_or_default(),
+            stop_strings: Vec::new(),
             cache_salt: cache_salt(self.cache_salt.as_ref())?,
             adapter,
             said: None,

@@ -118,7 +118,33 @@ fn edits() -> Vec<Edit> {
             "history_edited",
         ),
         ("another answer", |body| body["messages"][3]["content"] = json!("bye"), "message_edited", "message_edited"),
-        ("another earlier answer", |body| body["messages"][1]["content"] = json!("bye"), "history_edited", ""),
+        (
+            "another earlier answer",
+            |body| body["messages"][1]["content"] = json!("bye"),
+            "history_edited",
+            "history_edited",
+        ),
+        (
+            "a part of the answer",
+            |body| body["messages"][3]["content"] = json!("hel"),
+            "message_edited",
+            "message_edited",
+        ),
+        ("an empty answer", |body| body["messages"][3]["content"] = json!(""), "message_edited", "message_edited"),
+        (
+            "a part of a question",
+            |body| body["messages"][2]["content"] = json!("mo"),
+            "history_edited",
+            "history_edited",
+        ),
+        (
+            "a turn less",
+            |body| {
+                body["messages"].as_array_mut().unwrap().drain(..2);
+            },
+            "history_edited",
+            "history_edited",
+        ),
         (
             "a call",
             |body| {

@@ -142,6 +142,7 @@ impl Model {
             reasoning_effort: None,
             add_special_tokens: field("add_special_tokens") == true,
             stop_token_ids: serde_json::from_value::<Option<_>>(field("stop_token_ids")).unwrap().unwrap_or_default(),
+            stop_strings: Vec::new(),
             known,
             checks: Checks::default(),
             patience: Patience::default(),

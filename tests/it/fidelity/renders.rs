@@ -51,6 +51,7 @@ impl Request {
             reasoning_effort: self.reasoning_effort,
             add_special_tokens: false,
             stop_token_ids: Vec::new(),
+            stop_strings: Vec::new(),
             known: None,
             now: NOW,
             checks: Checks::default(),

@@ -20,6 +20,7 @@ mod seams;
 mod short;
 mod splice;
 mod splice_context;
+mod surplus;
 mod tail;
 pub mod template;
 
@@ -31,6 +32,7 @@ use crate::{
     tokenizer::{Extent, Tokenizer},
 };
 use conversation::Conversation;
+use edits::{Comparison, Written};
 #[cfg(any(test, feature = "internals"))]
 pub use eos_count::replace_prefix_tokens;
 pub use error::{PromptError, UnprovableSplice};
@@ -233,12 +235,21 @@ impl PromptRenderer {
             rendered.drift = Some(self.drift(&text, prompt, &rendered.token_ids)?);
         }
         if let Some(anchor) = anchor {
-            rendered.edits = edits::find(&self.tokenizer, prompt, known, anchor, &text)?;
+            let stops = self.stops(prompt);
+            let written = Some(Written { seams: &self.seams, prompt_ids: &rendered.token_ids });
+            let (tokenizer, stops) = (&self.tokenizer, &stops);
+            let comparison = Comparison { tokenizer, prompt, known, anchor, render: &text, stops, written };
+            rendered.edits = comparison.edits()?;
         }
         if matches!(rendered.provenance, Provenance::Retokenized(_)) {
             rendered.text = Some(text);
         }
         Ok(rendered)
+    }
+
+    /// Ids that end a generation after this prompt.
+    fn stops(&self, prompt: &ChatPrompt) -> Vec<TokenId> {
+        [self.stop_token_ids.as_slice(), &prompt.stop_token_ids].concat()
     }
 
     /// What to do where known ids cannot be continued.
@@ -254,7 +265,7 @@ impl PromptRenderer {
         prompt: &ChatPrompt,
         known: &KnownPrefix,
     ) -> Result<RenderedPrompt, PromptError> {
-        let stops = [self.stop_token_ids.as_slice(), &prompt.stop_token_ids].concat();
+        let stops = self.stops(prompt);
         let splice = Splice {
             conversation,
             tokenizer: &self.tokenizer,

@@ -37,6 +37,8 @@ pub struct ChatPrompt {
     pub add_special_tokens: bool,
     /// Further ids that end a generation, besides the model's own.
     pub stop_token_ids: Vec<TokenId>,
+    /// Texts that end a generation, which messages are without.
+    pub stop_strings: Vec<String>,
     /// Ids that the conversation is known to start with.
     pub known: Option<KnownPrefix>,
     /// The template's clock, in the server's time zone.
@@ -103,6 +105,7 @@ impl ChatPrompt {
             reasoning_effort: None,
             add_special_tokens: false,
             stop_token_ids: Vec::new(),
+            stop_strings: Vec::new(),
             known: None,
             now: OffsetDateTime::now_utc(),
             checks: Checks::default(),

@@ -85,10 +85,9 @@ fn pattern_of_names(names: &Value, whole: &Value) -> Option<Names> {
         Value::Object(entries) => entries,
         _ => return None,
     };
-    let says = |(key, value): &(&String, &Value)| {
-        !ANNOTATIONS.contains(&key.as_str()) && !(*key == "type" && **value == Value::from("string"))
-    };
-    let mut said: Vec<(&String, &Value)> = entries.iter().filter(says).collect();
+    let says_nothing =
+        |key: &str, value: &Value| ANNOTATIONS.contains(&key) || (key == "type" && value.as_str() == Some("string"));
+    let mut said: Vec<(&String, &Value)> = entries.iter().filter(|(key, value)| !says_nothing(key, value)).collect();
     said.sort_unstable_by_key(|(key, _)| *key);
     let pattern = match said.as_slice() {
         [] => return Some(Names::Any),

@@ -12,8 +12,8 @@ use crate::{
     TokenId,
     json::Path,
     prompt::{
-        ChatPrompt, Drift, Edits, KnownPrefix, OnUnprovable, PromptError, Provenance, RenderedPrompt, edits,
-        eos_count::replace_prefix_tokens,
+        ChatPrompt, Drift, Edits, KnownPrefix, OnUnprovable, PromptError, Provenance, RenderedPrompt,
+        edits::Comparison, eos_count::replace_prefix_tokens,
     },
     tokenizer::{Extent, Tokenizer},
 };
@@ -59,7 +59,7 @@ impl Harmony {
         if prompt.checks.drift {
             rendered.drift = Some(Drift::between(&honest(Extent::Whole)?, &rendered.token_ids));
         }
-        rendered.edits = edits_of(prompt, known, &rendered, &spoken, house.tokenizer)?;
+        rendered.edits = edits_of(prompt, known, &rendered, &spoken, house)?;
         Ok(rendered)
     }
 
@@ -129,13 +129,16 @@ fn edits_of(
     known: &KnownPrefix,
     rendered: &RenderedPrompt,
     spoken: &[Spoken],
-    tokenizer: &Tokenizer,
+    house: House<'_>,
 ) -> Result<Edits, PromptError> {
     let anchor = match rendered.provenance {
         Provenance::Spliced { anchor, .. } => Some(anchor),
         _ => known.anchor,
     };
-    anchor.map_or(Ok(Edits::default()), |anchor| edits::find(tokenizer, prompt, known, anchor, &text_of(spoken)))
+    let Some(anchor) = anchor else { return Ok(Edits::default()) };
+    let stops = [house.stop_token_ids, &prompt.stop_token_ids].concat();
+    let (tokenizer, render) = (house.tokenizer, &text_of(spoken));
+    Comparison { tokenizer, prompt, known, anchor, render, stops: &stops, written: None }.edits()
 }
 
 /// Refuses a prompt that is to end otherwise than by the start of an answer: vLLM would not do as the request says, and
