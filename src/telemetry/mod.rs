@@ -47,12 +47,6 @@ impl Metrics {
         Self::new(model_name, 4096)
     }
 
-    /// Runs `action` so that what it counts on this thread is counted here.
-    #[cfg(test)]
-    pub(crate) fn counting<T>(&self, action: impl FnOnce() -> T) -> T {
-        metrics::with_local_recorder(&self.registry, action)
-    }
-
     /// Prometheus text; `weight_version` is what the weights are called that sample now, and `adapters` are those that
     /// requests ask for, where any are served.
     pub fn render(

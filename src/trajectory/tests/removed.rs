@@ -1,11 +1,14 @@
 //! What is said and counted of trajectories that leave.
 
-use std::io;
+use std::{
+    io,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::{engine::EngineLoad, telemetry::Metrics};
 
 /// Lines of the log.
 #[derive(Clone, Default)]
@@ -44,35 +47,64 @@ fn eight() -> Arc<MemoryStore> {
     store
 }
 
-fn counted(metrics: &Metrics, reason: &str) -> String {
-    let page = metrics.render(EngineLoad::default(), "default", None);
-    let begin = format!("tito:trajectories_removed_total{{engine=\"0\",model_name=\"tiny\",reason=\"{reason}\"}} ");
-    page.lines().find_map(|line| line.strip_prefix(&begin)).unwrap().to_owned()
+/// Counters by their label.
+#[derive(Default)]
+struct Counted(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
+
+impl Counted {
+    fn counting<T>(&self, action: impl FnOnce() -> T) -> T {
+        metrics::with_local_recorder(self, action)
+    }
+
+    fn of(&self, reason: &str) -> u64 {
+        self.0.lock().get(reason).map_or(0, |count| count.load(Ordering::Acquire))
+    }
+}
+
+impl Recorder for Counted {
+    fn describe_counter(&self, _: KeyName, _: Option<metrics::Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<metrics::Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<metrics::Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let reason: String = key.labels().map(|label| label.value().to_owned()).collect();
+        Counter::from_arc(Arc::clone(self.0.lock().entry(reason).or_default()))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
 }
 
 #[test]
 fn a_start_says_how_many_trajectories_it_removes_and_why() {
-    let (store, metrics) = (eight(), Metrics::detached("tiny"));
+    let (store, counts) = (eight(), Counted::default());
     let ((), said) = logged(|| drop(opened(&store, POLICY)));
     assert!(said.is_empty(), "{said:?}");
     let policy = CapturePolicy { ttl: Some(Duration::from_secs(60)), ..POLICY };
-    let (trajectories, said) = logged(|| metrics.counting(|| opened(&store, policy)));
+    let (trajectories, said) = logged(|| counts.counting(|| opened(&store, policy)));
     let because = "were removed: nothing was added to them for longer than --capture-ttl 60";
     assert_eq!(said, [format!("5 of 8 captured trajectories of earlier processes {because}")]);
-    assert_eq!((&*counted(&metrics, "ttl"), &*counted(&metrics, "size")), ("5.0", "0.0"));
+    assert_eq!((counts.of("ttl"), counts.of("size")), (5, 0));
     let bytes = trajectories.bytes() - 1;
-    let ((), said) = logged(|| metrics.counting(|| drop(opened(&store, CapturePolicy { bytes, ..POLICY }))));
+    let ((), said) = logged(|| counts.counting(|| drop(opened(&store, CapturePolicy { bytes, ..POLICY }))));
     let because = format!("were removed, the oldest first: all of them take more than --capture-size {bytes}");
     assert_eq!(said, [format!("1 of 3 captured trajectories of earlier processes {because}")]);
-    assert_eq!((&*counted(&metrics, "ttl"), &*counted(&metrics, "size")), ("5.0", "1.0"));
+    assert_eq!((counts.of("ttl"), counts.of("size")), (5, 1));
 }
 
 #[test]
 fn trajectories_that_leave_are_counted_by_reason() {
-    let (store, metrics) = (eight(), Metrics::detached("tiny"));
+    let (store, counts) = (eight(), Counted::default());
     let bytes = opened(&store, POLICY).bytes();
     let trajectories = opened(&store, CapturePolicy { bytes, ..POLICY });
-    metrics.counting(|| {
+    counts.counting(|| {
         let all = trajectories.list(&None, &Filter::default(), 9).unwrap().trajectories;
         assert!(trajectories.delete(&None, &all[7].id).unwrap());
         assert!(!trajectories.delete(&None, &all[7].id).unwrap());
@@ -83,6 +115,6 @@ fn trajectories_that_leave_are_counted_by_reason() {
     let left = trajectories.list(&None, &Filter::default(), 99).unwrap().trajectories.len();
     let removed = 8 + 3 - 1 - left;
     assert!(removed > 0);
-    assert_eq!(counted(&metrics, "size"), format!("{removed}.0"));
-    assert_eq!((&*counted(&metrics, "deleted"), &*counted(&metrics, "ttl")), ("1.0", "0.0"));
+    assert_eq!(counts.of("size"), removed as u64);
+    assert_eq!((counts.of("deleted"), counts.of("ttl")), (1, 0));
 }
