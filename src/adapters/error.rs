@@ -43,6 +43,9 @@ pub enum AdapterError {
     /// The adapter cannot be used.
     #[error("{0}")]
     Unusable(String),
+    /// The adapter cannot be used now, and the same call may work later.
+    #[error("{0}")]
+    NotNow(String),
     /// The rank is too great.
     #[error("LoRA rank {rank} is greater than max_lora_rank {most}.")]
     Rank {
@@ -63,6 +66,7 @@ impl AdapterError {
     pub(super) fn of_directory(name: &str, path: &str, error: PeftError) -> Self {
         match error {
             PeftError::NotFound(_) => Self::NotFound { name: name.to_owned(), path: path.to_owned() },
+            PeftError::Changed(_) => Self::NotNow(error.to_string()),
             other => Self::Unusable(other.to_string()),
         }
     }

@@ -87,6 +87,9 @@ impl From<ControlError> for AdminError {
             ControlError::Update(UpdateError::Refused(_) | UpdateError::NoRoomForUndo { .. }) => {
                 Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
             }
+            ControlError::Update(UpdateError::NotNow(_)) => {
+                Self::out_of_turn(StatusCode::BAD_REQUEST, "BadRequestError", message)
+            }
             // As vLLM's workers report it.
             ControlError::Update(UpdateError::OutOfOrder(_)) => {
                 let message = format!("Call to collective_rpc method failed: {message}");
@@ -114,6 +117,7 @@ impl From<AdapterError> for AdminError {
                 Self::user_input(message)
             }
             AdapterError::TooMany(_) => Self::out_of_turn(StatusCode::CONFLICT, "ConflictError", message),
+            AdapterError::NotNow(_) => Self::out_of_turn(StatusCode::BAD_REQUEST, "BadRequestError", message),
             // A client that sends the same again gets the same answer.
             AdapterError::Outside | AdapterError::Unusable(_) | AdapterError::Rank { .. } | AdapterError::Model(_) => {
                 Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
@@ -203,4 +207,24 @@ pub fn refused(refusal: Refusal) -> Response {
         ),
     };
     AdminError::new(status, kind, message).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// prime-rl repeats what is answered with 5xx, and a trainer that knows the header repeats what may work later.
+    #[test]
+    fn weights_that_cannot_be_read_now_may_be_named_again() {
+        for (error, expected) in [
+            (UpdateError::Refused("no".to_owned()), "never; done=nothing"),
+            (UpdateError::NotNow("no".to_owned()), "here; done=nothing"),
+        ] {
+            let response = AdminError::from(ControlError::Update(error)).into_response();
+            assert_eq!(
+                (response.status(), response.headers()["x-retry"].to_str().unwrap()),
+                (StatusCode::BAD_REQUEST, expected)
+            );
+        }
+    }
 }

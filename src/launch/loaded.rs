@@ -58,15 +58,15 @@ impl Loaded {
         settings.sampling.take_over(&mut files)?;
         let draft = draft_model::files(settings, progress).await?;
         let modules = adapters::find(&settings.adapters, &settings.model, progress).await?;
+        let max_model_len = model::max_model_len(&settings.model, &files)?;
+        let models = ServedModels::new(settings.model.name.clone(), settings.model.served_names.clone());
+        // Before the stores, which may have what leaves at once, and the engine, which makes its handles while it loads.
+        let metrics = Metrics::install(models.name(), max_model_len)?;
         let responses = store::open(&settings.store, progress)?;
         let trajectories = store::capture(settings.capture.as_ref(), progress)?;
         let text = TextSide::read(settings, &files, progress)?;
         let sampling = settings.sampling.policy(&files, &text.eos)?;
         let store = store::shared(settings.continuity_store.clone()).await;
-        let max_model_len = model::max_model_len(&settings.model, &files)?;
-        let models = ServedModels::new(settings.model.name.clone(), settings.model.served_names.clone());
-        // Before the engine, which makes its handles while it loads.
-        let metrics = Metrics::install(models.name(), max_model_len)?;
         let engine =
             engine::load(text.load_plan(settings, device, (&files, draft.as_ref()), max_model_len), progress).await?;
         let images = images::find(&*engine, &files, &text.tokenizer, settings.images.clone(), progress)?;

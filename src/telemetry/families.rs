@@ -340,6 +340,11 @@ pub(super) const FAMILIES: &[Family] = &[
         .with_series(&[]),
     counter("tito:trace_spans_dropped_total", "Spans that were not sent to the collector of traces, by reason.").with_series(&[]),
     counter("tito:trace_spans_sent_total", "Spans that the collector of traces took.").with_series(&[]),
+    counter("tito:trajectories_removed_total", "Captured trajectories that were removed, by reason.").with_series(&[
+        &[("reason", "deleted")],
+        &[("reason", "size")],
+        &[("reason", "ttl")],
+    ]),
 ];
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What clients change of trajectories: what is attached to them, and whether they are there.
 
-use super::{CaptureError, MOST_TAGS, Note, Noted, Owner, Trajectories, index::notes_key, weight};
+use super::{CaptureError, MOST_TAGS, Note, Noted, Owner, Removal, Trajectories, index::notes_key, weight};
 
 impl Trajectories {
     /// Changes what is attached to a trajectory.
@@ -54,6 +54,7 @@ impl Trajectories {
             }
             found
         };
+        Removal::Deleted.count(usize::from(found.is_some()));
         self.settle(None)?;
         Ok(found.is_some())
     }

@@ -405,15 +405,17 @@ impl Index {
         }
     }
 
-    /// Forgets the trajectories that nothing was added to since `oldest`, in seconds since 1970.
-    pub(super) fn expire(&mut self, oldest: f64) {
+    /// Forgets the trajectories that nothing was added to since `oldest`, in seconds since 1970; how many they were.
+    pub(super) fn expire(&mut self, oldest: f64) -> usize {
+        let before = self.trees.len();
         while let Some(tree) = self.uses.values().next().copied() {
             let found = &self.trees[&tree];
             if found.totals.updated >= oldest || found.pending > 0 {
-                return;
+                break;
             }
             self.fell(tree);
         }
+        before - self.trees.len()
     }
 
     /// Whether everything fits, with records that take so many bytes in the store.
@@ -422,8 +424,9 @@ impl Index {
     }
 
     /// Has some of the oldest trajectories leave if not everything fits: never more than have to, so that this is to be
-    /// asked again when the store has forgotten their records. `kept` stays, and so does what is being added to.
-    pub(super) fn shrink(&mut self, stored: u64, most: u64, kept: Option<u64>) {
+    /// asked again when the store has forgotten their records. `kept` stays, and so does what is being added to. Returns how many
+    /// left.
+    pub(super) fn shrink(&mut self, stored: u64, most: u64, kept: Option<u64>) -> usize {
         let mut excess = self.bytes.saturating_add(stored).saturating_sub(most);
         let mut leaving = Vec::new();
         for tree in self.uses.values().copied().filter(|tree| Some(*tree) != kept) {
@@ -436,9 +439,10 @@ impl Index {
                 leaving.push(tree);
             }
         }
-        for tree in leaving {
-            self.fell(tree);
+        for tree in &leaving {
+            self.fell(*tree);
         }
+        leaving.len()
     }
 
     /// The keys of all records of a trajectory.

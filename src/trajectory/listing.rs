@@ -75,7 +75,7 @@ pub struct Listed {
 
 /// A walk over the trajectories of an owner that a filter lets through, those that began first in front. It looks at a part
 /// of them at a time, so that whoever captures waits for a part and not for all; what begins later is left out.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Walk {
     owner: Owner,
     filter: Filter,
@@ -135,6 +135,16 @@ impl Walk {
 
     pub(super) fn is_over(&self) -> bool {
         self.first > self.last
+    }
+
+    /// Whether the walk does not come to the trajectory of this number any more.
+    pub(super) fn has_passed(&self, number: u64) -> bool {
+        !(self.first..=self.last).contains(&number)
+    }
+
+    /// Whether the trajectory of this number stands in front of another one, or is that one.
+    pub(super) fn is_up_to(&self, number: u64, other: u64) -> bool {
+        if self.filter.newest_first { number >= other } else { number <= other }
     }
 }
 

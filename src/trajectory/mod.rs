@@ -27,7 +27,9 @@ mod listing;
 mod masks;
 mod notes;
 mod opening;
+mod promised;
 mod record;
+mod removed;
 mod rescored;
 mod room;
 mod said;
@@ -64,6 +66,7 @@ pub use unawaited::UnawaitedTurn;
 
 use crate::store::BatchStore;
 use index::{Index, turn_key};
+use removed::Removal;
 use unawaited::Unawaited;
 use writing::Writer;
 
@@ -126,7 +129,8 @@ impl Trajectories {
     /// Forgets what is too old at a time, in seconds since 1970.
     fn expire(&self, now: f64) {
         if let Some(ttl) = self.policy.ttl {
-            self.index.lock().expire(now - ttl.as_secs_f64());
+            let expired = self.index.lock().expire(now - ttl.as_secs_f64());
+            Removal::Ttl.count(expired);
         }
     }
 

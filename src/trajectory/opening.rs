@@ -9,6 +9,7 @@ use super::{
     index::{Index, turn_key},
     now,
     record::TurnRecord,
+    removed,
     unawaited::Unawaited,
     weight::Weight,
     writing::Writer,
@@ -16,16 +17,21 @@ use super::{
 use crate::store::BatchStore;
 
 impl Trajectories {
-    /// Opens what a store has of earlier processes; all of it is read.
+    /// Opens what a store has of earlier processes; all of it is read. What is too old or has no room any more leaves, and a
+    /// warning says so.
     ///
     /// # Errors
     ///
     /// If what is there is not what was written.
     pub fn open(store: Arc<dyn BatchStore>, policy: CapturePolicy) -> Result<Self, CaptureError> {
         let this = Self::restored(store, policy, |_| {})?;
+        let count = || this.index.lock().trees.len();
+        let all = count();
         this.expire(now());
-        this.settle(None)?;
-        Ok(this)
+        let too_old = all - count();
+        let settled = this.settle(None);
+        removed::warn_at_start(&policy, all, too_old, all - too_old - count());
+        settled.map(|()| this)
     }
 
     /// Opens what a store has, for somebody who may read all of it: every trajectory belongs to the owner `None`. Nothing is

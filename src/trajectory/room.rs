@@ -3,7 +3,7 @@
 //! What is known of trajectories is counted in the index. What their records take, the store says: it keeps once what they
 //! have in common, and nobody else knows how much that is. So a record is written first, and then others leave.
 
-use super::{CaptureError, Trajectories, index::Tree, weight};
+use super::{CaptureError, Removal, Trajectories, index::Tree, weight};
 
 impl Trajectories {
     /// Refuses records by which their trajectory would not fit if all others had left. `grown` is what is known of it besides.
@@ -40,7 +40,7 @@ impl Trajectories {
             let gone = {
                 let mut index = self.index.lock();
                 if index.gone.is_empty() {
-                    index.shrink(self.writer.kept_bytes(), self.policy.bytes, kept);
+                    Removal::Size.count(index.shrink(self.writer.kept_bytes(), self.policy.bytes, kept));
                 }
                 std::mem::take(&mut index.gone)
             };

@@ -13,7 +13,9 @@ use super::{
     index::{Index, Tree},
     join::hash,
     listing::Walk,
-    now, record,
+    now,
+    promised::{Promised, PromisedTree},
+    record,
 };
 use crate::TokenId;
 
@@ -44,10 +46,12 @@ pub struct SequenceKey {
 }
 
 /// The sequences of trajectories that are still to be made, in the order in which the trajectories began. They are looked
-/// up a part at a time; what begins later is left out.
+/// up a part at a time; what begins later is left out. Of a trajectory that leaves before it is looked up, there is one: it
+/// ends with the last turn that there was, and cannot be made.
 #[derive(Debug)]
 pub struct SequenceKeys {
     walk: Walk,
+    promised: Promised,
     unit: Unit,
 }
 
@@ -96,18 +100,25 @@ impl Trajectories {
     /// The sequences of an owner's trajectories; `None` if the trajectory is not there that they are to go on after.
     pub fn sequences(&self, owner: &Owner, filter: &Filter, unit: Unit) -> Option<SequenceKeys> {
         self.expire(now());
-        Some(SequenceKeys { walk: Walk::new(&self.index.lock(), owner, filter)?, unit })
+        let walk = Walk::new(&self.index.lock(), owner, filter)?;
+        let promised = Promised::by(walk.clone(), &self.index);
+        Some(SequenceKeys { walk, promised, unit })
     }
 
     /// The sequences of some trajectories more, each of which has all of its own; none where there are no more.
     pub fn next_sequences(&self, keys: &mut SequenceKeys) -> Vec<SequenceKey> {
         let mut found = Vec::new();
-        while found.is_empty() && !keys.walk.is_over() {
-            let index = self.index.lock();
-            keys.walk.part(&index, |number, tree| {
-                index.sequences_of(number, tree, keys.unit, &mut found);
+        let SequenceKeys { walk, promised, unit } = keys;
+        while found.is_empty() && !walk.is_over() {
+            let (index, before) = (self.index.lock(), walk.clone());
+            walk.part(&index, |number, tree| {
+                let gone = promised.left_behind(&index, |other| before.is_up_to(other, number));
+                found.extend(gone.map(|gone| gone.key(*unit)));
+                index.sequences_of(number, tree, *unit, &mut found);
                 found.len() < MOST_KEYS
             });
+            let gone = promised.left_behind(&index, |number| walk.has_passed(number));
+            found.extend(gone.map(|gone| gone.key(*unit)));
         }
         found
     }
@@ -175,6 +186,14 @@ impl Trajectories {
                 Err(CaptureError::Corrupted(format!("the turn {id} has experts that are none of its prompt")))
             }
         }
+    }
+}
+
+impl PromisedTree {
+    /// The sequence that stands for all of a trajectory that has left.
+    fn key(self, unit: Unit) -> SequenceKey {
+        let Self { tree, trajectory, number, turn } = self;
+        SequenceKey { trajectory, turn, tree, number, unit }
     }
 }
 

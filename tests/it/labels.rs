@@ -46,7 +46,7 @@ const METHODS: Bound =
 const STATUSES: Bound = OneOf(&["1xx", "2xx", "3xx", "4xx", "5xx"]);
 
 /// Every label but `engine`, `model_name` and `le`, which the process puts on series itself.
-const LABELS: [(&str, &str, Bound); 42] = [
+const LABELS: [(&str, &str, Bound); 43] = [
     ("http_requests_total", "handler", Routes),
     ("http_requests_total", "method", METHODS),
     ("http_requests_total", "status", STATUSES),
@@ -65,6 +65,7 @@ const LABELS: [(&str, &str, Bound); 42] = [
     ("tito:prompt_ids_total", "kind", OneOf(&["reused", "new"])),
     ("tito:stalled_total", "what", OneOf(&["connection", "stream", "answer", "head", "body"])),
     ("tito:trace_spans_dropped_total", "reason", OneOf(&["queue_full", "refused", "unreachable"])),
+    ("tito:trajectories_removed_total", "reason", OneOf(&["deleted", "size", "ttl"])),
     ("tito:weight_version_info", "version", OneSeries),
     ("vllm:admission_rejections_total", "reason", Names),
     ("vllm:cache_config_info", "block_size", Numbers),

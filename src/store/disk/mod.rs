@@ -8,11 +8,13 @@
 
 mod chunks;
 mod guard;
+mod identity;
 mod opening;
 mod read_only;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 
 use std::{io, path::Path};
 
@@ -23,6 +25,7 @@ use super::{
     BatchStore, Purpose, RecordState, ResponseStore, StoreError,
     chunks::{ChunkKey, Tree},
 };
+use identity::Identity;
 pub use opening::OpenError;
 pub use read_only::ReadOnlyStore;
 use tables::{Head, Reading, Writing};
@@ -31,6 +34,8 @@ use tables::{Head, Reading, Writing};
 pub struct DiskStore {
     purpose: Purpose,
     reopen: Opener,
+    /// The file; `None` on a disk that has no files.
+    file: Option<Identity>,
     handle: RwLock<Handle>,
     most: u64,
     /// Tells what this process generates from what earlier ones did.
@@ -67,14 +72,46 @@ impl DiskStore {
 
     /// Opens or makes the store at `path` that is for `purpose`.
     pub fn open_for(purpose: Purpose, path: &Path, most: u64) -> Result<Self, OpenError> {
-        let database = opening::open(purpose, path)?;
+        let (database, file) = opening::open(purpose, path)?;
         let path = path.to_owned();
-        Ok(Self::new(purpose, database, Box::new(move || opening::reopen(&path)), most))
+        let reopen = Box::new(move || opening::reopen(&path));
+        let mut this = Self::new(purpose, database, reopen, most);
+        this.file = Some(file);
+        this.warn_of_small_room();
+        Ok(this)
     }
 
     fn new(purpose: Purpose, database: Database, reopen: Opener, most: u64) -> Self {
         let epoch = uuid::Uuid::new_v4().as_u128();
-        Self { purpose, reopen, handle: RwLock::new(Handle { database: Some(database), number: 0 }), most, epoch }
+        let handle = RwLock::new(Handle { database: Some(database), number: 0 });
+        Self { purpose, reopen, file: None, handle, most, epoch }
+    }
+
+    /// Says that records will leave because there was more room when they came. A forgotten flag may empty a file.
+    fn warn_of_small_room(&self) {
+        if let Ok(bytes) = self.kept_bytes()
+            && bytes > self.most
+        {
+            tracing::warn!(
+                "the {} has {bytes} bytes of earlier processes, more than --response-store-size {}: its oldest records are removed \
+                 with the next one that is stored",
+                self.purpose,
+                self.most
+            );
+        }
+    }
+
+    /// Refuses to go on with a file that its path does not lead to.
+    fn check_file(&self) -> Result<(), StoreError> {
+        self.file.as_ref().map_or(Ok(()), Identity::check)
+    }
+
+    /// Runs an `action` that writes. What is written to a file that is gone would be acknowledged, and lost.
+    fn with_file<T>(&self, action: impl Fn(&Database) -> Result<T, Fault>) -> Result<T, StoreError> {
+        self.check_file()?;
+        let done = self.with(action)?;
+        self.check_file()?;
+        Ok(done)
     }
 
     /// Runs `action`, with a new handle where the one at hand has failed before.
@@ -115,8 +152,10 @@ impl DiskStore {
     fn renew(&self) -> Result<(), StoreError> {
         let mut handle = self.handle.write();
         if handle.database.is_none() {
+            self.check_file()?;
             let opened =
                 guard::opened(|| (self.reopen)()).map_err(|error| Fault::from(redb::Error::from(error)).error)?;
+            self.check_file()?;
             tracing::info!("the {} was opened again", self.purpose);
             *handle = Handle { database: Some(opened), number: handle.number + 1 };
         }
@@ -125,6 +164,15 @@ impl DiskStore {
 
     fn head(&self, id: &str, state: RecordState, record: &[u8]) -> Head {
         Head { state, epoch: self.epoch, bytes: record.len() as u64, content: tables::content(id, record) }
+    }
+}
+
+impl Drop for DiskStore {
+    fn drop(&mut self) {
+        // The last moment to say that what was kept is lost. The reason is in the log.
+        if self.check_file().is_err() {
+            tracing::error!("the {} ends without its file: what it has is lost", self.purpose);
+        }
     }
 }
 
@@ -143,7 +191,7 @@ impl ResponseStore for DiskStore {
         if weight > self.most {
             return Err(StoreError::TooLarge { bytes: weight, most: self.most });
         }
-        self.with(|database| {
+        self.with_file(|database| {
             let transaction = tables::begin_write(database)?;
             let mut writing = Writing::open(&transaction, self.purpose)?;
             writing.put(id, &head, &tree)?;
@@ -167,7 +215,7 @@ impl ResponseStore for DiskStore {
     }
 
     fn delete(&self, id: &str) -> Result<bool, StoreError> {
-        self.with(|database| {
+        self.with_file(|database| {
             let transaction = tables::begin_write(database)?;
             let removed = Writing::open(&transaction, self.purpose)?.remove(id)?;
             if removed {
@@ -185,7 +233,7 @@ impl BatchStore for DiskStore {
         let prepared =
             kept.iter().map(|(id, record)| (*id, self.head(id, RecordState::Done, record), Tree::of(record)));
         let kept: Vec<_> = prepared.collect();
-        self.with(|database| {
+        self.with_file(|database| {
             let transaction = tables::begin_write(database)?;
             let mut writing = Writing::open(&transaction, self.purpose)?;
             for id in gone {

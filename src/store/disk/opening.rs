@@ -7,10 +7,9 @@ use std::{
 };
 
 use redb::{Database, DatabaseError, ReadableDatabase, backends::FileBackend};
-use tempfile::NamedTempFile;
 use thiserror::Error;
 
-use super::{Purpose, guard, tables};
+use super::{Identity, Purpose, StoreError, guard, tables, unfinished};
 
 /// Why there is no store. The texts are for whoever starts the server.
 #[derive(Debug, Error)]
@@ -80,27 +79,31 @@ const CACHE_BYTES: usize = 64 << 20;
 const MAGIC: &[u8] = b"redb";
 
 /// Checks all of the file: it may have been changed, copied in part, or rot.
-pub(super) fn open(store: Purpose, path: &Path) -> Result<Database, OpenError> {
+pub(super) fn open(store: Purpose, path: &Path) -> Result<(Database, Identity), OpenError> {
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => create(store, path)?,
         _ => {}
     }
     look_at(store, path)?;
+    let file = Identity::at(store, path).map_err(|error| OpenError::Io { store, path: path.to_owned(), error })?;
     let database = checked(path).map_err(|error| open_error(store, path, error.into()))?;
+    let replaced = |error: StoreError| OpenError::Failed { store, path: path.to_owned(), reason: error.to_string() };
+    file.check().map_err(replaced)?;
+    unfinished::remove(path);
     let read =
         || database.begin_read().map_err(redb::Error::from).and_then(|transaction| tables::format(&transaction, store));
     let format = guard::guarded(read, redb::Error::Corrupted);
     match format.map_err(|error| open_error(store, path, error))? {
-        Some(tables::FORMAT) => Ok(database),
+        Some(tables::FORMAT) => Ok((database, file)),
         Some(tables::FORMAT_WITHOUT_HEADS) => {
             let adopted = guard::guarded(|| tables::adopt(&database, store), redb::Error::Corrupted);
             adopted.map_err(|error| open_error(store, path, error))?;
-            Ok(database)
+            Ok((database, file))
         }
         Some(tables::FORMAT_WITHOUT_CHUNKS) => {
             let adopt = || tables::create(&database, store);
             guard::guarded(adopt, redb::Error::Corrupted).map_err(|error| open_error(store, path, error))?;
-            Ok(database)
+            Ok((database, file))
         }
         Some(found) => Err(OpenError::Format { store, path: path.to_owned(), found }),
         None => Err(OpenError::Foreign { store, path: path.to_owned() }),
@@ -183,8 +186,8 @@ fn names_last_commit(header: &[u8]) -> bool {
 /// A file is made under another name, so that none is ever found half made.
 fn create(store: Purpose, path: &Path) -> Result<(), OpenError> {
     let failed = |error| OpenError::Io { store, path: path.to_owned(), error };
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let file = NamedTempFile::new_in(directory).map_err(failed)?;
+    let directory = unfinished::directory(path);
+    let file = unfinished::begin(path).map_err(failed)?;
     let database = redb::Builder::new().set_cache_size(CACHE_BYTES).create(file.path());
     let database = database.map_err(|error| open_error(store, path, error.into()))?;
     tables::create(&database, store).map_err(|error| open_error(store, path, error))?;

@@ -5,6 +5,7 @@ mod faults;
 mod images;
 mod many;
 mod parts;
+mod removed;
 mod size;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

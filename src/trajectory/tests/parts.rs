@@ -80,23 +80,64 @@ fn a_session_is_found_without_looking_at_others() {
 }
 
 #[test]
-fn what_begins_during_an_export_is_left_out_and_what_leaves_is_said_or_gone() {
+fn what_begins_during_an_export_is_left_out_and_what_leaves_is_said() {
     let trajectories = many(600);
     let mut keys = trajectories.sequences(&None, &Filter::default(), Unit::Leaf).unwrap();
     let first = trajectories.next_sequences(&mut keys);
     assert_eq!(first.len(), listing::PART);
     trajectories.capture(generation(&[9999], &[1])).unwrap();
     let all = trajectories.list(&None, &Filter::default(), 1000).unwrap().trajectories;
-    for gone in [0, 599] {
+    for gone in [0, 400, 599] {
         assert!(trajectories.delete(&None, &all[gone].id).unwrap());
     }
-    let error = trajectories.sequence(&first[0], 10_000).unwrap_err().to_string();
-    assert_eq!(error, "the trajectory store failed: the trajectory was deleted while it was exported");
-    let rest: usize =
-        std::iter::from_fn(|| Some(trajectories.next_sequences(&mut keys)).filter(|next| !next.is_empty()))
-            .map(|next| next.len())
-            .sum();
-    assert_eq!(first.len() + rest, 599);
+    let rest = rest_of(&trajectories, &mut keys);
+    let exported: Vec<_> = first.iter().chain(&rest).map(|key| Arc::clone(&key.trajectory)).collect();
+    assert_eq!(exported, all[..600].iter().map(|told| Arc::clone(&told.id)).collect::<Vec<_>>());
+    for (number, key) in first.iter().chain(&rest).enumerate() {
+        let made = trajectories.sequence(key, 10_000);
+        match made {
+            Ok(_) => assert!(![0, 400, 599].contains(&number), "{number}"),
+            Err(error) => assert_eq!((number, error.to_string()), (number, GONE.to_owned())),
+        }
+    }
+}
+
+const GONE: &str = "the trajectory store failed: the trajectory was deleted while it was exported";
+
+/// The sequences that an export has still before it.
+fn rest_of(trajectories: &Trajectories, keys: &mut SequenceKeys) -> Vec<SequenceKey> {
+    std::iter::from_fn(|| Some(trajectories.next_sequences(keys)).filter(|next| !next.is_empty())).flatten().collect()
+}
+
+#[test]
+fn an_export_names_all_that_a_full_store_gave_up_in_its_order() {
+    for newest_first in [false, true] {
+        let trajectories = many(600);
+        let filter = Filter { complete: Some(true), newest_first, ..Filter::default() };
+        let all: Vec<_> =
+            trajectories.list(&None, &filter, 1000).unwrap().trajectories.into_iter().map(|told| told.id).collect();
+        assert_eq!(all.len(), 300, "the others are none of the filter's");
+        let mut keys = trajectories.sequences(&None, &filter, Unit::Turn).unwrap();
+        let mut exported = trajectories.next_sequences(&mut keys);
+        for told in trajectories.list(&None, &Filter::default(), 1000).unwrap().trajectories {
+            trajectories.delete(&None, &told.id).unwrap();
+        }
+        trajectories.capture(generation(&[9999], &[1])).unwrap();
+        exported.extend(rest_of(&trajectories, &mut keys));
+        assert_eq!(exported.iter().map(|key| Arc::clone(&key.trajectory)).collect::<Vec<_>>(), all);
+        assert!(exported.iter().all(|key| trajectories.sequence(key, 10_000).unwrap_err().to_string() == GONE));
+    }
+}
+
+#[test]
+fn what_a_filter_lets_through_no_more_is_left_out_of_an_export() {
+    let trajectories = many(600);
+    let filter = Filter { complete: Some(true), ..Filter::default() };
+    let mut keys = trajectories.sequences(&None, &filter, Unit::Leaf).unwrap();
+    let first = trajectories.next_sequences(&mut keys).len();
+    let session = Some("session 598".into());
+    trajectories.capture(Generation { session, finish: Ended::Length, ..generation(&[7, 7], &[1]) }).unwrap();
+    assert_eq!(first + rest_of(&trajectories, &mut keys).len(), 299);
 }
 
 #[test]

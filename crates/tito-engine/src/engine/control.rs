@@ -100,6 +100,9 @@ pub enum UpdateError {
     /// The weights cannot be read, or are not the model's. The engine has those that it had before the update.
     #[error("{0}")]
     Refused(String),
+    /// The weights cannot be read now, and the same call may work later. The engine has those that it had before the update.
+    #[error("{0}")]
+    NotNow(String),
     /// The call does not fit what was called before. Nothing changed.
     #[error("{0}")]
     OutOfOrder(&'static str),

@@ -9,6 +9,8 @@ use std::{
 
 use rustix::fs::OFlags;
 
+use super::Watched;
+
 /// A directory whose files are read, and the root that none of them may lead out of, where there is one.
 ///
 /// Links that stay under the root are followed: the cache of Hugging Face consists of them. A hard link is no link here, as
@@ -43,10 +45,19 @@ impl Directory {
 
     /// Reads a file in it as [`super::read`] does.
     pub fn read(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
+        super::read_from(&self.open(name)?, most)
+    }
+
+    /// The same, and watches the file from before that on.
+    pub fn read_watched(&self, name: &str, most: u64) -> io::Result<(Vec<u8>, Watched)> {
+        super::read_watched_from(&self.path.join(name), &self.open(name)?, most)
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
         let path = self.path.join(name);
         match &self.root {
-            Some(root) => super::read_from(&open_within(root, &path)?, most),
-            None => super::read(&path, most),
+            Some(root) => open_within(root, &path),
+            None => super::open(&path),
         }
     }
 }

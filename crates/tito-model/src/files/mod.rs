@@ -5,9 +5,11 @@
 
 mod directory;
 mod new_directory;
+mod watched;
 
 pub use directory::Directory;
 pub use new_directory::NewDirectory;
+pub use watched::{Changed, Watched};
 
 use std::{
     any::Any,
@@ -44,6 +46,22 @@ fn read_from(file: &File, most: u64) -> io::Result<Vec<u8>> {
 /// Reads a file of at most `most` bytes of UTF-8.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(read(path, most)?).map_err(|_| invalid("it is not UTF-8".to_owned()))
+}
+
+/// Reads a file as [`read`] does, and watches it from before that on.
+pub fn read_watched(path: &Path, most: u64) -> io::Result<(Vec<u8>, Watched)> {
+    read_watched_from(path, &open(path)?, most)
+}
+
+fn read_watched_from(path: &Path, file: &File, most: u64) -> io::Result<(Vec<u8>, Watched)> {
+    let watched = Watched::begin(path, file)?;
+    Ok((read_from(file, most)?, watched))
+}
+
+/// Reads a file as [`read_text`] does, and watches it from before that on.
+pub fn read_text_watched(path: &Path, most: u64) -> io::Result<(String, Watched)> {
+    let (bytes, watched) = read_watched(path, most)?;
+    Ok((String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8".to_owned()))?, watched))
 }
 
 /// Opens a file to be read. Whatever else has a name, such as a directory or a pipe, is an error of kind `InvalidData`.

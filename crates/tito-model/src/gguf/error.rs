@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use crate::tokenizer::TokenizerError;
+use crate::{files::Changed, tokenizer::TokenizerError};
 
 /// Why a GGUF file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,9 @@ pub enum GgufError {
         /// What the reader met.
         reason: String,
     },
+    /// Somebody wrote to the file while it was read.
+    #[error(transparent)]
+    Changed(#[from] Changed),
     /// The file ends before its tensors do.
     #[error("{} is truncated: {missing_bytes} bytes are missing", path.display())]
     Truncated {

@@ -29,7 +29,7 @@ use self::{
     header::{Content, HeaderError},
     metadata::Metadata,
 };
-use crate::files;
+use crate::files::{self, Watched};
 
 /// No model has a longer context. The angles of positions are exact up to here.
 pub const MOST_POSITIONS: usize = 1 << 24;
@@ -38,6 +38,8 @@ pub const MOST_POSITIONS: usize = 1 << 24;
 #[derive(Debug)]
 pub struct GgufFile {
     path: PathBuf,
+    /// From before its header was read.
+    watched: Watched,
     content: Content,
 }
 
@@ -45,8 +47,8 @@ impl GgufFile {
     /// Reads the header, and checks that the file is as long as its tensors need.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let path = path.as_ref().to_owned();
-        let content = match read_header(&path) {
-            Ok(content) => content,
+        let (content, watched) = match read_header(&path) {
+            Ok(read) => read,
             Err(Unreadable::Io(source)) => return Err(GgufError::Open { path, source }),
             Err(Unreadable::Header(HeaderError::NotGguf)) => return Err(GgufError::NotGguf { path }),
             Err(Unreadable::Header(HeaderError::Invalid(reason))) => return Err(GgufError::Read { path, reason }),
@@ -54,7 +56,7 @@ impl GgufFile {
                 return Err(GgufError::Truncated { path, missing_bytes });
             }
         };
-        let file = Self { path, content };
+        let file = Self { path, watched, content };
         match file.metadata().integer("split.count")? {
             Some(parts) if parts > 1 => Err(GgufError::Split { path: file.path, parts }),
             _ => Ok(file),
@@ -87,10 +89,12 @@ enum Unreadable {
     Header(HeaderError),
 }
 
-fn read_header(path: &Path) -> Result<Content, Unreadable> {
+fn read_header(path: &Path) -> Result<(Content, Watched), Unreadable> {
     let file = files::open(path).map_err(Unreadable::Io)?;
+    let watched = Watched::begin(path, &file).map_err(Unreadable::Io)?;
     let length = file.metadata().map_err(Unreadable::Io)?.len();
-    header::read(BufReader::new(file), length).map_err(Unreadable::Header)
+    let content = header::read(BufReader::new(file), length).map_err(Unreadable::Header)?;
+    Ok((content, watched))
 }
 
 #[cfg(test)]

@@ -12,13 +12,15 @@ use super::{
     stored::Stored,
     tensor_type::{TensorType, mxfp4_codes},
 };
-use crate::files;
+use crate::files::{self, Watched};
 
 /// The tensors of a file.
 #[derive(Debug)]
 pub struct GgufTensors {
     path: PathBuf,
     file: File,
+    /// From before the header was read.
+    watched: Watched,
     tensors: BTreeMap<String, Entry>,
 }
 
@@ -43,7 +45,12 @@ impl GgufTensors {
             (named.name.clone(), Entry { named, stored })
         };
         let tensors = file.named_tensors()?.into_iter().map(entry).collect();
-        Ok(Self { path, file: opened, tensors })
+        Ok(Self { path, file: opened, watched: file.watched.clone(), tensors })
+    }
+
+    /// Refuses a file that somebody wrote to since its header was read. To be asked once all numbers were read.
+    pub fn check_unchanged(&self) -> Result<(), GgufError> {
+        Ok(self.watched.check()?)
     }
 
     /// The names and shapes of all tensors, sorted by name.
@@ -342,7 +349,25 @@ mod tests {
         let sources = vec![source];
         let named = NamedTensor { name: "table".to_owned(), shape: vec![8, 64], sources, layout, change: None };
         let tensors = [("table".to_owned(), Entry { named, stored })].into_iter().collect();
-        GgufTensors { path: path.clone(), file: File::open(path).unwrap(), tensors }
+        GgufTensors { path: path.clone(), file: File::open(path).unwrap(), watched: file.watched, tensors }
+    }
+
+    #[test]
+    fn a_file_that_is_another_one_than_its_header_was_read_of_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("model.gguf");
+        Gguf::tiny().write(&path);
+        let file = GgufFile::open(&path).unwrap();
+        let unchanged = GgufTensors {
+            path: path.clone(),
+            file: File::open(&path).unwrap(),
+            watched: file.watched.clone(),
+            tensors: BTreeMap::new(),
+        };
+        unchanged.check_unchanged().unwrap();
+        Gguf::tiny().write(&path);
+        let error = unchanged.check_unchanged().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{} was changed while it was read", path.display())), "{error}");
     }
 
     #[test]

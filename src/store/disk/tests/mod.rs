@@ -1,5 +1,6 @@
 //! The disk's store against a model, on a disk that does what disks do.
 
+mod files;
 mod simulated;
 
 use std::{io::ErrorKind, sync::Arc};

@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use crate::files::Changed;
+
 /// The name of the file of settings.
 pub(super) const CONFIG: &str = "adapter_config.json";
 
@@ -19,6 +21,9 @@ pub enum PeftError {
         /// Why.
         source: io::Error,
     },
+    /// Somebody wrote to a file while it was read.
+    #[error("{0}; read the adapter again once nobody writes to it")]
+    Changed(#[from] Changed),
     /// The settings are not usable.
     #[error("{CONFIG}: {0}")]
     Config(String),

@@ -25,7 +25,7 @@ use std::io;
 use bytes::Bytes;
 
 use super::{SafetensorsStream, WeightTensor, fault, header::quoted_excerpt, stream::StreamError};
-use crate::files::Directory;
+use crate::files::{Directory, Watched};
 use config::Config;
 use error::CONFIG;
 /// The name of the file of tensors.
@@ -54,15 +54,19 @@ impl PeftAdapter {
     /// If it is not there, or is not what is read here.
     pub fn open(directory: &Directory) -> Result<Self, PeftError> {
         // What cannot be served is said before much is read.
-        let config = Config::parse(&settings(directory)?)?;
-        let bytes = match directory.read(TENSORS, MOST_TENSOR_BYTES) {
-            Ok(bytes) => bytes,
+        let (text, settings) = settings(directory)?;
+        let config = Config::parse(&text)?;
+        let (bytes, tensors) = match directory.read_watched(TENSORS, MOST_TENSOR_BYTES) {
+            Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::NotFound && directory.has(PICKLED) => {
                 let reason = format!("{PICKLED} is not read, since unpickling it could run code; save it as {TENSORS}");
                 return Err(PeftError::Tensors(reason));
             }
             Err(source) => return Err(unreadable(directory, TENSORS, source)),
         };
+        // Both are of one version.
+        tensors.check()?;
+        settings.check()?;
         Self::of(&config, unpacked(bytes.into())?.0)
     }
 
@@ -72,7 +76,7 @@ impl PeftAdapter {
     ///
     /// If it is not there, or does not say what it is.
     pub fn origin(directory: &Directory) -> Result<PeftOrigin, PeftError> {
-        config::origin(&settings(directory)?)
+        config::origin(&directory.read(CONFIG, MOST_CONFIG_BYTES).map_err(without_settings(directory))?)
     }
 
     /// Reads an adapter that is in memory as safetensors whose metadata have its settings.
@@ -103,12 +107,16 @@ impl PeftAdapter {
     }
 }
 
-/// Reads the text of the settings.
-fn settings(directory: &Directory) -> Result<Vec<u8>, PeftError> {
-    directory.read(CONFIG, MOST_CONFIG_BYTES).map_err(|error| match error.kind() {
+/// Reads the text of the settings, and watches their file.
+fn settings(directory: &Directory) -> Result<(Vec<u8>, Watched), PeftError> {
+    directory.read_watched(CONFIG, MOST_CONFIG_BYTES).map_err(without_settings(directory))
+}
+
+fn without_settings(directory: &Directory) -> impl Fn(io::Error) -> PeftError {
+    move |error| match error.kind() {
         io::ErrorKind::NotFound => PeftError::NotFound(directory.path().to_owned()),
         _ => unreadable(directory, CONFIG, error),
-    })
+    }
 }
 
 fn unreadable(directory: &Directory, name: &str, source: io::Error) -> PeftError {

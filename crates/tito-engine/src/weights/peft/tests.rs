@@ -53,6 +53,34 @@ fn an_adapter_is_read_from_a_directory_and_from_memory() {
     assert_eq!(PeftAdapter::parse(bytes.into()).unwrap(), adapter);
 }
 
+/// Settings of one version and tensors of another one would be an adapter that nobody trained.
+#[test]
+fn an_adapter_that_is_written_while_it_is_read_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(path(CONFIG), settings(&json!({})).to_string()).unwrap();
+    std::fs::write(path(TENSORS), serialized(&pair(), None)).unwrap();
+    let open = || PeftAdapter::open(&Directory::anywhere(directory.path())).map_err(|error| error.to_string());
+    for name in [CONFIG, TENSORS] {
+        let file = std::fs::File::options().write(true).open(path(name)).unwrap();
+        let first = &std::fs::read(path(name)).unwrap()[..1];
+        let (is_over, refused) = (std::sync::atomic::AtomicBool::new(false), std::sync::Mutex::new(None));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Acquire) {
+                    std::os::unix::fs::FileExt::write_all_at(&file, first, 0).unwrap();
+                }
+            });
+            // A writer that gets no time writes nothing.
+            *refused.lock().unwrap() = (0..).find_map(|_| open().err());
+            is_over.store(true, std::sync::atomic::Ordering::Release);
+        });
+        let refused = refused.into_inner().unwrap().unwrap();
+        assert!(refused.starts_with(&format!("{} was changed while it was read", path(name).display())), "{refused}");
+    }
+    open().unwrap();
+}
+
 #[test]
 fn factors_are_those_of_the_settings() {
     let scale = |more: Value| read(&settings(&more), &pair()).unwrap().modules[0].scale.to_bits();

@@ -29,6 +29,7 @@ pub fn to_hugging_face(
     staging.write_json("tokenizer_config.json", &file.tokenizer_config()?)?;
     staging.write("tokenizer.json", &tokenizer)?;
     safetensors::write(&tensors, &staging.0.path().join("model.safetensors"), progress)?;
+    tensors.check_unchanged()?;
     staging.publish(out)
 }
 

@@ -118,7 +118,10 @@ impl<B: Backend> DraftModel<B> {
         if !self.model.has_room_for_weights() {
             return Err(UpdateError::OutOfOrder("the memory of the draft model's weights was given back"));
         }
-        let refused = |error: WeightsError| UpdateError::Refused(format!("the draft model: {error}"));
+        let refused = |error: WeightsError| {
+            let refused = if error.is_passing() { UpdateError::NotNow } else { UpdateError::Refused };
+            refused(format!("the draft model: {error}"))
+        };
         let weights = open_any(path).map_err(refused)?;
         let mut undo = Undo::default();
         model.swap_threads(self.model.backend_mut());

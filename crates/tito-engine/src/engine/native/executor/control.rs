@@ -23,7 +23,8 @@ use crate::{
 };
 
 fn refused(error: &WeightsError) -> UpdateError {
-    UpdateError::Refused(error.to_string())
+    let refused = if error.is_passing() { UpdateError::NotNow } else { UpdateError::Refused };
+    refused(error.to_string())
 }
 
 /// Refuses to keep more than there is memory for.

@@ -99,6 +99,7 @@ impl<B: Backend> Model<B> {
         };
         model.write(&checked, progress)?;
         model.check_read_heads(&checked)?;
+        weights.check_unchanged()?;
         Ok(model)
     }
 

@@ -93,6 +93,7 @@ impl<B: Backend> Model<B> {
             }
         }
         self.write(checked, &mut |_, _| ())?;
+        checked.weights.check_unchanged()?;
         for tensor in checked.written() {
             self.lacking.remove(&tensor.name);
         }

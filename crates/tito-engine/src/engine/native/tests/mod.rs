@@ -3,6 +3,7 @@
 mod activations;
 mod adapters;
 mod allocated;
+mod changed_files;
 mod draft_model;
 mod forced;
 mod guided;

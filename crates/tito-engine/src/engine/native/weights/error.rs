@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::gguf::GgufError;
+use crate::{files::Changed, gguf::GgufError};
 
 /// Why weights could not be read or used.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +15,9 @@ pub(crate) enum WeightsError {
         /// Why.
         source: std::io::Error,
     },
+    /// Somebody wrote to a file while it was read.
+    #[error("{0}; read weights again once nobody writes to them")]
+    Changed(#[from] Changed),
     /// A directory has no weights in the format that is read.
     #[error("{} has no weights: neither model.safetensors nor model.safetensors.index.json is there; {next}", path.display())]
     Absent {
@@ -114,6 +117,23 @@ pub(crate) enum WeightsError {
     NoRoom,
 }
 
+impl WeightsError {
+    /// Whether the same weights may well be read later: the system has no room for something now, or does not reach a disk, or
+    /// somebody was still writing.
+    pub(crate) fn is_passing(&self) -> bool {
+        use std::io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied};
+        match self {
+            Self::Changed(_) => true,
+            // What has no number is a fault of the file.
+            Self::Read { source, .. } => {
+                let lasts = [NotFound, PermissionDenied, NotADirectory, IsADirectory];
+                source.raw_os_error().is_some() && !lasts.contains(&source.kind())
+            }
+            _ => false,
+        }
+    }
+}
+
 /// What a file is to be, by its name.
 fn kind(path: &std::path::Path) -> &'static str {
     if path.ends_with("hf_quant_config.json") { "description of weights" } else { "safetensors file" }
@@ -126,5 +146,29 @@ fn names(all: &[String]) -> String {
     match all.len().saturating_sub(SHOWN) {
         0 => shown,
         more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn what_the_system_lacks_for_now_passes_and_what_is_not_there_lasts() {
+        let read = |source| WeightsError::Read { path: "a".into(), source };
+        // No descriptor is left, a disk fails, a file of a server is stale.
+        for passing in [24, 5, 116] {
+            assert!(read(io::Error::from_raw_os_error(passing)).is_passing(), "{passing}");
+        }
+        // There is none, it is forbidden, it is no directory.
+        for lasting in [2, 13, 20] {
+            assert!(!read(io::Error::from_raw_os_error(lasting)).is_passing(), "{lasting}");
+        }
+        for kind in [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData] {
+            assert!(!read(kind.into()).is_passing(), "{kind}");
+        }
+        assert!(!WeightsError::NoRoom.is_passing());
     }
 }

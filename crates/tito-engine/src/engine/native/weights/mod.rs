@@ -106,6 +106,10 @@ pub(crate) trait Weights {
 
     /// A tensor of those.
     fn rows(&self, name: &str) -> Result<Box<dyn Rows + '_>, WeightsError>;
+
+    /// Refuses files that somebody wrote to since they were opened: what was read of them may be of two versions. To be asked
+    /// once all that counts was read, and before it is used.
+    fn check_unchanged(&self) -> Result<(), WeightsError>;
 }
 
 /// Rows and columns of a shape.

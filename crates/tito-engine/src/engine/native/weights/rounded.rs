@@ -19,6 +19,10 @@ impl<W: Weights> Weights for Rounded<W> {
     fn rows(&self, name: &str) -> Result<Box<dyn Rows + '_>, WeightsError> {
         Ok(Box::new(RoundedRows(self.0.rows(name)?)))
     }
+
+    fn check_unchanged(&self) -> Result<(), WeightsError> {
+        self.0.check_unchanged()
+    }
 }
 
 struct RoundedRows<'a>(Box<dyn Rows + 'a>);

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use super::{Rows, StoredRows, Weights, WeightsError, as_bf16, as_rows};
 use crate::{
     engine::WeightDtype,
-    files,
+    files::{self, Watched},
     weights::{fault, without_header},
 };
 
@@ -34,6 +34,8 @@ const READ_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct SafetensorsFiles {
     files: Vec<(PathBuf, File)>,
+    /// The same files and those that describe them, from before anything was read of them.
+    watched: Vec<Watched>,
     tensors: BTreeMap<String, Entry>,
 }
 
@@ -64,17 +66,27 @@ impl SafetensorsFiles {
         if !path.exists() {
             return Err(absent(directory));
         }
-        let mut files = Self { files: Vec::new(), tensors: BTreeMap::new() };
+        let mut files = Self::none();
         files.add(path)?;
         Ok(files)
     }
 
+    fn none() -> Self {
+        Self { files: Vec::new(), watched: Vec::new(), tensors: BTreeMap::new() }
+    }
+
+    /// Watches a file too that describes these.
+    pub(super) fn watch(&mut self, watched: Watched) {
+        self.watched.push(watched);
+    }
+
     /// Opens the files that an index names, each of which has to hold what the index says of it. It may hold more.
     fn open_indexed(directory: &Path, path: &Path) -> Result<Self, WeightsError> {
-        let text = files::read_text(path, MOST_INDEX_BYTES).map_err(read_error(path))?;
+        let (text, watched) = files::read_text_watched(path, MOST_INDEX_BYTES).map_err(read_error(path))?;
         let index: Index = serde_json::from_str(&text).map_err(|error| format_error(path, fault(&error)))?;
         let names: BTreeSet<&String> = index.weight_map.values().collect();
-        let mut files = Self { files: Vec::new(), tensors: BTreeMap::new() };
+        let mut files = Self::none();
+        files.watch(watched);
         for name in names {
             if Path::new(name).components().count() != 1 {
                 return Err(format_error(path, "it names a file that is not beside it".to_owned()));
@@ -101,7 +113,7 @@ impl SafetensorsFiles {
     /// Opens weights that somebody brings to a model that is loaded: a file, or a directory as [`Self::open`] takes it,
     /// or one with any files of safetensors.
     pub(crate) fn open_any(path: &Path) -> Result<Self, WeightsError> {
-        let mut files = Self { files: Vec::new(), tensors: BTreeMap::new() };
+        let mut files = Self::none();
         if path.is_file() {
             files.add(path.to_owned())?;
             return Ok(files);
@@ -135,6 +147,7 @@ impl SafetensorsFiles {
 
     fn add(&mut self, path: PathBuf) -> Result<(), WeightsError> {
         let file = files::open(&path).map_err(read_error(&path))?;
+        self.watch(Watched::begin(&path, &file).map_err(read_error(&path))?);
         let size = file.metadata().map_err(read_error(&path))?.len();
         let mut length = [0; 8];
         file.read_exact_at(&mut length, 0).map_err(read_error(&path))?;
@@ -272,6 +285,10 @@ impl Weights for SafetensorsFiles {
         let (path, file) = &self.files[entry.file];
         let (rows, columns) = as_rows(&entry.shape);
         Ok(Box::new(FileRows { path, file, offset: entry.offset, rows, columns, dtype }))
+    }
+
+    fn check_unchanged(&self) -> Result<(), WeightsError> {
+        self.watched.iter().try_for_each(|watched| Ok(watched.check()?))
     }
 }
 

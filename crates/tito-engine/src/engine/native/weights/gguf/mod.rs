@@ -39,6 +39,10 @@ impl Weights for GgufWeights {
             None => Ok(Box::new(tensor)),
         }
     }
+
+    fn check_unchanged(&self) -> Result<(), WeightsError> {
+        Ok(self.tensors.check_unchanged()?)
+    }
 }
 
 /// A tensor in MXFP4.

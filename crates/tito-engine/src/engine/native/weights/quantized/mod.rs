@@ -21,7 +21,11 @@ mod scales;
 mod section;
 mod widened;
 
-use std::{collections::BTreeMap, io, path::Path};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
 
 use serde_json::{Map, Value};
 
@@ -92,12 +96,14 @@ const KEPT: &str = "its weights in FP8 and MXFP4 stay as they are, and others ar
 
 /// A directory as it is loaded: widened, where its config.json says that it is quantised.
 pub(crate) fn open_directory(directory: &Path, config: &Map<String, Value>) -> Result<Box<dyn Weights>, WeightsError> {
-    widened(SafetensorsFiles::open(directory)?, directory, config, Some(WIDENED))
+    let directory = resolved(directory);
+    widened(SafetensorsFiles::open(&directory)?, &directory, config, Some(WIDENED))
 }
 
 /// The same for a backend that keeps codes.
 pub(crate) fn open_coded(directory: &Path, config: &Map<String, Value>) -> Result<Box<dyn Weights>, WeightsError> {
-    widened(SafetensorsFiles::open(directory)?, directory, config, Some(KEPT))
+    let directory = resolved(directory);
+    widened(SafetensorsFiles::open(&directory)?, &directory, config, Some(KEPT))
 }
 
 /// Whether some tensor of a directory is in codes that a backend can keep.
@@ -123,32 +129,51 @@ pub(crate) fn may_hold_codes(config: &Map<String, Value>) -> Result<bool, Weight
 /// Weights that somebody brings to a model that is loaded, see [`SafetensorsFiles::open_any`]: widened, where a config.json
 /// beside them says that they are quantised.
 pub(crate) fn open_any(path: &Path) -> Result<Box<dyn Weights>, WeightsError> {
-    let directory = if path.is_file() { path.parent().unwrap_or(path) } else { path };
-    let files = SafetensorsFiles::open_any(path)?;
-    let config = object_in(directory, "config.json")?;
-    widened(files, directory, &config.unwrap_or_default(), Some(WIDENED))
+    let (path, directory) = match (path.is_file(), path.parent(), path.file_name()) {
+        (true, Some(parent), Some(name)) => (resolved(parent).join(name), resolved(parent)),
+        _ => (resolved(path), resolved(path)),
+    };
+    let mut files = SafetensorsFiles::open_any(&path)?;
+    let config = object_in(&mut files, &directory, "config.json")?;
+    widened(files, &directory, &config.unwrap_or_default(), Some(WIDENED))
+}
+
+/// A directory without links, so that all files are of the same one though somebody turns a link meanwhile. What is not there
+/// stays as it was named, for the error.
+fn resolved(directory: &Path) -> PathBuf {
+    let named = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    named.canonicalize().unwrap_or_else(|_| directory.to_owned())
 }
 
 /// A file of a directory that is a JSON object, if there is one.
-fn object_in(directory: &Path, name: &str) -> Result<Option<Map<String, Value>>, WeightsError> {
+fn object_in(
+    files: &mut SafetensorsFiles,
+    directory: &Path,
+    name: &str,
+) -> Result<Option<Map<String, Value>>, WeightsError> {
     let path = directory.join(name);
     if !path.exists() {
         return Ok(None);
     }
     let error = |source| WeightsError::Read { path: path.clone(), source };
-    let text = files::read_text(&path, MOST_CONFIG_BYTES).map_err(error)?;
+    let (text, watched) = files::read_text_watched(&path, MOST_CONFIG_BYTES).map_err(error)?;
+    files.watch(watched);
     let wrong = |found| error(io::Error::new(io::ErrorKind::InvalidData, fault(&found)));
     json::read_python(&text).map(Some).map_err(wrong)
 }
 
 /// How a directory is quantised: what config.json says, else the file of modelopt.
-fn described(directory: &Path, config: &Map<String, Value>) -> Result<Option<Quantization>, WeightsError> {
+fn described(
+    files: &mut SafetensorsFiles,
+    directory: &Path,
+    config: &Map<String, Value>,
+) -> Result<Option<Quantization>, WeightsError> {
     let read = |config| Quantization::read_quoting(config, false);
     let described = read(config).map_err(WeightsError::Quantization)?;
     if described.is_some() {
         return Ok(described);
     }
-    let Some(mut settings) = object_in(directory, OF_MODELOPT)? else { return Ok(None) };
+    let Some(mut settings) = object_in(files, directory, OF_MODELOPT)? else { return Ok(None) };
     settings.insert("quant_method".to_owned(), "modelopt".into());
     let config = Map::from_iter([("quantization_config".to_owned(), settings.into())]);
     let refused = |reason| WeightsError::Format { path: directory.join(OF_MODELOPT), reason };
@@ -157,12 +182,12 @@ fn described(directory: &Path, config: &Map<String, Value>) -> Result<Option<Qua
 
 /// Opens weights, and says in the log what becomes of them, unless nobody is to know.
 fn widened(
-    files: SafetensorsFiles,
+    mut files: SafetensorsFiles,
     directory: &Path,
     config: &Map<String, Value>,
     becoming: Option<&str>,
 ) -> Result<Box<dyn Weights>, WeightsError> {
-    let Some(quantization) = described(directory, config)? else { return Ok(Box::new(files)) };
+    let Some(quantization) = described(&mut files, directory, config)? else { return Ok(Box::new(files)) };
     let Quantization { method, unheeded, format } = quantization;
     let weights = QuantizedFiles::new(files, format)?;
     let Some(becoming) = becoming else { return Ok(Box::new(weights)) };
@@ -215,6 +240,10 @@ impl Weights for QuantizedFiles {
         }
         let (module, leaf) = name.rsplit_once('.').unwrap_or(("", name));
         self.format.open(&Module::new(&self.files, module), leaf)
+    }
+
+    fn check_unchanged(&self) -> Result<(), WeightsError> {
+        self.files.check_unchanged()
     }
 }
 
