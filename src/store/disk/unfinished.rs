@@ -38,7 +38,7 @@ pub(super) fn remove(path: &Path) {
         match fs::remove_file(&left) {
             Ok(()) => tracing::info!("{} was removed: a process ended while it made it", left.display()),
             Err(error) => {
-                tracing::warn!("{} was left by another process, and cannot be removed: {error}", left.display())
+                tracing::warn!("{} was left by another process, and cannot be removed: {error}", left.display());
             }
         }
     }

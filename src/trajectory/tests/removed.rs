@@ -87,7 +87,7 @@ fn a_start_says_how_many_trajectories_it_removes_and_why() {
     let (store, counts) = (eight(), Counted::default());
     let ((), said) = logged(|| drop(opened(&store, POLICY)));
     assert!(said.is_empty(), "{said:?}");
-    let policy = CapturePolicy { ttl: Some(Duration::from_secs(60)), ..POLICY };
+    let policy = CapturePolicy { ttl: Some(Duration::from_mins(1)), ..POLICY };
     let (trajectories, said) = logged(|| counts.counting(|| opened(&store, policy)));
     let because = "were removed: nothing was added to them for longer than --capture-ttl 60";
     assert_eq!(said, [format!("5 of 8 captured trajectories of earlier processes {because}")]);

@@ -95,11 +95,14 @@ async fn nemo_rl_learns_what_the_server_can_do() {
     assert_eq!((&answer["ng_capture"], &answer["external_staging"]), (&json!(false), &json!(false)));
 }
 
-/// Name, what a client does to a conversation with ids, and what is said against it where the server remembers the ids
-/// and where it does not.
-type Edit = (&'static str, fn(&mut Value), &'static str, &'static str);
+/// What a client does to a conversation with ids.
+type Change = fn(&mut Value);
 
-fn edits() -> Vec<Edit> {
+/// Name, what a client does, and what is said against it where the server remembers the ids and where it does not.
+type Edit = (&'static str, Change, &'static str, &'static str);
+
+/// Texts and turns that the client has changed, or has less of than the ids.
+fn edited_texts() -> Vec<Edit> {
     vec![
         ("nothing", |_| {}, "", ""),
         ("another question", |body| body["messages"][2]["content"] = json!("less"), "history_edited", "history_edited"),
@@ -145,6 +148,11 @@ fn edits() -> Vec<Edit> {
             "history_edited",
             "history_edited",
         ),
+    ]
+}
+
+fn edits() -> Vec<Edit> {
+    let others: Vec<Edit> = vec![
         (
             "a call",
             |body| {
@@ -184,7 +192,8 @@ fn edits() -> Vec<Edit> {
             "carriers_disagree",
             "carriers_disagree",
         ),
-    ]
+    ];
+    edited_texts().into_iter().chain(others).collect()
 }
 
 #[tokio::test]
@@ -308,7 +317,7 @@ async fn thoughtful(app: &TestApp) -> Value {
 
 #[tokio::test]
 async fn an_edited_thought_beside_ids_is_an_edit() {
-    let edits: [(fn(&mut Value), &str); 6] = [
+    let edits: [(Change, &str); 6] = [
         (|_| {}, ""),
         // Most clients leave thoughts out.
         (|body| body["messages"][3]["reasoning"] = Value::Null, ""),

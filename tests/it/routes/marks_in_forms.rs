@@ -77,7 +77,7 @@ async fn thoughts_of_a_form_may_spell_the_mark_that_ends_them() {
     for parser in ["deepseek_r1", "qwen3", "glm45"] {
         let policy = ToolPolicy { reasoning: ReasoningParser::named(parser), ..ToolPolicy::default() };
         let app = || {
-            let app = TestApp::new().tools(policy.clone());
+            let app = TestApp::new().tools(policy);
             // Each character is a token of its own.
             let spelled: Vec<_> = "a</think>b".chars().flat_map(|c| app.spelled(&c.to_string())).collect();
             let ids = [spelled, app.spelled("</think>yes"), vec![IM_END]].concat();

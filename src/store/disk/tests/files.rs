@@ -27,7 +27,7 @@ fn nothing_is_accepted_once_the_file_was_removed() {
         assert_eq!(
             error.to_string(),
             format!("the response store failed: its file was removed while it was in use{GONE}")
-        )
+        );
     };
     says(put(&store, "b").unwrap_err());
     says(ResponseStore::delete(&store, "a").unwrap_err());

@@ -77,7 +77,7 @@ fn blocks(
         };
         at = next;
         let written = Some(&text[body..body_end]).filter(|written| !written.contains('\0'));
-        let calls = written.and_then(|written| read(written)).unwrap_or_default();
+        let calls = written.and_then(&read).unwrap_or_default();
         if !calls.is_empty() {
             called = true;
             outside(&text[from..block], end, &mut pieces);
