@@ -24,13 +24,14 @@ impl Trajectories {
     ///
     /// If what is there is not what was written.
     pub fn open(store: Arc<dyn BatchStore>, policy: CapturePolicy) -> Result<Self, CaptureError> {
+        let CapturePolicy { ttl, bytes, .. } = policy;
         let this = Self::restored(store, policy, |_| {})?;
         let count = || this.index.lock().trees.len();
         let all = count();
         this.expire(now());
         let too_old = all - count();
         let settled = this.settle(None);
-        removed::warn_at_start(&policy, all, too_old, all - too_old - count());
+        removed::warn_at_start(ttl, bytes, all, too_old, all - too_old - count());
         settled.map(|()| this)
     }
 

@@ -1,6 +1,6 @@
 //! What is said and counted of trajectories that leave, so that nobody misses rollouts without a word.
 
-use super::CapturePolicy;
+use std::time::Duration;
 
 /// Why trajectories leave.
 #[derive(Debug, Clone, Copy)]
@@ -26,8 +26,10 @@ impl Removal {
 }
 
 /// Says which of the trajectories of earlier processes a start removed. One forgotten flag may empty a file.
-pub(super) fn warn_at_start(policy: &CapturePolicy, all: usize, too_old: usize, too_many: usize) {
-    if let (Some(ttl), 1..) = (policy.ttl, too_old) {
+///
+/// `all` is how many there were, and `ttl` and `bytes` are the bounds on their age and on what they may take together.
+pub(super) fn warn_at_start(ttl: Option<Duration>, bytes: u64, all: usize, too_old: usize, too_many: usize) {
+    if let (Some(ttl), 1..) = (ttl, too_old) {
         tracing::warn!(
             "{too_old} of {all} captured trajectories of earlier processes were removed: nothing was added to them for \
              longer than --capture-ttl {}",
@@ -37,8 +39,7 @@ pub(super) fn warn_at_start(policy: &CapturePolicy, all: usize, too_old: usize, 
     if too_many > 0 {
         tracing::warn!(
             "{too_many} of {all} captured trajectories of earlier processes were removed, the oldest first: all of them take \
-             more than --capture-size {}",
-            policy.bytes
+             more than --capture-size {bytes}"
         );
     }
 }

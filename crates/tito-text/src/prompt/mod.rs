@@ -4,6 +4,7 @@
 //! Refuses HTTP, the engine, and the question which ids are known (`continuity`).
 
 mod anchor;
+mod comparison;
 mod conversation;
 mod edits;
 mod eos_count;
@@ -31,8 +32,8 @@ use crate::{
     model::{EosTokens, TokenizerConfig},
     tokenizer::{Extent, Tokenizer},
 };
+use comparison::{Comparison, Written};
 use conversation::Conversation;
-use edits::{Comparison, Written};
 #[cfg(any(test, feature = "internals"))]
 pub use eos_count::replace_prefix_tokens;
 pub use error::{PromptError, UnprovableSplice};
@@ -239,7 +240,7 @@ impl PromptRenderer {
             let written = Some(Written { seams: &self.seams, prompt_ids: &rendered.token_ids });
             let (tokenizer, stops) = (&self.tokenizer, &stops);
             let comparison = Comparison { tokenizer, prompt, known, anchor, render: &text, stops, written };
-            rendered.edits = comparison.edits()?;
+            rendered.edits = edits::find(&comparison)?;
         }
         if matches!(rendered.provenance, Provenance::Retokenized(_)) {
             rendered.text = Some(text);

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::{
     PromptError,
-    edits::{Comparison, LONGEST_STOP_STRING, Written, decode, encoded, is_blank, shown_texts, texts},
+    comparison::{Comparison, LONGEST_STOP_STRING, Written, decode, encoded, is_blank, shown_texts, texts},
     seams::Seam,
     splice::spoken,
 };

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::{
     forcing::TextIs,
-    minicpm5,
     schema::is_read_as_text,
     schema_types::{Schemas, Types},
+    xml_text,
 };
 use crate::{parser::marker, structured::Format};
 
@@ -172,7 +172,7 @@ impl Choices<'_> {
     fn is_kept(&self, text: &str) -> bool {
         let is_same = match self.text {
             TextIs::Trimmed => marker::trim(text) == text,
-            TextIs::Xml => minicpm5::plain(text) == text,
+            TextIs::Xml => xml_text::plain(text) == text,
             TextIs::Bare | TextIs::Marked => true,
         };
         is_same && is_read_as_text(text, &self.types)

@@ -1,6 +1,6 @@
 //! The arguments of a call that are written one by one, and the JSON that they are: all of it, or what is certain of it.
 
-use super::{machine::Draft, schema::Signatures};
+use super::{call_grammar::Draft, schema::Signatures};
 use crate::json::{Object, Value};
 
 /// What is known of the types of values that were read.

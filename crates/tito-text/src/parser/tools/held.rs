@@ -1,9 +1,9 @@
 //! What waits since a mark in the middle of a value: what follows says whether the mark ended the call, or is text.
 
 use super::{
+    call_grammar::{Grammar, begins_call, ends_value},
     json_scan::JsonScan,
     lexer::Token,
-    machine::{Grammar, begins_call, ends_value},
 };
 
 /// What was written since the mark, with that.

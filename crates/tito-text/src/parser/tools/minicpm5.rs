@@ -17,10 +17,10 @@ use super::{
     machine::{Arguments, Callee},
     one_by_one::Spelling,
     parameters, schema,
+    xml_text::{self, CDATA, CDATA_END},
 };
 use crate::{
     json::Value,
-    parser::marker,
     structured::{Format, Tag},
 };
 
@@ -29,9 +29,6 @@ const MARKS: &[&str] = &["<function", "</function>", "<param", "</param>", "<thi
 
 /// What the model may write around all arguments, as if they were one.
 const WRAPPERS: [&str; 2] = ["arguments", "properties"];
-
-const CDATA: &str = "<![CDATA[";
-const CDATA_END: &str = "]]>";
 
 pub(super) const MINICPM5: CallFormat = CallFormat {
     trims: true,
@@ -92,7 +89,7 @@ impl Invokes for MiniCpm5 {
     }
 
     fn add(arguments: &mut Arguments, key: &str, text: &str, written: &str, callee: &Callee<'_>) {
-        let text = plain(text);
+        let text = xml_text::plain(text);
         if callee.tools.names(callee.name, key) {
             return arguments.insert(key, Value::from(text), written);
         }
@@ -110,48 +107,6 @@ impl Invokes for MiniCpm5 {
 
 fn wraps(key: &str, callee: &Callee<'_>) -> bool {
     WRAPPERS.contains(&key) && !callee.tools.names(callee.name, key)
-}
-
-/// The text that a value is written for in XML.
-pub(super) fn plain(value: &str) -> String {
-    let quoted = marker::trim(value).strip_prefix(CDATA).and_then(|text| text.strip_suffix(CDATA_END));
-    if let Some(text) = quoted {
-        return text.to_owned();
-    }
-    if value.contains('<') {
-        return value.to_owned();
-    }
-    dereferenced(value).unwrap_or_else(|| value.to_owned())
-}
-
-/// The text with its references resolved; `None` where one of them is not known.
-fn dereferenced(value: &str) -> Option<String> {
-    let (first, rest) = value.split_once('&').unwrap_or((value, ""));
-    let mut plain = first.to_owned();
-    if first.len() == value.len() {
-        return Some(plain);
-    }
-    for part in rest.split('&') {
-        let (name, text) = part.split_once(';')?;
-        plain.push(referred(name)?);
-        plain.push_str(text);
-    }
-    Some(plain)
-}
-
-fn referred(name: &str) -> Option<char> {
-    let number = |digits: &str, radix| u32::from_str_radix(digits, radix).ok().and_then(char::from_u32);
-    match name {
-        "lt" => Some('<'),
-        "gt" => Some('>'),
-        "amp" => Some('&'),
-        "quot" => Some('"'),
-        "apos" => Some('\''),
-        name => match name.strip_prefix('#')? {
-            digits if digits.starts_with('x') => number(&digits[1..], 16),
-            digits => number(digits, 10),
-        },
-    }
 }
 
 #[cfg(test)]

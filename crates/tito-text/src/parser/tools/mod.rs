@@ -4,6 +4,7 @@ mod argument_value;
 mod arguments;
 mod bare_json;
 mod call_format;
+mod call_grammar;
 mod deepseek;
 mod dots;
 mod dsml;
@@ -43,6 +44,7 @@ mod schema_types;
 mod step3;
 mod until_end;
 mod xlam;
+mod xml_text;
 
 #[cfg(test)]
 mod marks_in_values;

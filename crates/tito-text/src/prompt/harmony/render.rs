@@ -13,7 +13,7 @@ use crate::{
     json::Path,
     prompt::{
         ChatPrompt, Drift, Edits, KnownPrefix, OnUnprovable, PromptError, Provenance, RenderedPrompt,
-        edits::Comparison, eos_count::replace_prefix_tokens,
+        comparison::Comparison, edits, eos_count::replace_prefix_tokens,
     },
     tokenizer::{Extent, Tokenizer},
 };
@@ -138,7 +138,7 @@ fn edits_of(
     let Some(anchor) = anchor else { return Ok(Edits::default()) };
     let stops = [house.stop_token_ids, &prompt.stop_token_ids].concat();
     let (tokenizer, render) = (house.tokenizer, &text_of(spoken));
-    Comparison { tokenizer, prompt, known, anchor, render, stops: &stops, written: None }.edits()
+    edits::find(&Comparison { tokenizer, prompt, known, anchor, render, stops: &stops, written: None })
 }
 
 /// Refuses a prompt that is to end otherwise than by the start of an answer: vLLM would not do as the request says, and

@@ -1,0 +1,96 @@
+//! What known ids are compared with, and what a comparison lets pass.
+
+use super::{ChatPrompt, KnownPrefix, PromptError, messages::without_billing_header, seams::Seams};
+use crate::{
+    TokenId,
+    chat::{Content, ContentPart, Message},
+    tokenizer::Tokenizer,
+};
+
+/// So many bytes behind a text may be a stop string of the request that the text was sampled for, which nobody says.
+pub(super) const LONGEST_STOP_STRING: usize = 32;
+
+/// What known ids are compared with.
+pub(super) struct Comparison<'a> {
+    pub(super) tokenizer: &'a Tokenizer,
+    pub(super) prompt: &'a ChatPrompt,
+    pub(super) known: &'a KnownPrefix,
+    /// The message that the known ids end with.
+    pub(super) anchor: usize,
+    /// The whole conversation, as the template writes it, or its texts alone.
+    pub(super) render: &'a str,
+    /// Ids that end a generation.
+    pub(super) stops: &'a [TokenId],
+    /// Where the render is the template's: its special tokens, and the whole prompt with the known ids.
+    pub(super) written: Option<Written<'a>>,
+}
+
+/// How the template writes a conversation.
+#[derive(Clone, Copy)]
+pub(super) struct Written<'a> {
+    pub(super) seams: &'a Seams,
+    /// The prompt, which starts with the known ids.
+    pub(super) prompt_ids: &'a [TokenId],
+}
+
+impl Comparison<'_> {
+    /// Whether a client may have left out what stands behind a text: white space, half a character, the end of the turn, a stop
+    /// string and what was sampled with it, or what a mark begins.
+    pub(super) fn may_follow(&self, rest: &str, may_be_stop_string: bool) -> bool {
+        let rest = rest.trim_start_matches(is_blank);
+        let stops = self.prompt.stop_strings.iter().map(|stop| stop.trim_start());
+        if rest.is_empty() || (may_be_stop_string && rest.len() <= LONGEST_STOP_STRING) {
+            return true;
+        }
+        let end = |rest: &str| {
+            let seam = self.written?.seams.find(rest).next()?;
+            (seam.start == 0 && self.stops.contains(&seam.id)).then_some(seam.end)
+        };
+        if end(rest).is_some() {
+            let mut rest = rest;
+            while let Some(length) = end(rest) {
+                rest = rest[length..].trim_start_matches(is_blank);
+            }
+            return rest.is_empty();
+        }
+        let tokens = self.tokenizer.added_tokens().iter().map(|token| token.content.as_str());
+        rest.starts_with(['<', '[']) || stops.chain(tokens).any(|begin| !begin.is_empty() && rest.starts_with(begin))
+    }
+}
+
+/// Whether a character says nothing: white space, or a part of a character.
+pub(super) fn is_blank(character: char) -> bool {
+    character == '\u{FFFD}' || character.is_whitespace()
+}
+
+/// What encoding makes of a text: tokenizers compose characters.
+pub(super) fn encoded(tokenizer: &Tokenizer, text: &str) -> Result<String, PromptError> {
+    Ok(tokenizer.decode(&tokenizer.encode(text, false)?, false)?)
+}
+
+/// What a template is given of a message that is not an assistant's.
+pub(super) fn shown_texts(message: &Message) -> impl Iterator<Item = &str> {
+    let is_system = message.role.as_str() == "system";
+    texts(&message.content).filter_map(move |text| if is_system { without_billing_header(text) } else { Some(text) })
+}
+
+/// The text of ids, as far as they have one: a model may be wider than its tokenizer.
+pub(super) fn decode(tokenizer: &Tokenizer, ids: &[TokenId], skip_special_tokens: bool) -> Result<String, PromptError> {
+    let ids: Vec<_> = ids.iter().copied().filter(|&id| tokenizer.contains(id)).collect();
+    Ok(tokenizer.decode(&ids, skip_special_tokens)?)
+}
+
+/// The texts of a content.
+pub(super) fn texts(content: &Content) -> impl Iterator<Item = &str> {
+    let (whole, parts) = match content {
+        Content::Empty => (None, [].as_slice()),
+        Content::Text(text) => (Some(text.as_str()), [].as_slice()),
+        Content::Parts(parts) => (None, parts.as_slice()),
+    };
+    let parts = parts.iter().filter_map(|part| match part {
+        ContentPart::Text(text) => Some(text.as_str()),
+        ContentPart::Object { fields, .. } => fields.get("text")?.as_str(),
+        ContentPart::Image(_) => None,
+    });
+    whole.into_iter().chain(parts)
+}
