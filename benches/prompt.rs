@@ -32,10 +32,7 @@ use tito::internals::{
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
     model::{EosTokens, ModelFiles},
-    prompt::{
-        ChatPrompt, Checks, OnUnprovable, PromptRenderer, Provenance, RenderedPrompt, Templates,
-        template::{ChatTemplate, Patience},
-    },
+    prompt::{ChatPrompt, OnUnprovable, PromptRenderer, Provenance, RenderedPrompt, Templates, template::ChatTemplate},
     server::{self, ControlPlane, ServerConfig},
     state::{Api, ServedModels},
     telemetry::Metrics,
@@ -76,21 +73,10 @@ impl Body {
 
     fn into_prompt(self, add_generation_prompt: bool) -> ChatPrompt {
         ChatPrompt {
-            messages: self.messages,
             tools: self.tools,
-            documents: None,
             add_generation_prompt,
-            continue_final_message: false,
-            system_first: false,
-            template: None,
-            template_kwargs: tito::internals::json::Object::default(),
-            reasoning_effort: None,
-            add_special_tokens: false,
-            stop_token_ids: Vec::new(),
-            known: None,
             now: OffsetDateTime::UNIX_EPOCH,
-            checks: Checks::default(),
-            patience: Patience::default(),
+            ..ChatPrompt::new(self.messages)
         }
     }
 }

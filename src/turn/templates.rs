@@ -48,10 +48,9 @@ mod tests {
     use crate::chat::Message;
     use crate::continuity::Carriers;
     use crate::engine::{EngineInfo, scripted::ScriptedEngine};
-    use crate::json::Object;
     use crate::model::ModelFiles;
     use crate::prompt::template::{ChatTemplate, Limit, Patience, TemplateError};
-    use crate::prompt::{ChatPrompt, Checks, OnUnprovable, PromptError, PromptRenderer, Templates};
+    use crate::prompt::{ChatPrompt, OnUnprovable, PromptError, PromptRenderer, Templates};
     use crate::turn::{PromptRequest, Turns};
 
     use super::*;
@@ -67,22 +66,10 @@ mod tests {
 
     fn prompt(patience: &Patience) -> ChatPrompt {
         ChatPrompt {
-            messages: vec![Message::text("user", "a")],
-            tools: None,
-            documents: None,
-            add_generation_prompt: true,
-            continue_final_message: false,
-            system_first: false,
             template: Some(Arc::new(ChatTemplate::new("a", IndexMap::new()).unwrap())),
-            template_kwargs: Object::default(),
-            reasoning_effort: None,
-            add_special_tokens: false,
-            stop_token_ids: Vec::new(),
-            stop_strings: Vec::new(),
-            known: None,
             now: OffsetDateTime::UNIX_EPOCH,
-            checks: Checks::default(),
             patience: patience.clone(),
+            ..ChatPrompt::new(vec![Message::text("user", "a")])
         }
     }
 

@@ -9,7 +9,7 @@ use tito::{
     chat::{FunctionTool, Message},
     json,
     model::EosTokens,
-    prompt::{ChatPrompt, Checks, OnUnprovable, PromptRenderer, template::Patience},
+    prompt::{ChatPrompt, OnUnprovable, PromptRenderer},
     tokenizer::{AddedToken, ByteLevelBpe, Tokenizer},
 };
 
@@ -40,22 +40,14 @@ impl Request {
     fn into_prompt(self) -> ChatPrompt {
         let kwargs = self.chat_template_kwargs.as_ref().and_then(json::Value::as_object);
         ChatPrompt {
-            messages: self.messages,
             tools: self.tools,
             documents: self.documents,
             add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
             continue_final_message: self.continue_final_message.unwrap_or(false),
-            system_first: false,
-            template: None,
             template_kwargs: kwargs.cloned().unwrap_or_default(),
             reasoning_effort: self.reasoning_effort,
-            add_special_tokens: false,
-            stop_token_ids: Vec::new(),
-            stop_strings: Vec::new(),
-            known: None,
             now: NOW,
-            checks: Checks::default(),
-            patience: Patience::default(),
+            ..ChatPrompt::new(self.messages)
         }
     }
 }
