@@ -229,6 +229,25 @@ async fn what_speaks_against_ids_is_told_or_refused() {
     }
 }
 
+/// The prompt of this very turn is no prefix of it that ends with an answer, nor is one with a turn more.
+#[tokio::test]
+async fn a_required_prefix_with_more_than_the_conversation_is_told_or_refused() {
+    for strict in [false, true] {
+        let app = TestApp::new().says("hello").continuity(|policy| policy.strict = strict);
+        let first = json!([user("hi")]);
+        let second = json!([user("hi"), {"role": "assistant", "content": "hello"}, user("so?")]);
+        let tokens =
+            async |messages: &Value| ids(&app.post("/tokenize", json!({"messages": messages})).await.ok()["tokens"]);
+        let [one, two] = [tokens(&first).await, tokens(&second).await];
+        let three = [&*two, &app.spelled("well"), &[IM_END]].concat();
+        for (messages, prefix) in [(&first, one), (&second, two), (&second, three)] {
+            let body = json!({"messages": messages, "required_prefix_token_ids": prefix});
+            let told = warned(&app.post(CHAT, body).await);
+            assert_eq!(told, (!strict).then(|| "message_edited".to_owned()), "{messages} {prefix:?}");
+        }
+    }
+}
+
 /// Ids beside the messages come without an index; a server that sampled them knows it.
 #[tokio::test]
 async fn ids_that_are_remembered_need_no_index() {

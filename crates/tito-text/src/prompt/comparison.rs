@@ -39,22 +39,32 @@ impl Comparison<'_> {
     pub(super) fn may_follow(&self, rest: &str, may_be_stop_string: bool) -> bool {
         let rest = rest.trim_start_matches(is_blank);
         let stops = self.prompt.stop_strings.iter().map(|stop| stop.trim_start());
-        if rest.is_empty() || (may_be_stop_string && rest.len() <= LONGEST_STOP_STRING) {
-            return true;
+        let tokens = self.tokenizer.added_tokens().iter().map(|token| token.content.as_str());
+        let begins_otherwise = |rest: &str| {
+            rest.starts_with(['<', '['])
+                || stops.chain(tokens).any(|begin| !begin.is_empty() && rest.starts_with(begin))
+        };
+        let special = self.written.and_then(|written| written.seams.find(rest).next()).map(|seam| seam.start);
+        let text = special.unwrap_or(rest.len());
+        if special == Some(0) || (may_be_stop_string && text <= LONGEST_STOP_STRING) {
+            let rest = &rest[text..];
+            return self.after_turn(rest).map_or_else(|| rest.is_empty() || begins_otherwise(rest), str::is_empty);
         }
+        rest.is_empty() || begins_otherwise(rest)
+    }
+
+    /// What stands behind tokens that end a turn; `None` where a text does not begin with one.
+    fn after_turn<'t>(&self, text: &'t str) -> Option<&'t str> {
         let end = |rest: &str| {
             let seam = self.written?.seams.find(rest).next()?;
             (seam.start == 0 && self.stops.contains(&seam.id)).then_some(seam.end)
         };
-        if end(rest).is_some() {
-            let mut rest = rest;
-            while let Some(length) = end(rest) {
-                rest = rest[length..].trim_start_matches(is_blank);
-            }
-            return rest.is_empty();
+        let mut rest = &text[end(text)?..];
+        loop {
+            rest = rest.trim_start_matches(is_blank);
+            let Some(length) = end(rest) else { return Some(rest) };
+            rest = &rest[length..];
         }
-        let tokens = self.tokenizer.added_tokens().iter().map(|token| token.content.as_str());
-        rest.starts_with(['<', '[']) || stops.chain(tokens).any(|begin| !begin.is_empty() && rest.starts_with(begin))
     }
 }
 

@@ -58,12 +58,14 @@ fn says(
     let called: Vec<&str> = message.tool_calls.iter().flatten().map(|call| call.name.as_str()).collect();
     // What ended with an end token did not end with a stop string.
     let stopped = sampled.last().is_some_and(|id| stops.contains(id));
-    let may_follow = |rest: &str| !called.is_empty() || comparison.may_follow(rest, !stopped);
     if said.is_empty() && called.is_empty() && message.reasoning.is_none() {
-        return Ok(may_follow(&decode(tokenizer, sampled, false)?) || thinks(tokenizer, before)?);
+        return Ok(comparison.may_follow(&decode(tokenizer, sampled, false)?, !stopped) || thinks(tokenizer, before)?);
     }
     for skip_special_tokens in [false, true] {
         let text = decode(tokenizer, sampled, skip_special_tokens)?;
+        // Without special tokens, a turn that follows would look like a stop string.
+        let may_be_stop_string = !stopped && !skip_special_tokens;
+        let may_follow = |rest: &str| !called.is_empty() || comparison.may_follow(rest, may_be_stop_string);
         let says = ends_in_order(&text, &said, &may_follow) || goes_on(tokenizer, before, &text, &said, &may_follow)?;
         if in_order(&text, &called) && says {
             return Ok(true);
