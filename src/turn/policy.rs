@@ -121,7 +121,7 @@ impl ToolPolicy {
     pub fn output_format(self, tools: Option<ToolFormat>, prompt: &ChatPrompt) -> OutputFormat {
         let format = self.format_with(tools, &prompt.template_variables());
         let continued = prompt.messages.last().filter(|_| prompt.continue_final_message);
-        let Some(said) = continued.map(|message| message.content.text()) else { return format };
+        let Some(said) = continued.map(|message| message.content.texts().collect::<String>()) else { return format };
         OutputFormat { reasoning: format.reasoning.map(|reasoning| reasoning.continuing(&said)), ..format }
     }
 

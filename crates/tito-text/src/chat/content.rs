@@ -1,7 +1,5 @@
 //! What a message says: nothing, a text, or a list of parts.
 
-use std::borrow::Cow;
-
 use serde::{Deserialize, Deserializer, de};
 
 use crate::json::Value;
@@ -67,13 +65,14 @@ impl Content {
         })
     }
 
-    /// All of its text.
-    pub fn text(&self) -> Cow<'_, str> {
-        match self {
-            Self::Empty => Cow::Borrowed(""),
-            Self::Text(text) => Cow::Borrowed(text),
-            Self::Parts(parts) => parts.iter().filter_map(ContentPart::text).collect::<String>().into(),
-        }
+    /// Its texts, one after the other.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let (whole, parts) = match self {
+            Self::Empty => (None, [].as_slice()),
+            Self::Text(text) => (Some(text.as_str()), [].as_slice()),
+            Self::Parts(parts) => (None, parts.as_slice()),
+        };
+        whole.into_iter().chain(parts.iter().filter_map(ContentPart::text))
     }
 
     fn from_value(value: Value) -> Result<Self, String> {

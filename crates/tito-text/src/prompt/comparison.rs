@@ -1,11 +1,7 @@
 //! What known ids are compared with, and what a comparison lets pass.
 
 use super::{ChatPrompt, KnownPrefix, PromptError, messages::without_billing_header, seams::Seams};
-use crate::{
-    TokenId,
-    chat::{Content, ContentPart, Message},
-    tokenizer::Tokenizer,
-};
+use crate::{TokenId, chat::Message, tokenizer::Tokenizer};
 
 /// So many bytes behind a text may be a stop string of the request that the text was sampled for, which nobody says.
 pub(super) const LONGEST_STOP_STRING: usize = 32;
@@ -81,26 +77,11 @@ pub(super) fn encoded(tokenizer: &Tokenizer, text: &str) -> Result<String, Promp
 /// What a template is given of a message that is not an assistant's.
 pub(super) fn shown_texts(message: &Message) -> impl Iterator<Item = &str> {
     let is_system = message.role.as_str() == "system";
-    texts(&message.content).filter_map(move |text| if is_system { without_billing_header(text) } else { Some(text) })
+    message.content.texts().filter_map(move |text| if is_system { without_billing_header(text) } else { Some(text) })
 }
 
 /// The text of ids, as far as they have one: a model may be wider than its tokenizer.
 pub(super) fn decode(tokenizer: &Tokenizer, ids: &[TokenId], skip_special_tokens: bool) -> Result<String, PromptError> {
     let ids: Vec<_> = ids.iter().copied().filter(|&id| tokenizer.contains(id)).collect();
     Ok(tokenizer.decode(&ids, skip_special_tokens)?)
-}
-
-/// The texts of a content.
-pub(super) fn texts(content: &Content) -> impl Iterator<Item = &str> {
-    let (whole, parts) = match content {
-        Content::Empty => (None, [].as_slice()),
-        Content::Text(text) => (Some(text.as_str()), [].as_slice()),
-        Content::Parts(parts) => (None, parts.as_slice()),
-    };
-    let parts = parts.iter().filter_map(|part| match part {
-        ContentPart::Text(text) => Some(text.as_str()),
-        ContentPart::Object { fields, .. } => fields.get("text")?.as_str(),
-        ContentPart::Image(_) => None,
-    });
-    whole.into_iter().chain(parts)
 }

@@ -6,7 +6,7 @@
 
 use super::{
     Edits, PromptError,
-    comparison::{Comparison, Written, decode, encoded, shown_texts, texts},
+    comparison::{Comparison, Written, decode, encoded, shown_texts},
     splice::spoken,
     surplus,
 };
@@ -54,7 +54,7 @@ fn says(
     message: &Message,
 ) -> Result<bool, PromptError> {
     let Comparison { tokenizer, stops, .. } = *comparison;
-    let said: Vec<&str> = texts(&message.content).map(spoken).filter(|text| !text.trim().is_empty()).collect();
+    let said: Vec<&str> = message.content.texts().map(spoken).filter(|text| !text.trim().is_empty()).collect();
     let called: Vec<&str> = message.tool_calls.iter().flatten().map(|call| call.name.as_str()).collect();
     // What ended with an end token did not end with a stop string.
     let stopped = sampled.last().is_some_and(|id| stops.contains(id));

@@ -1,6 +1,6 @@
 //! What a splice is made of, and the anchor in a render of it.
 
-use super::{PromptError, conversation::Conversation, seams::Seams};
+use super::{PromptError, comparison::decode, conversation::Conversation, seams::Seams};
 use crate::{TokenId, tokenizer::Tokenizer};
 
 /// Everything that a splice is made of.
@@ -22,8 +22,7 @@ pub(super) struct Splice<'a> {
 impl Splice<'_> {
     /// The text of ids, as far as they have one: a model may be wider than its tokenizer.
     pub(super) fn decode(&self, ids: &[TokenId], skip_special_tokens: bool) -> Result<String, PromptError> {
-        let ids: Vec<_> = ids.iter().copied().filter(|&id| self.tokenizer.contains(id)).collect();
-        Ok(self.tokenizer.decode(&ids, skip_special_tokens)?)
+        decode(self.tokenizer, ids, skip_special_tokens)
     }
 }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::{
     PromptError,
-    comparison::{Comparison, LONGEST_STOP_STRING, Written, decode, encoded, is_blank, shown_texts, texts},
+    comparison::{Comparison, LONGEST_STOP_STRING, Written, decode, encoded, is_blank, shown_texts},
     seams::Seam,
     splice::spoken,
 };
@@ -163,7 +163,7 @@ fn said_by(message: &Message) -> Vec<Said<'_>> {
     let calls = message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
     let said = |text| Said { text, is_assistant, calls };
     let texts: Vec<&str> =
-        if is_assistant { texts(&message.content).map(spoken).collect() } else { shown_texts(message).collect() };
+        if is_assistant { message.content.texts().map(spoken).collect() } else { shown_texts(message).collect() };
     texts.into_iter().map(str::trim).filter(|text| !text.is_empty()).map(said).collect()
 }
 

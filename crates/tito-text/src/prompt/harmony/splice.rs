@@ -10,6 +10,7 @@ use crate::{
     chat::{Content, ContentPart, Message},
     prompt::{
         ChatPrompt, PromptError, UnprovableSplice,
+        comparison::decode,
         splice::{Joined, join as join_ids},
     },
     tokenizer::{Extent, Tokenizer},
@@ -64,7 +65,7 @@ impl Continued<'_> {
         let others: Vec<usize> = (lead..segments.len()).filter(|&at| segments[at].author != "assistant").collect();
         let after = others.last().map_or(lead, |last| last + 1);
         let said: Vec<TokenId> = segments[after..].iter().flat_map(|segment| segment.ids).copied().collect();
-        let said = decode(&said, self.tokenizer)?;
+        let said = decode(self.tokenizer, &said, false)?;
         let last = others.last().map(|&last| segments[last].ids);
         let mut found = Vec::new();
         for &candidate in assistants {
@@ -103,7 +104,7 @@ impl Continued<'_> {
             let header = &ids[1..];
             let ends = [id(Mark::Channel), id(Mark::Message)];
             let length = header.iter().position(|id| ends.contains(id)).unwrap_or(header.len());
-            let author = decode(&header[..length], self.tokenizer)?;
+            let author = decode(self.tokenizer, &header[..length], false)?;
             let author = author.split(" to=").next().unwrap_or_default().to_owned();
             Ok(Segment { ids, author })
         };
@@ -119,12 +120,6 @@ fn instructs(author: &str) -> bool {
 /// The token that ends the last message of Harmony that a message becomes.
 fn close_of(message: &Message) -> Mark {
     if message.makes_calls() { Mark::Call } else { Mark::End }
-}
-
-/// The text of ids, as far as they have one: a model may be wider than its tokenizer.
-fn decode(ids: &[TokenId], tokenizer: &Tokenizer) -> Result<String, PromptError> {
-    let ids: Vec<_> = ids.iter().copied().filter(|&id| tokenizer.contains(id)).collect();
-    Ok(tokenizer.decode(&ids, false)?)
 }
 
 /// The last text that a message says.
