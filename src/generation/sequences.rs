@@ -91,16 +91,27 @@ struct Waiting {
 /// An event of a sequence, with the index of that one.
 type Indexed = Result<(usize, Event), EngineError>;
 
+/// The stream of a request that is refused when it has waited.
+fn failing(error: EngineError) -> BoxStream<'static, Indexed> {
+    stream::once(async { Err(error) }).boxed()
+}
+
 impl Generator {
     /// Starts one generation.
     #[cfg(any(test, feature = "internals"))]
     pub fn generate(&self, request: GenerationRequest) -> EventStream {
-        self.generate_all([request]).map_ok(|(_, event)| event).boxed()
+        self.generate_all([request]).unwrap_or_else(failing).map_ok(|(_, event)| event).boxed()
     }
 
     /// Generates all sequences of several prompts; each event comes with the index of its sequence, those of the first
     /// prompt coming first. Sequences start in this order, as the engine has seats for them and the stream is read.
-    pub fn generate_all(&self, requests: impl IntoIterator<Item = GenerationRequest>) -> BoxStream<'static, Indexed> {
+    ///
+    /// # Errors
+    /// There is no room for them, or new requests are refused: known before a stream begins, so that it is a status.
+    pub fn generate_all(
+        &self,
+        requests: impl IntoIterator<Item = GenerationRequest>,
+    ) -> Result<BoxStream<'static, Indexed>, EngineError> {
         let mut requests: Vec<GenerationRequest> = requests.into_iter().collect();
         for request in &mut requests {
             self.seed(request);
@@ -110,7 +121,7 @@ impl Generator {
         let arrival = Arrival::of(&requests);
         let reservation = match self.engine.reserve(party, sequences) {
             Ok(reservation) => reservation,
-            Err(error) => return self.refused(&requests, error, arrival),
+            Err(error) => return Err(self.refused(&requests, error, arrival)),
         };
         let prompts = requests.iter().map(|request| Entering {
             owner: request.owner.as_ref(),
@@ -123,19 +134,19 @@ impl Generator {
     }
 
     /// Begins, once the door is open.
-    fn at_the_door(self, waiting: Waiting) -> BoxStream<'static, Indexed> {
-        match self.running.admit(&waiting.registrations) {
+    fn at_the_door(self, waiting: Waiting) -> Result<BoxStream<'static, Indexed>, EngineError> {
+        Ok(match self.running.admit(&waiting.registrations) {
             Door::Open => self.begun(waiting),
             _ if waiting.registrations.iter().all(|registration| registration.is_ended()) => self.ended(&waiting),
-            Door::Refusing => self.refused(&waiting.requests, EngineError::Paused, waiting.arrival),
+            Door::Refusing => return Err(self.refused(&waiting.requests, EngineError::Paused, waiting.arrival)),
             Door::Queueing => {
                 let begin = async move {
                     self.running.admitted(&waiting.registrations).await;
-                    self.at_the_door(waiting)
+                    self.at_the_door(waiting).unwrap_or_else(failing)
                 };
                 begin.flatten_stream().boxed()
             }
-        }
+        })
     }
 
     fn begun(self, waiting: Waiting) -> BoxStream<'static, Indexed> {
@@ -179,18 +190,13 @@ impl Generator {
         stream::iter(events).boxed()
     }
 
-    /// The stream of a request that gets no places.
-    fn refused(
-        &self,
-        requests: &[GenerationRequest],
-        error: EngineError,
-        arrival: Arrival,
-    ) -> BoxStream<'static, Indexed> {
+    /// Counts a request that gets no places, for the reason that is given back.
+    fn refused(&self, requests: &[GenerationRequest], error: EngineError, arrival: Arrival) -> EngineError {
         if let Some(request) = requests.first() {
             let mut meter = self.meter(request, Siblings::new(1), arrival, tracing::Span::current());
             meter.observe(&Err(error.clone()));
         }
-        stream::once(async { Err(error) }).boxed()
+        error
     }
 
     fn meter(
@@ -391,14 +397,14 @@ mod tests {
 
     async fn completions(generator: &Generator, requests: Vec<GenerationRequest>) -> Vec<Completion> {
         let sequences = requests.iter().map(|request| request.sequences).sum();
-        collect(generator.generate_all(requests), sequences).await.unwrap()
+        collect(generator.generate_all(requests).unwrap(), sequences).await.unwrap()
     }
 
     #[tokio::test]
     async fn sequences_are_made_when_there_may_be_seats_for_them_and_wait_until_then() {
         let gate = Gate::shut();
         let (generator, counts) = generator(engine(2).with_gate(gate.clone()));
-        let events = generator.generate_all([request(&[3], 30, None), request(&[3, 3], 20, None)]);
+        let events = generator.generate_all([request(&[3], 30, None), request(&[3, 3], 20, None)]).unwrap();
         let load = generator.engine().load();
         assert_eq!((load.running, load.waiting, counts[2].load(Ordering::Relaxed)), (2, 48, 4));
         gate.open();
@@ -444,20 +450,20 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_is_dropped_or_does_not_fit_leaves_nothing_behind() {
         let (generator, counts) = generator(engine(2).with_gate(Gate::shut()));
-        let events = generator.generate_all([request(&[3], 60, None)]);
-        let mut refused = generator.generate_all([request(&[3], 43, None)]);
-        assert_eq!(refused.next().await, Some(Err(EngineError::Overloaded)));
-        assert_eq!((refused.next().await, counts[2].load(Ordering::Relaxed)), (None, 4));
+        let events = generator.generate_all([request(&[3], 60, None)]).unwrap();
+        let refused = generator.generate_all([request(&[3], 43, None)]);
+        assert_eq!((refused.err(), counts[2].load(Ordering::Relaxed)), (Some(EngineError::Overloaded), 4));
         drop(events);
         assert_eq!((generator.engine().load(), counts[0].load(Ordering::Relaxed)), (EngineLoad::default(), 0));
-        assert!(generator.generate_all([request(&[3], 102, None)]).next().now_or_never().is_none());
+        assert!(generator.generate_all([request(&[3], 102, None)]).unwrap().next().now_or_never().is_none());
     }
 
     #[tokio::test]
     async fn a_request_that_is_aborted_ends_all_of_its_sequences() {
         let (generator, counts) = generator(engine(1).with_gate(Gate::shut()));
-        let events =
-            generator.generate_all([GenerationRequest { request_ids: ["a".into()].into(), ..request(&[3], 40, None) }]);
+        let events = generator
+            .generate_all([GenerationRequest { request_ids: ["a".into()].into(), ..request(&[3], 40, None) }])
+            .unwrap();
         assert_eq!(generator.running().abort(None, ["a"]), 40);
         let completions = collect(events, 40).await.unwrap();
         assert!(completions.iter().all(|completion| completion.finish == Some(Finish::Abort)));

@@ -9,6 +9,15 @@ mod outcome;
 mod positions;
 mod replayer;
 mod request;
+
+/// Why an engine that failed repeats nothing.
+fn failed(error: EngineError) -> Unrepeatable {
+    Unrepeatable(match error {
+        EngineError::Unsupported(reason) => reason,
+        error => format!("the engine failed: {error}"),
+    })
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -179,15 +188,14 @@ impl Replayer {
         tokens: usize,
         looks_for_end: bool,
     ) -> Result<Sampled, Unrepeatable> {
-        let mut events = self.generator.generate_all([request]);
+        let mut events = self.generator.generate_all([request]).map_err(failed)?;
         let (mut sampled, mut weights) = (Sampled::default(), WeightSpans::default());
         while sampled.tokens.len() < tokens || looks_for_end {
             let delta = match events.next().await {
                 Some(Ok((_, Event::Delta(delta)))) => delta,
                 Some(Ok((_, Event::Prompt(_)))) => continue,
                 None => return Err(Unrepeatable("the engine gave it up".to_owned())),
-                Some(Err(EngineError::Unsupported(reason))) => return Err(Unrepeatable(reason)),
-                Some(Err(error)) => return Err(Unrepeatable(format!("the engine failed: {error}"))),
+                Some(Err(error)) => return Err(failed(error)),
             };
             weights.push(&delta);
             if weights.spans().iter().any(|span| span.number != self.weights) {

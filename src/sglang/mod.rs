@@ -63,7 +63,7 @@ async fn generate_for_sglang(
     let choices = turn.prompts.len() * turn.n;
     let streams = turn.streams;
     let envelope = SglangEnvelope::new(Arc::clone(&api), turn);
-    let events = api.turns.start(prepared).map_err(ApiError::from);
+    let events = api.turns.start(prepared)?.map_err(ApiError::from);
     if streams {
         return Ok(sse::respond(events, SglangChunks::new(envelope, choices)));
     }

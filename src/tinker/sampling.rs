@@ -80,7 +80,7 @@ async fn start(
     };
     let prompts = vec![prompt; turn.prompts];
     let prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, Delivery::Whole).await?;
-    let mut events = api.turns.start(prepared).map_err(ApiError::from);
+    let mut events = api.turns.start(prepared)?.map_err(ApiError::from);
     // An engine that is full says so at once, and the client is to come again.
     let first = match events.next().now_or_never() {
         Some(Some(Err(error))) => return Err(come_again(error)),

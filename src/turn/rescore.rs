@@ -124,7 +124,7 @@ impl Turns {
             request_ids: Arc::new([]),
         };
         let (mut prompt, mut weights) = (None, WeightSpans::default());
-        let mut events = self.generator.generate_all([request]);
+        let mut events = self.generator.generate_all([request]).map_err(|error| error.to_string())?;
         while let Some(event) = events.next().await {
             match event.map_err(|error| error.to_string())? {
                 (_, Event::Prompt(output)) => prompt = Some(output),

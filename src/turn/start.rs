@@ -210,7 +210,10 @@ impl Turns {
     /// Samples the answers to all of `prepared`, which enter the engine together or not at all; sequences are numbered
     /// across all of them. Dropping the events ends all sequences. An answer to a conversation is remembered, and
     /// where that is asked for captured, before its last event goes out.
-    pub fn start(&self, prepared: impl IntoIterator<Item = Prepared>) -> Events {
+    ///
+    /// # Errors
+    /// The server has no room for them, or takes no new requests.
+    pub fn start(&self, prepared: impl IntoIterator<Item = Prepared>) -> Result<Events, EngineError> {
         let (mut requests, mut recorders, mut turns, mut holds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for Prepared { mut request, hold, recorder, turn } in prepared {
             holds.extend(hold);
@@ -223,9 +226,9 @@ impl Turns {
             recorders.extend(std::iter::repeat_n(recorder, request.sequences));
             requests.push(request);
         }
-        let events = recorded(self.generator.generate_all(requests), recorders, self.store.clone());
+        let events = recorded(self.generator.generate_all(requests)?, recorders, self.store.clone());
         let events: Events = if self.capture.is_some() { Box::pin(captured(events, turns)) } else { Box::pin(events) };
         // Images are let go with the stream.
-        if holds.is_empty() { events } else { Box::pin(events.inspect(move |_| _ = &holds)) }
+        Ok(if holds.is_empty() { events } else { Box::pin(events.inspect(move |_| _ = &holds)) })
     }
 }

@@ -104,22 +104,39 @@ async fn answers_that_no_handler_gave_say_it_too() {
     assert_eq!((well.status, well.headers.get("x-retry")), (200, None));
 }
 
+/// A request for a stream of every dialect.
+fn streamed() -> [(&'static str, Value); 5] {
+    let messages = json!([{ "role": "user", "content": "hello" }]);
+    [
+        (CHAT, json!({ "messages": messages, "max_tokens": 8, "stream": true })),
+        ("/v1/completions", json!({ "prompt": "hello", "max_tokens": 8, "stream": true })),
+        (MESSAGES, json!({ "model": MODEL, "messages": messages, "max_tokens": 8, "stream": true })),
+        (RESPONSES, json!({ "input": "hello", "stream": true })),
+        ("/inference/v1/generate", json!({ "token_ids": [5], "sampling_params": { "max_tokens": 8 }, "stream": true })),
+    ]
+}
+
 #[tokio::test]
 async fn streams_of_every_dialect_say_it_in_the_error() {
-    let app = TestApp::new().gate(&Gate::shut()).seats(1).max_waiting(1);
-    let asked = json!({
-        "model": MODEL, "prompt": "hello", "messages": [{ "role": "user", "content": "hello" }], "max_tokens": 8,
-        "stream": true,
-    });
-    let input = json!({ "model": MODEL, "input": "hello", "stream": true });
-    let _engaged = [app.open(CHAT, asked.clone()).await, app.open(CHAT, asked.clone()).await];
-    for path in [CHAT, "/v1/completions", MESSAGES, RESPONSES] {
-        let body = if path == RESPONSES { &input } else { &asked };
-        let answer = app.post(path, body.clone()).await;
+    let app = TestApp::new().gate(&Gate::failing_after(1));
+    for (path, body) in streamed() {
+        let answer = app.post(path, body).await;
         let data = answer.text.lines().filter_map(|line| line.strip_prefix("data: "));
         let events: Vec<Value> = data.filter_map(|data| serde_json::from_str(data).ok()).collect();
         let error = events.iter().rev().find_map(|event| event["error"].as_object());
         let error = error.unwrap_or_else(|| panic!("{path}: {}", answer.text));
-        assert_eq!((&error["retry"], &error["done"]), (&json!("anywhere"), &json!("nothing")), "{path}");
+        assert_eq!((&error["retry"], &error["done"]), (&json!("elsewhere"), &json!("maybe")), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn streams_that_are_refused_before_they_begin_say_it_in_the_head() {
+    let app = TestApp::new().gate(&Gate::shut()).seats(1).max_waiting(1);
+    let [(_, engaging), ..] = streamed();
+    let _engaged = [app.open(CHAT, engaging.clone()).await, app.open(CHAT, engaging).await];
+    let background = json!({ "input": "hello", "background": true, "stream": true });
+    for (path, body) in streamed().into_iter().chain([(RESPONSES, background)]) {
+        let answer = app.post(path, body).await;
+        assert_eq!((answer.status, said(&answer)), (503, "anywhere; done=nothing"), "{path}: {}", answer.text);
     }
 }

@@ -95,7 +95,7 @@ async fn create_batch_chat_completion(
         envelopes.push(ChatEnvelope::new(Arc::clone(&api), id, &prompt, &sampling, shown));
     }
     // Nothing is sampled before it is known that every conversation can be served.
-    let completions = collect(api.turns.start(all).map_err(ApiError::from), count).await?;
+    let completions = collect(api.turns.start(all)?.map_err(ApiError::from), count).await?;
     // As for the prompts of a completion, the worst one speaks for all.
     let continuity = verdicts.iter().max_by_key(|verdict| verdict.badness()).map(TokenContinuity::from);
     let response = JsonAnswer(ChatEnvelope::answer_batch(&envelopes, completions, continuity.clone())?);

@@ -96,7 +96,7 @@ pub(super) async fn complete(
     let ChatTurn { id, turn, shown, stream_interval, delivery, notices } =
         ChatTurn::new(request, &caller, &api).await?;
     let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
-    let events = api.turns.start([prepared]).map_err(ApiError::from);
+    let events = api.turns.start([prepared])?.map_err(ApiError::from);
     let envelope = ChatEnvelope::new(Arc::clone(&api), id, &prompt, &sampling, shown);
     let response = match delivery {
         AnswerDelivery::Json => JsonAnswer(envelope.answer(collect(events, sampling.n).await?)?).into_response(),

@@ -61,7 +61,7 @@ pub(super) async fn complete(api: Arc<Api>, caller: Caller, request: CompletionR
     let prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, turn.delivery.into()).await?;
     let (choices, delivery, stream_interval) =
         (turn.prompts.len() * turn.sampling.n, turn.delivery, turn.stream_interval);
-    let events = api.turns.start(prepared).map_err(ApiError::from);
+    let events = api.turns.start(prepared)?.map_err(ApiError::from);
     let continuity = turn.continuity();
     let envelope = CompletionEnvelope::new(Arc::clone(&api), turn);
     let response = match delivery {

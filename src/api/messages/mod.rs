@@ -120,7 +120,7 @@ async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Res
                        `return_token_ids`, or `truncate_prompt_tokens`";
         return Err(ApiError::invalid("truncate_prompt_tokens", message));
     }
-    let events = api.turns.start([prepared]).map_err(ApiError::from);
+    let events = api.turns.start([prepared])?.map_err(ApiError::from);
     let name = HeaderValue::from_str(&id).ok();
     let blocks = Blocks::new(&api, id, &prompt, &sampling, (tool_choice, notices.clone()));
     let mut response = if stream {

@@ -78,7 +78,7 @@ async fn create_response(
     if prompt.is_cut {
         writer.forget_ids();
     }
-    let events = api.turns.start([prepared]).map_err(ApiError::from);
+    let events = api.turns.start([prepared])?.map_err(ApiError::from);
     let response = match (background, record) {
         (true, Some(record)) => {
             let served = served.map(|Extension(served)| served);

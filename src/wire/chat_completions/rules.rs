@@ -37,7 +37,7 @@ pub(crate) static RULES: Rules =
 const REASONING_EFFORT: Schema = Nullable(&Literal(&["none", "minimal", "low", "medium", "high", "xhigh", "max"]));
 
 /// The fields of `POST /v1/chat/completions`.
-static CHAT: Schema = Object(
+pub(crate) static CHAT: Schema = Object(
     Model,
     &joined::<69>(&[
         &[

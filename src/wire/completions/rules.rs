@@ -33,7 +33,8 @@ const MOST_PROMPTS: usize = 1024;
 /// The rules that the body of a text completion must keep.
 pub(crate) static RULES: Rules = Rules { before: Some(check), foreign: &OF_COMPLETIONS, ..Rules::new(&COMPLETION) };
 
-static COMPLETION: Schema = Object(
+/// The fields of `POST /v1/completions`.
+pub(crate) static COMPLETION: Schema = Object(
     Model,
     &joined::<56>(&[
         &[

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::derender_input::{ChunkToDerender, ResponseToDerender, TokenCount};
+use super::{
+    derender_input::{ChunkToDerender, ResponseToDerender, TokenCount},
+    rules,
+};
 use crate::{
     TokenId,
     wire::{
@@ -12,7 +15,7 @@ use crate::{
             sampling_mask::SamplingMask,
             weight_versions::WeightVersionSpan,
         },
-        body::{self, Body, Rules},
+        body::{Body, Rules},
         chat_completions::types::{ChatCompletion, ChatCompletionRequest, ChoiceLogprobs, ChunkToolCall},
         completions::types::{CompletionAnswer, CompletionChunkChoice, CompletionRequest},
     },
@@ -65,7 +68,7 @@ pub(crate) struct DerenderChatRequest {
 }
 
 impl Body for DerenderChatRequest {
-    const RULES: &'static Rules = &body::ANY;
+    const RULES: &'static Rules = &rules::DERENDER_CHAT;
 }
 
 /// A whole answer, or an event of one.
@@ -150,7 +153,7 @@ pub(crate) struct DerenderCompletionRequest {
 }
 
 impl Body for DerenderCompletionRequest {
-    const RULES: &'static Rules = &body::ANY;
+    const RULES: &'static Rules = &rules::DERENDER_COMPLETION;
 }
 
 #[derive(Debug, Deserialize, ToSchema)]

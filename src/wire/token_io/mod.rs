@@ -7,3 +7,4 @@ pub(crate) mod derender_input;
 pub(crate) mod features;
 pub(crate) mod generate;
 pub(crate) mod render;
+mod rules;

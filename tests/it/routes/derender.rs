@@ -64,6 +64,10 @@ async fn three_steps_say_what_a_chat_completion_says() {
         ),
         (&special, json!({ "temperature": 0, "stop_token_ids": [ids[0]] })),
         (&calls, json!({ "temperature": 0, "tools": tools })),
+        // Values that a chat takes in another form, and a name that it takes for another.
+        (&plain, json!({ "seed": "6", "n": "2", "max_tokens": "12", "logprobs": 1, "top_logprobs": 2.0 })),
+        (&plain, json!({ "temperature": "0", "logit_bias": { "28": "1" }, "include_reasoning": "true", "stop": null })),
+        (&special, json!({ "temperature": 0, "stop_sequences": ["wor"] })),
     ];
     for (app, mut body) in cases {
         body["messages"] = messages();

@@ -68,7 +68,7 @@ async fn generate(
     let (n, delivery) = (turn.sampling.n, turn.delivery);
     // The envelope is made before the first token is sampled; see `GenerateEnvelope::weight_versions`.
     let envelope = GenerateEnvelope::new(Arc::clone(&api), turn);
-    let events = api.turns.start(prepared).map_err(ApiError::from);
+    let events = api.turns.start(prepared)?.map_err(ApiError::from);
     Ok(match delivery {
         AnswerDelivery::Json => JsonAnswer(envelope.answer(&collect(events, n).await?)?).into_response(),
         AnswerDelivery::Stream { include_usage, continuous_usage } => {
