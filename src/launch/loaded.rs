@@ -100,7 +100,8 @@ impl Loaded {
         } = self;
         let namespace = store.as_ref().map(|_| text.namespace(&settings, &files, models.name())).transpose()?;
         let renderer =
-            PromptRenderer::new(text.templates, Arc::clone(&text.tokenizer), &text.eos, settings.on_unprovable);
+            PromptRenderer::new(text.templates, Arc::clone(&text.tokenizer), &text.eos, settings.on_unprovable)
+                .with_answer_formats(text.tools.answer_formats());
         let ends = sampling.eos_token_id.into_iter().chain(sampling.extra_eos_token_ids.iter().copied());
         let structured = StructuredOutputCompiler::new(Arc::clone(&text.tokenizer), ends).with_json(settings.json);
         let turns = Turns {

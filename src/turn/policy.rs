@@ -8,7 +8,7 @@ use crate::{
     json::Object,
     model::{EosTokens, GenerationConfig},
     parser::{OutputFormat, ReasoningParser, ToolFormat, ToolParser},
-    prompt::ChatPrompt,
+    prompt::{AnswerFormats, ChatPrompt},
     sampling::LogprobsMode,
 };
 
@@ -97,6 +97,14 @@ pub struct ToolPolicy {
     pub reasoning: Option<ReasoningParser>,
     /// How far calls that the model makes by itself are held, whatever a request says (`--tool-strict-level`).
     pub strict_level: ToolStrictLevel,
+}
+
+impl ToolPolicy {
+    /// The formats in which answers are read, to compare ids with messages.
+    #[must_use]
+    pub fn answer_formats(&self) -> AnswerFormats {
+        AnswerFormats { reasoning: self.reasoning, tools: self.parser }
+    }
 }
 
 /// How far calls that the model makes by itself are held; forced calls are held to their schemas in any case.

@@ -16,8 +16,9 @@ pub use crate::{
     json::{Object, Path, Segment, Value},
     model::{EosTokens, ModelError, ModelFiles, TokenizerConfig},
     prompt::{
-        ChatPrompt, Checks, Drift, Edits, Harmony, HarmonySettings, ImageForm, ImageMarks, ImageTemplate, KnownPrefix,
-        OnUnprovable, PromptError, PromptRenderer, Provenance, RenderedPrompt, Templates, UnprovableSplice,
+        AnswerFormats, ChatPrompt, Checks, Drift, Edits, Harmony, HarmonySettings, ImageForm, ImageMarks,
+        ImageTemplate, KnownPrefix, OnUnprovable, PromptError, PromptRenderer, Provenance, RenderedPrompt, Templates,
+        UnprovableSplice,
         template::{ChatTemplate, TemplateError},
     },
     tokenizer::{Tokenizer, TokenizerError},

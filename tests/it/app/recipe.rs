@@ -174,7 +174,8 @@ impl Recipe {
         let template = ChatTemplate::new(source, files.tokenizer_config.special_tokens.clone()).unwrap();
         let templates = Templates { default: Some(template), tool_use: None };
         let eos = files.eos(&tokenizer).unwrap();
-        let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, self.on_unprovable);
+        let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, self.on_unprovable)
+            .with_answer_formats(self.tools.answer_formats());
         let harmony = self.harmony.clone().map(|settings| Harmony::new(&tokenizer, settings).unwrap());
         let renderer = renderer.with_harmony(harmony).with_images(self.family().map(images::Family::marks));
         let models = ServedModels::new("tests/fixtures/tiny-model", self.names.clone());

@@ -8,6 +8,8 @@ mod cache;
 mod carriers;
 /// The counterexamples that are known to break other servers.
 mod counterexamples;
+/// Calls, results and tools that a client changes beside ids.
+mod edited_calls;
 /// Imitations of the templates of model families, each with the trait that makes it hard.
 mod families;
 /// Clients that did nothing wrong.

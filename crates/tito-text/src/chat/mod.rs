@@ -11,4 +11,5 @@ mod tool;
 pub use content::{Content, ContentPart, Image, ImageSize};
 pub use message::{AssistantItem, Message, Role};
 pub use tokens::{InvalidTokenIds, TokenBundle, TokenIds};
+pub(crate) use tool::canonical_arguments;
 pub use tool::{FunctionTool, InvalidTool, ToolCall};

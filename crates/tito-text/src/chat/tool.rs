@@ -47,6 +47,38 @@ pub struct ToolCall {
     pub extras: Object,
 }
 
+impl ToolCall {
+    /// The arguments with sorted keys, and whole numbers without a point; none are an empty object. The text itself where it is no
+    /// JSON.
+    pub(crate) fn canonical_arguments(&self) -> Result<Value, &str> {
+        canonical_arguments(self.arguments.as_deref().unwrap_or_default())
+    }
+}
+
+/// The arguments of a call with sorted keys, and whole numbers without a point; none are an empty object. The text itself where it
+/// is no JSON.
+pub(crate) fn canonical_arguments(arguments: &str) -> Result<Value, &str> {
+    let arguments = Some(arguments.trim()).filter(|text| !text.is_empty()).unwrap_or("{}");
+    Value::parse(arguments).map(canonical).map_err(|_| arguments)
+}
+
+/// The value with sorted keys, and whole numbers without a point: JavaScript writes `1.0` as `1`.
+fn canonical(value: Value) -> Value {
+    /// Up to here every whole number is a float of its own.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Array(values) => Value::Array(values.into_iter().map(canonical).collect()),
+        Value::Object(object) => {
+            let mut fields: Vec<_> = object.into_iter().map(|(key, value)| (key, canonical(value))).collect();
+            fields.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
+            Value::Object(fields.into_iter().collect())
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^53 is kept")]
+        Value::Float(number) if number.fract() == 0.0 && number.abs() < EXACT => Value::from(number as i64),
+        value => value,
+    }
+}
+
 fn take_string(object: &mut Object, key: &str, place: &str) -> Result<String, InvalidTool> {
     match object.shift_remove(key) {
         Some(Value::String(text)) => Ok(text),

@@ -301,11 +301,10 @@ impl Digest {
     fn call(&mut self, call: &ToolCall) {
         self.text(&call.id);
         self.text(&call.name);
-        let arguments = call.arguments.as_deref().map(str::trim).filter(|text| !text.is_empty()).unwrap_or("{}");
-        let parsed = Value::parse(arguments).map(|value| canonical(value).to_json_string());
-        self.flag(parsed.is_ok());
         // Models do write broken calls; they are compared as they are.
-        self.text(parsed.as_deref().unwrap_or(arguments));
+        let arguments = call.canonical_arguments().map(|value| value.to_json_string());
+        self.flag(arguments.is_ok());
+        self.text(arguments.as_deref().unwrap_or_else(|broken| broken));
         for extras in [&call.function_extras, &call.extras] {
             // Streams number calls, and some clients keep that.
             let said = extras.iter().filter(|(key, value)| !value.is_null() && *key != "index");
@@ -350,23 +349,6 @@ fn part<'a>(part: &'a ContentPart, shown: impl Fn(&'a str) -> Option<&'a str>) -
         ContentPart::Image(image) => HashedPart { kind: IMAGE, text: "", others: identified(image) },
     };
     Some(HashedPart { text: shown(part.text)?, ..part })
-}
-
-/// The value with sorted keys, and whole numbers without a point: JavaScript writes `1.0` as `1`.
-fn canonical(value: Value) -> Value {
-    /// Up to here every whole number is a float of its own.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    match value {
-        Value::Array(values) => Value::Array(values.into_iter().map(canonical).collect()),
-        Value::Object(object) => {
-            let mut fields: Vec<_> = object.into_iter().map(|(key, value)| (key, canonical(value))).collect();
-            fields.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
-            Value::Object(fields.into_iter().collect())
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^53 is kept")]
-        Value::Float(number) if number.fract() == 0.0 && number.abs() < EXACT => Value::from(number as i64),
-        value => value,
-    }
 }
 
 #[cfg(test)]

@@ -225,7 +225,11 @@ impl Continuity {
             }
         }
         let edits = rendered.edits;
-        let told = [(edits.message, Warning::MessageEdited), (edits.history, Warning::HistoryEdited)];
+        let told = [
+            (edits.message, Warning::MessageEdited),
+            (edits.history, Warning::HistoryEdited),
+            (edits.context, Warning::ContextChanged),
+        ];
         let told = told.into_iter().filter(|(is_told, _)| *is_told).map(|(_, warning)| warning);
         let told: Vec<_> = told.filter(|warning| !found.warnings.contains(warning)).collect();
         found.warnings.extend(told);

@@ -1,6 +1,8 @@
 //! What known ids are compared with, and what a comparison lets pass.
 
-use super::{ChatPrompt, KnownPrefix, PromptError, messages::without_billing_header, seams::Seams};
+use super::{
+    ChatPrompt, KnownPrefix, PromptError, answers::AnswerFormats, messages::without_billing_header, seams::Seams,
+};
 use crate::{TokenId, chat::Message, tokenizer::Tokenizer};
 
 /// So many bytes behind a text may be a stop string of the request that the text was sampled for, which nobody says.
@@ -17,6 +19,8 @@ pub(super) struct Comparison<'a> {
     pub(super) render: &'a str,
     /// Ids that end a generation.
     pub(super) stops: &'a [TokenId],
+    /// How the model writes its answers.
+    pub(super) formats: AnswerFormats,
     /// Where the render is the template's: its special tokens, and the whole prompt with the known ids.
     pub(super) written: Option<Written<'a>>,
 }
@@ -27,6 +31,8 @@ pub(super) struct Written<'a> {
     pub(super) seams: &'a Seams,
     /// The prompt, which starts with the known ids.
     pub(super) prompt_ids: &'a [TokenId],
+    /// Whether the template writes the date.
+    pub(super) dated: bool,
 }
 
 impl Comparison<'_> {
@@ -84,4 +90,9 @@ pub(super) fn shown_texts(message: &Message) -> impl Iterator<Item = &str> {
 pub(super) fn decode(tokenizer: &Tokenizer, ids: &[TokenId], skip_special_tokens: bool) -> Result<String, PromptError> {
     let ids: Vec<_> = ids.iter().copied().filter(|&id| tokenizer.contains(id)).collect();
     Ok(tokenizer.decode(&ids, skip_special_tokens)?)
+}
+
+/// A text without what says nothing.
+pub(super) fn dense(text: &str) -> String {
+    text.chars().filter(|character| !is_blank(*character)).collect()
 }

@@ -1,16 +1,18 @@
 //! Whether known ids say what the messages say that they stand for.
 //!
-//! Not a proof: templates leave out thoughts and calls, escape what tools answer, and a client leaves out what a stop string
-//! ended. So ids must show what the messages say, and behind it nothing but marks, which begin what a client leaves out. A
-//! text that the template itself does not show is not looked for.
+//! An answer is first read as this server reads its own, so that what it gave is never doubted. Otherwise this is no proof:
+//! templates leave out thoughts and calls, escape what tools answer, and a client leaves out what a stop string ended. So ids must
+//! show what the messages say, and behind it nothing but marks, which begin what a client leaves out. A text that the template
+//! itself does not show is not looked for.
 
 use super::{
     Edits, PromptError,
-    comparison::{Comparison, Written, decode, encoded, shown_texts},
+    answers::{same_calls, scalars},
+    comparison::{Comparison, Written, decode, dense, encoded, shown_texts},
     splice::spoken,
     surplus,
 };
-use crate::{TokenId, chat::Message, tokenizer::Tokenizer};
+use crate::{TokenId, chat::Message, json::Value, tokenizer::Tokenizer};
 
 /// The most tokens of a mark at the end of a prompt that are looked at.
 const TOKENS_OF_MARK: usize = 8;
@@ -20,14 +22,20 @@ pub(super) fn find(comparison: &Comparison<'_>) -> Result<Edits, PromptError> {
     let Comparison { tokenizer, prompt, known, anchor, render, written, .. } = *comparison;
     let (before, sampled) = known.token_ids.split_at(known.token_ids.len() - known.sampled);
     let message = prompt.checks.message && !says_message(comparison, before, sampled)?;
-    let history = prompt.checks.history && {
+    let mut edits = Edits { message, ..Edits::default() };
+    if prompt.checks.history {
         let shown = decode(tokenizer, if before.is_empty() { sampled } else { before }, false)?;
         let others = prompt.messages[..anchor].iter().filter(|message| !message.role.is_assistant());
         let texts: Vec<&str> = others.flat_map(shown_texts).collect();
-        (in_order(render, &texts) && !shows(tokenizer, &shown, &texts)?)
-            || written.map_or(Ok(false), |written| surplus::in_history(comparison, written, &shown))?
-    };
-    Ok(Edits { message, history })
+        edits.history = in_order(render, &texts) && !shows(tokenizer, &shown, &texts)?;
+        if let Some(written) = written {
+            let surplus = surplus::find(comparison, written, &shown)?;
+            edits.history |= surplus.history;
+            // Whoever edits the first messages may have moved the template's own words.
+            edits.context = surplus.context && !edits.history;
+        }
+    }
+    Ok(edits)
 }
 
 /// Whether the ids say what the message says that they end with. Where nobody says how many of them were sampled, those of
@@ -45,30 +53,92 @@ fn says_message(comparison: &Comparison<'_>, before: &[TokenId], sampled: &[Toke
     }
 }
 
-/// Whether sampled ids contain what an assistant message says and calls, and end with it. One that was continued begins in
-/// the prompt.
+/// Whether sampled ids say what an assistant message says and calls: as this server reads answers, or else as a text that ends
+/// with it, since a client may leave out more than readers do.
 fn says(
     comparison: &Comparison<'_>,
     before: &[TokenId],
     sampled: &[TokenId],
     message: &Message,
 ) -> Result<bool, PromptError> {
-    let Comparison { tokenizer, stops, .. } = *comparison;
+    let may_be_stop_string = comparison.without_stop(sampled).len() == sampled.len();
+    Ok(comparison.reads(sampled, message, |reading| reading.is_said_by(message, may_be_stop_string))?
+        || (shows_message(comparison, before, sampled, message)?
+            && makes_calls(comparison, sampled, message)?
+            && thinks_so(comparison.tokenizer, before, sampled, message)?))
+}
+
+/// Whether the text of sampled ids has what an assistant message says, and names what it calls, and ends with it. One that was
+/// continued begins in the prompt.
+fn shows_message(
+    comparison: &Comparison<'_>,
+    before: &[TokenId],
+    sampled: &[TokenId],
+    message: &Message,
+) -> Result<bool, PromptError> {
+    let Comparison { tokenizer, .. } = *comparison;
     let said: Vec<&str> = message.content.texts().map(spoken).filter(|text| !text.trim().is_empty()).collect();
     let called: Vec<&str> = message.tool_calls.iter().flatten().map(|call| call.name.as_str()).collect();
-    // What ended with an end token did not end with a stop string.
-    let stopped = sampled.last().is_some_and(|id| stops.contains(id));
+    // What ended with an end token did not end with a stop string. The token may have a text, which is told if it was asked for.
+    let unended = comparison.without_stop(sampled);
+    let stopped = unended.len() < sampled.len();
     if said.is_empty() && called.is_empty() && message.reasoning.is_none() {
         return Ok(comparison.may_follow(&decode(tokenizer, sampled, false)?, !stopped) || thinks(tokenizer, before)?);
     }
-    for skip_special_tokens in [false, true] {
-        let text = decode(tokenizer, sampled, skip_special_tokens)?;
+    for (ids, skip_special_tokens) in [(sampled, false), (sampled, true), (unended, true)] {
+        let text = decode(tokenizer, ids, skip_special_tokens)?;
         // Without special tokens, a turn that follows would look like a stop string.
         let may_be_stop_string = !stopped && !skip_special_tokens;
         let may_follow = |rest: &str| !called.is_empty() || comparison.may_follow(rest, may_be_stop_string);
         let says = ends_in_order(&text, &said, &may_follow) || goes_on(tokenizer, before, &text, &said, &may_follow)?;
         if in_order(&text, &called) && says {
             return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether sampled ids make the calls of a message, and say no more beside them than it. Where nobody can read the calls, all that
+/// they say has to be there.
+fn makes_calls(comparison: &Comparison<'_>, sampled: &[TokenId], message: &Message) -> Result<bool, PromptError> {
+    let said = message.tool_calls.as_deref().unwrap_or_default();
+    let content = dense(&message.content.texts().collect::<String>());
+    let mut are_read = false;
+    let same = comparison.reads(sampled, message, |reading| {
+        are_read |= !reading.calls.is_empty();
+        // Clients may have taken thoughts out of the text.
+        let read = || dense(&comparison.without_thoughts(&reading.content));
+        !reading.calls.is_empty() && same_calls(&reading.calls, said) && read() == content
+    })?;
+    if are_read || said.is_empty() {
+        return Ok(same || !are_read);
+    }
+    let text = decode(comparison.tokenizer, sampled, false)?;
+    let is_there = |scalar: String| text.contains(&scalar) || text.contains(json_escaped(&scalar).as_str());
+    Ok(said.iter().flat_map(scalars).all(is_there))
+}
+
+/// A text as it stands within a string of JSON.
+fn json_escaped(text: &str) -> String {
+    let quoted = Value::from(text).to_json_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// Whether ids have the thoughts of a message, where it tells them; clients lay out white space.
+fn thinks_so(
+    tokenizer: &Tokenizer,
+    before: &[TokenId],
+    sampled: &[TokenId],
+    message: &Message,
+) -> Result<bool, PromptError> {
+    let thought = dense(message.reasoning.as_deref().unwrap_or_default());
+    // Those that were continued begin in the prompt. A text has no more tokens than bytes.
+    let begun = &before[before.len().saturating_sub(thought.len())..];
+    for ids in [sampled, &[begun, sampled].concat()] {
+        for skip_special_tokens in [false, true] {
+            if dense(&decode(tokenizer, ids, skip_special_tokens)?).contains(&thought) {
+                return Ok(true);
+            }
         }
     }
     Ok(false)

@@ -4,6 +4,8 @@
 //! Refuses HTTP, the engine, and the question which ids are known (`continuity`).
 
 mod anchor;
+mod answers;
+mod between;
 mod comparison;
 mod conversation;
 mod edits;
@@ -32,6 +34,7 @@ use crate::{
     model::{EosTokens, TokenizerConfig},
     tokenizer::{Extent, Tokenizer},
 };
+pub use answers::AnswerFormats;
 use comparison::{Comparison, Written};
 use conversation::Conversation;
 #[cfg(any(test, feature = "internals"))]
@@ -58,6 +61,9 @@ pub struct Templates {
     pub tool_use: Option<ChatTemplate>,
 }
 
+/// The function by which a template writes the date.
+const CLOCK: &str = "strftime_now";
+
 /// Turns conversations into ids.
 pub struct PromptRenderer {
     templates: Templates,
@@ -66,6 +72,8 @@ pub struct PromptRenderer {
     eos_token_id: Option<TokenId>,
     stop_token_ids: Vec<TokenId>,
     on_unprovable: OnUnprovable,
+    /// How the model writes its answers.
+    formats: AnswerFormats,
     /// What renders instead of the templates, for models that read Harmony.
     harmony: Option<Harmony>,
     /// How prompts show images, for models that read some.
@@ -88,14 +96,29 @@ impl PromptRenderer {
     pub fn new(templates: Templates, tokenizer: Arc<Tokenizer>, eos: &EosTokens, on_unprovable: OnUnprovable) -> Self {
         let stop_token_ids: Vec<_> = eos.primary.into_iter().chain(eos.others.iter().copied()).collect();
         let seams = Seams::new(tokenizer.added_tokens(), &stop_token_ids);
-        let (harmony, images) = (None, None);
-        Self { templates, tokenizer, seams, eos_token_id: eos.primary, stop_token_ids, on_unprovable, harmony, images }
+        Self {
+            templates,
+            tokenizer,
+            seams,
+            eos_token_id: eos.primary,
+            stop_token_ids,
+            on_unprovable,
+            formats: AnswerFormats::default(),
+            harmony: None,
+            images: None,
+        }
     }
 
     /// Has Harmony render conversations instead of the templates, as vLLM does for gpt-oss.
     #[must_use]
     pub fn with_harmony(self, harmony: Option<Harmony>) -> Self {
         Self { harmony, ..self }
+    }
+
+    /// Reads answers in these formats, to compare known ids with messages. Without, calls are compared as texts.
+    #[must_use]
+    pub fn with_answer_formats(self, formats: AnswerFormats) -> Self {
+        Self { formats, ..self }
     }
 
     /// Shows images in prompts between these marks. Without, a conversation with images is refused.
@@ -237,9 +260,10 @@ impl PromptRenderer {
         }
         if let Some(anchor) = anchor {
             let stops = self.stops(prompt);
-            let written = Some(Written { seams: &self.seams, prompt_ids: &rendered.token_ids });
-            let (tokenizer, stops) = (&self.tokenizer, &stops);
-            let comparison = Comparison { tokenizer, prompt, known, anchor, render: &text, stops, written };
+            let dated = template.source().contains(CLOCK);
+            let written = Some(Written { seams: &self.seams, prompt_ids: &rendered.token_ids, dated });
+            let (tokenizer, stops, formats) = (&self.tokenizer, &stops, self.formats);
+            let comparison = Comparison { tokenizer, prompt, known, anchor, render: &text, stops, formats, written };
             rendered.edits = edits::find(&comparison)?;
         }
         if matches!(rendered.provenance, Provenance::Retokenized(_)) {
@@ -327,8 +351,8 @@ impl PromptRenderer {
     }
 
     fn house(&self) -> House<'_> {
-        let Self { eos_token_id, on_unprovable, .. } = *self;
-        House { tokenizer: &self.tokenizer, eos_token_id, stop_token_ids: &self.stop_token_ids, on_unprovable }
+        let Self { eos_token_id, on_unprovable, formats, .. } = *self;
+        House { tokenizer: &self.tokenizer, eos_token_id, stop_token_ids: &self.stop_token_ids, on_unprovable, formats }
     }
 
     fn count_eos(

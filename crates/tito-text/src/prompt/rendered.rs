@@ -61,6 +61,8 @@ pub struct Edits {
     pub message: bool,
     /// Whether they differ in a message before that one.
     pub history: bool,
+    /// Whether they differ before the first message: they begin with other tools, or with what other variables of the template make.
+    pub context: bool,
 }
 
 impl RenderedPrompt {

@@ -1,14 +1,16 @@
-//! What known ids say beyond the messages before the one that they end with: texts that go on, and turns that no message has.
+//! What known ids say beyond the messages before the one that they end with: texts that go on, turns that no message has, and what
+//! stands between texts.
 //!
 //! The template's own special tokens around a text show where it begins and ends, and tokens that end turns how many there
 //! are. A text of an assistant may begin later than what was sampled, since thoughts come first, so that only its end is
-//! looked at.
+//! looked at. What stands between two texts is in `between`.
 
 use std::ops::Range;
 
 use super::{
-    PromptError,
-    comparison::{Comparison, LONGEST_STOP_STRING, Written, decode, encoded, is_blank, shown_texts},
+    Edits, PromptError,
+    between::Between,
+    comparison::{Comparison, LONGEST_STOP_STRING, Written, decode, encoded, shown_texts},
     seams::Seam,
     splice::spoken,
 };
@@ -21,7 +23,11 @@ const SHORTEST: usize = 8;
 #[derive(Clone, Copy)]
 struct Said<'m> {
     text: &'m str,
+    /// The index of the message.
+    message: usize,
     is_assistant: bool,
+    /// Whether it may be the first text behind what the template writes by itself.
+    is_system: bool,
     /// Whether calls follow it.
     calls: bool,
 }
@@ -47,17 +53,19 @@ struct History<'a> {
     places: Vec<Range<usize>>,
 }
 
-/// Whether the ids before the message that they end with, which are the text `shown`, say more than the messages.
-pub(super) fn in_history(comparison: &Comparison<'_>, written: Written<'_>, shown: &str) -> Result<bool, PromptError> {
+/// Where the ids before the message that they end with, which are the text `shown`, say something else than the messages.
+pub(super) fn find(comparison: &Comparison<'_>, written: Written<'_>, shown: &str) -> Result<Edits, PromptError> {
     let Comparison { prompt, render, anchor, .. } = *comparison;
-    let said: Vec<Said<'_>> = prompt.messages[..=anchor].iter().flat_map(said_by).collect();
+    let said = |count: usize| prompt.messages[..count].iter().enumerate().flat_map(said_by);
+    let count = said(anchor).count();
+    let said: Vec<Said<'_>> = said(anchor + 1).collect();
     let seams: Vec<Seam> = written.seams.find(render).collect();
     // Among texts that spell special tokens, those of the template cannot be told.
     let is_plain = said.iter().all(|said| written.seams.find(said.text).next().is_none());
-    let Some(places) = places(render, &seams, &said).filter(|_| is_plain) else { return Ok(false) };
-    let count = prompt.messages[..anchor].iter().map(|message| said_by(message).len()).sum();
+    let Some(places) = places(render, &seams, &said).filter(|_| is_plain) else { return Ok(Edits::default()) };
     let shown_seams = written.seams.find(shown).collect();
-    History { comparison, written, shown, shown_seams, seams, said, places }.says_more(count)
+    let history = History { comparison, written, shown, shown_seams, seams, said, places };
+    Ok(Edits { history: history.says_more(count)?, context: history.begins_otherwise(count)?, message: false })
 }
 
 impl History<'_> {
@@ -78,17 +86,54 @@ impl History<'_> {
             // An answer that goes on after an end of its turn does not begin as the template begins one.
             let begins =
                 !self.said[number].is_assistant || self.shown[..found.start].trim_end().ends_with(self.opening(number));
-            if begins && known.is_some_and(|known| self.has_more_turns(end..found.start, known..place.start)) {
-                return Ok(true);
+            if let Some(known) = known.filter(|_| begins) {
+                let between = self.between(end..found.start, known..place.start);
+                if self.has_more_turns(&between) || between.differs(self.unsaid_before(number))? {
+                    return Ok(true);
+                }
             }
             (end, known) = (found.end, Some(place.end));
         }
         // Where it is known how many ids were sampled, those before them end where the message begins.
-        let tells = self.comparison.known.sampled < self.comparison.known.token_ids.len()
-            && self.said.get(count).is_some_and(|said| said.text.len() >= SHORTEST);
-        let anchor = self.places.get(count).filter(|_| tells);
-        let rest = known.zip(anchor).map(|(known, anchor)| (end..self.shown.len(), known..anchor.start));
-        Ok(rest.is_some_and(|(ids, render)| self.has_more_turns(ids, render)))
+        let Some(known) = known.filter(|_| self.comparison.known.sampled < self.comparison.known.token_ids.len())
+        else {
+            return Ok(false);
+        };
+        let anchor = self.places.get(count).map(|anchor| anchor.start);
+        let between = self.between(end..self.shown.len(), known..anchor.unwrap_or(self.comparison.render.len()));
+        let is_long = self.said.get(count).is_some_and(|said| said.text.len() >= SHORTEST);
+        Ok((is_long && self.has_more_turns(&between)) || between.differs(self.unsaid_before(count))?)
+    }
+
+    /// Whether the ids begin otherwise than the render, before the first text that is not the system's: tools stand there.
+    fn begins_otherwise(&self, count: usize) -> Result<bool, PromptError> {
+        let Some(first) = self.said[..count].iter().position(|said| !said.is_system && !said.is_assistant) else {
+            return Ok(false);
+        };
+        match self.find(first, 0)? {
+            Found::At(place) => Ok(self.between(0..place.start, 0..self.places[first].start).has_other_words()),
+            Found::Somewhere | Found::Nowhere => Ok(false),
+        }
+    }
+
+    /// The same part of a conversation, in the ids and in the render.
+    fn between(&self, ids: Range<usize>, render: Range<usize>) -> Between<'_> {
+        let Self { comparison, written, shown, .. } = *self;
+        let [ids, render] = [shown.get(ids), comparison.render.get(render)].map(Option::unwrap_or_default);
+        Between { comparison, written, ids, render }
+    }
+
+    /// The messages, or their calls, that stand between a text and the one before it.
+    fn unsaid_before(&self, number: usize) -> &[Message] {
+        let messages = &self.comparison.prompt.messages;
+        let end = self.said.get(number).map_or(self.comparison.anchor, |said| said.message);
+        let start = match number.checked_sub(1).map(|before| self.said[before]) {
+            // Nothing is known of what stands before the first text but the template's own words.
+            None => end,
+            Some(Said { message, calls: true, .. }) => message,
+            Some(Said { message, .. }) => message + 1,
+        };
+        messages.get(start..end).unwrap_or_default()
     }
 
     /// Where the ids have a text, from a place on.
@@ -143,25 +188,35 @@ impl History<'_> {
     }
 
     /// Whether more turns end in a part of the ids' text than in the same part of the render.
-    fn has_more_turns(&self, ids: Range<usize>, render: Range<usize>) -> bool {
+    fn has_more_turns(&self, between: &Between<'_>) -> bool {
         let ends = |text: &str| {
             let seams: Vec<Seam> = self.written.seams.find(text).collect();
             let ends = |seam: &Seam| self.comparison.stops.contains(&seam.id);
-            // A turn may end with tokens of its own and the template's.
-            let between = |at: usize| text.get(seams[at - 1].end..seams[at].start).unwrap_or_default();
-            let goes_on = |at: usize| at > 0 && ends(&seams[at - 1]) && between(at).chars().all(is_blank);
-            (0..seams.len()).filter(|&at| ends(&seams[at]) && !goes_on(at)).count()
+            // A turn may end with tokens of its own and the template's, and have more behind an end where ends are ignored: a turn that
+            // follows has a word, be it the name of its role.
+            let has_word = |text: &str| text.contains(char::is_alphanumeric);
+            let mut turns = 0;
+            let mut has_begun = true;
+            let mut start = 0;
+            for seam in &seams {
+                has_begun |= has_word(&text[start..seam.start]);
+                start = seam.end;
+                if ends(seam) && std::mem::take(&mut has_begun) {
+                    turns += 1;
+                }
+            }
+            turns
         };
-        let [ids, render] = [self.shown.get(ids), self.comparison.render.get(render)].map(Option::unwrap_or_default);
-        ends(ids) > ends(render)
+        ends(between.ids) > ends(between.render)
     }
 }
 
 /// The texts of a message that say something.
-fn said_by(message: &Message) -> Vec<Said<'_>> {
+fn said_by((number, message): (usize, &Message)) -> Vec<Said<'_>> {
     let is_assistant = message.role.is_assistant();
+    let is_system = matches!(message.role.as_str(), "system" | "developer");
     let calls = message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
-    let said = |text| Said { text, is_assistant, calls };
+    let said = |text| Said { text, message: number, is_assistant, is_system, calls };
     let texts: Vec<&str> =
         if is_assistant { message.content.texts().map(spoken).collect() } else { shown_texts(message).collect() };
     texts.into_iter().map(str::trim).filter(|text| !text.is_empty()).map(said).collect()

@@ -12,7 +12,7 @@ use crate::{
     TokenId,
     json::Path,
     prompt::{
-        ChatPrompt, Drift, Edits, KnownPrefix, OnUnprovable, PromptError, Provenance, RenderedPrompt,
+        AnswerFormats, ChatPrompt, Drift, Edits, KnownPrefix, OnUnprovable, PromptError, Provenance, RenderedPrompt,
         comparison::Comparison, edits, eos_count::replace_prefix_tokens,
     },
     tokenizer::{Extent, Tokenizer},
@@ -25,6 +25,8 @@ pub(in crate::prompt) struct House<'a> {
     pub(in crate::prompt) eos_token_id: Option<TokenId>,
     pub(in crate::prompt) stop_token_ids: &'a [TokenId],
     pub(in crate::prompt) on_unprovable: OnUnprovable,
+    /// How the model writes its answers.
+    pub(in crate::prompt) formats: AnswerFormats,
 }
 
 impl Harmony {
@@ -137,8 +139,9 @@ fn edits_of(
     };
     let Some(anchor) = anchor else { return Ok(Edits::default()) };
     let stops = [house.stop_token_ids, &prompt.stop_token_ids].concat();
-    let (tokenizer, render) = (house.tokenizer, &text_of(spoken));
-    edits::find(&Comparison { tokenizer, prompt, known, anchor, render, stops: &stops, written: None })
+    let House { tokenizer, formats, .. } = house;
+    let (stops, render) = (&stops, &text_of(spoken));
+    edits::find(&Comparison { tokenizer, prompt, known, anchor, render, stops, formats, written: None })
 }
 
 /// Refuses a prompt that is to end otherwise than by the start of an answer: vLLM would not do as the request says, and

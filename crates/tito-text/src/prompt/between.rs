@@ -1,0 +1,125 @@
+//! What stands between two texts that both known ids and the template's render have: calls, messages without a text, and what the
+//! template writes around them.
+//!
+//! Both sides are read by the same reader of calls and without thoughts, which templates leave out. The calls have to be those of
+//! the messages. Of what is left, the ids may not have a piece that the render is without: a text that a message had, or a
+//! result of a tool that a client has emptied since.
+
+use super::{
+    PromptError,
+    answers::{read, same_calls},
+    comparison::{Comparison, Written, dense, encoded},
+};
+use crate::{
+    chat::{self, Message},
+    parser::{OutputFormat, PromptReasoning, ToolCall, ToolFormat},
+};
+
+/// The same part of a conversation, in the ids and in the render.
+pub(super) struct Between<'a> {
+    pub(super) comparison: &'a Comparison<'a>,
+    pub(super) written: Written<'a>,
+    /// The text of the ids.
+    pub(super) ids: &'a str,
+    pub(super) render: &'a str,
+}
+
+/// What is left of a text without thoughts, and its calls.
+struct Rest {
+    calls: Vec<ToolCall>,
+    /// The texts between special tokens, without white space.
+    pieces: Vec<String>,
+}
+
+impl Between<'_> {
+    /// Whether the ids say something else of these messages than the messages; no where nobody can tell.
+    pub(super) fn differs(&self, messages: &[Message]) -> Result<bool, PromptError> {
+        let said: Vec<chat::ToolCall> =
+            messages.iter().flat_map(|message| message.tool_calls.iter().flatten()).cloned().collect();
+        let is_read = self.comparison.formats.tools.is_some();
+        if messages.is_empty() || (!said.is_empty() && !is_read) {
+            return Ok(false);
+        }
+        let (ids, mut render) = (self.rest(self.ids), self.rest(self.render));
+        // Behind the last of the messages, a render may go on with those of the one that the ids end with.
+        if render.calls.len() < said.len() || !same_calls(&render.calls[..said.len()], &said) {
+            return Ok(false);
+        }
+        if !same_calls(&ids.calls, &said) {
+            return Ok(true);
+        }
+        if ids.says_more(&render) {
+            render = self.rest(&encoded(self.comparison.tokenizer, self.render)?);
+        }
+        Ok(ids.says_more(&render))
+    }
+
+    /// Whether both have other words, but for dates that the template writes.
+    pub(super) fn has_other_words(&self) -> bool {
+        let [ids, render] = [self.ids, self.render].map(|text| self.pieces(text));
+        let undated = |pieces: &[String]| pieces.iter().map(|piece| without_dates(piece)).collect::<Vec<_>>();
+        ids != render && (!self.written.dated || undated(&ids) != undated(&render))
+    }
+
+    fn rest(&self, text: &str) -> Rest {
+        let text = self.comparison.without_thoughts(text);
+        let Some(parser) = self.comparison.formats.tools else {
+            return Rest { calls: Vec::new(), pieces: self.pieces(&text) };
+        };
+        let tools = self.comparison.prompt.tools.as_deref().unwrap_or_default().into();
+        let tools = ToolFormat { parser, tools, forced: None, first_only: false, held: false };
+        let format = OutputFormat::new(None, Some(tools), None);
+        let reading = read(&text, &format, PromptReasoning::Unmarked, false);
+        Rest { calls: reading.calls, pieces: self.pieces(&reading.content) }
+    }
+
+    /// The texts between special tokens, without white space.
+    fn pieces(&self, text: &str) -> Vec<String> {
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        for seam in self.written.seams.find(text) {
+            pieces.push(dense(&text[start..seam.start]));
+            start = seam.end;
+        }
+        pieces.push(dense(&text[start..]));
+        pieces.retain(|piece| piece.contains(char::is_alphanumeric));
+        pieces
+    }
+}
+
+impl Rest {
+    fn says_more(&self, render: &Self) -> bool {
+        self.pieces.iter().any(|piece| !render.pieces.contains(piece))
+    }
+}
+
+/// A text without digits and the names of months and weekdays, by which dates differ.
+fn without_dates(text: &str) -> String {
+    const NAMES: [&str; 19] = [
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+        "Monday",
+        "Tuesday",
+        "Wednesday",
+        "Thursday",
+        "Friday",
+        "Saturday",
+        "Sunday",
+    ];
+    let mut text: String = text.chars().filter(|character| !character.is_ascii_digit()).collect();
+    for name in NAMES {
+        // The long name first, then the short one.
+        text = text.replace(name, "").replace(&name[..3], "");
+    }
+    text
+}
