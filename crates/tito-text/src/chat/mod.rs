@@ -5,10 +5,14 @@
 
 mod content;
 mod message;
+mod thoughts;
 mod tokens;
 mod tool;
+mod unread;
 
 pub use content::{Content, ContentPart, Image, ImageSize};
 pub use message::{AssistantItem, Message, Role};
+pub use thoughts::ThoughtFields;
 pub use tokens::{InvalidTokenIds, TokenBundle, TokenIds};
 pub use tool::{FunctionTool, InvalidTool, ToolCall};
+pub use unread::UnreadFields;
