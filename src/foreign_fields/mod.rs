@@ -181,14 +181,24 @@ pub(crate) static OF_CHATS: ForeignFields = ForeignFields {
         &ANTHROPIC,
         &RESPONSES,
         &[
+            field("audio", NOTHING_LIKE_IT),
             number_of_answers("best_of", "send `n`, and choose among the answers"),
             field("max_new_tokens", "send `max_completion_tokens`"),
             field("max_output_tokens", "send `max_completion_tokens`"),
+            ForeignField {
+                name: "modalities",
+                instead: "answers are text",
+                asks: |value, _| match &value.kind {
+                    NodeKind::List(kinds) => kinds.nodes().any(|kind| kind.as_str() != Some("text")),
+                    _ => value.is_truthy(),
+                },
+            },
             field("prompt_embeds", "send messages or ids"),
             field("sampling_params", "its fields are fields of the request here"),
             field("suffix", NOTHING_LIKE_IT),
             field("system", "send a system message"),
             given("token_ids", "send them as `prompt_token_ids`"),
+            given("web_search_options", "this server searches nothing: send a tool that your client runs"),
         ],
     ],
 };

@@ -153,6 +153,10 @@ struct BlockContent {
 impl<'a> MessagePlace<'a> {
     fn convert(self, mut message: InputMessage, chat: &mut Vec<Message>) -> Result<(), ApiError> {
         let role = self.role();
+        if let Some((field, block)) = message.field_of_a_chat().filter(|_| !self.is_user) {
+            let place = format!("messages.{}.{field}", self.index);
+            return Err(invalid(place, format!("this is a field of chats: send a block of type {block:?}")));
+        }
         let tokens = message.take_tokens();
         let said = match message.content {
             Value::String(text) => {

@@ -11,7 +11,10 @@ use serde_json::value::RawValue;
 use super::names::name_in_group;
 use crate::{
     TokenId,
-    chat::{AssistantItem, Content, ContentPart, Message, Role, TokenBundle, TokenIds, ToolCall},
+    chat::{
+        AssistantItem, Content, ContentPart, Message, Role, ThoughtFields, TokenBundle, TokenIds, ToolCall,
+        UnreadFields,
+    },
     json::{Object, Path, Value},
     records::TurnIds,
     wire::error::{ApiError, wording::Sentence},
@@ -40,6 +43,12 @@ struct WireItem {
     output: Option<Value>,
     reasoning: Option<String>,
     reasoning_content: Option<String>,
+    thinking: Option<Value>,
+    thinking_blocks: Option<Value>,
+    reasoning_details: Option<Value>,
+    function_call: Option<Value>,
+    refusal: Option<Value>,
+    audio: Option<Value>,
     tool_calls: Option<Vec<ToolCall>>,
     encrypted_content: Option<Value>,
     prompt_token_ids: Option<TokenIds>,
@@ -328,7 +337,18 @@ impl ItemFold {
             }
             Some(_) => return Err(at.wrong("the content of an item is a string or a list of parts")),
         };
-        let thought = item.reasoning.or(item.reasoning_content).unwrap_or_default();
+        let unread = UnreadFields { function_call: item.function_call, refusal: item.refusal, audio: item.audio };
+        let content = texts.as_ref().map_or(Content::Empty, |texts| Content::Text(texts.concat()));
+        let makes_calls = item.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
+        unread.refuse_lost(&content, makes_calls).map_err(|error| at.wrong(error.to_string()))?;
+        let thoughts = ThoughtFields {
+            reasoning: item.reasoning.map(Value::String),
+            reasoning_content: item.reasoning_content.map(Value::String),
+            thinking: item.thinking,
+            thinking_blocks: item.thinking_blocks,
+            reasoning_details: item.reasoning_details,
+        };
+        let thought = thoughts.read().map_err(|error| at.wrong(error.to_string()))?.unwrap_or_default();
         self.think(&thought, Some(thought.clone()));
         let message = self.open();
         if let Some(texts) = texts {

@@ -1,6 +1,6 @@
 //! The messages of a conversation as vLLM 0.32 declares them: OpenAI's kinds, any other role, and Harmony's own.
 
-use super::untyped::{Checked, is_true, iterable, non_null, take_for};
+use super::untyped::{Checked, is_true, iterable, non_null, refuse, take_for};
 use crate::{
     json::{Items, Node, NodeKind},
     pydantic::{
@@ -273,12 +273,32 @@ pub(crate) fn normalize(body: &mut Node<'_>) -> Checked {
     Ok(())
 }
 
-/// Refuses a body whose prompt would have to end in two ways.
+/// Refuses a body whose prompt would have to end in two ways, or in another way than its last message says.
 pub(crate) fn generation_prompt(body: &Node<'_>) -> Checked {
-    if is_true(body, "continue_final_message") && is_true(body, "add_generation_prompt") {
+    let goes_on = is_true(body, "continue_final_message");
+    if goes_on && is_true(body, "add_generation_prompt") {
         return Err(two_ends());
     }
-    Ok(())
+    if goes_on { Ok(()) } else { not_begun(body) }
+}
+
+/// Refuses a last message that is to be continued by the word of other servers: `DeepSeek` and Mistral have `prefix`,
+/// Moonshot and Qwen have `partial`.
+fn not_begun(body: &Node<'_>) -> Checked {
+    let Some(NodeKind::List(Items::Nodes(messages))) = body.get("messages").map(|messages| &messages.kind) else {
+        return Ok(());
+    };
+    let says = |field: &&str| messages.last().is_some_and(|last| is_true(last, field));
+    match ["prefix", "partial"].into_iter().find(says) {
+        None => Ok(()),
+        Some(field) => {
+            let message = format!(
+                "`{field}` of a message is not served: to continue the last message, send `continue_final_message`: true \
+                 and `add_generation_prompt`: false"
+            );
+            refuse("messages", message)
+        }
+    }
 }
 
 /// Makes the refusal of a prompt that would have to end in two ways.

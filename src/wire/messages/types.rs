@@ -136,9 +136,33 @@ pub(crate) struct InputMessage {
     prompt_token_ids: Option<TokenIds>,
     #[schema(value_type = Option<Vec<u32>>)]
     generation_token_ids: Option<TokenIds>,
+    #[schema(ignore)]
+    tool_calls: Option<Value>,
+    #[schema(ignore)]
+    reasoning: Option<Value>,
+    #[schema(ignore)]
+    reasoning_content: Option<Value>,
 }
 
 impl InputMessage {
+    /// Returns the field of a chat in which an assistant's message says something, and the type of the block to send
+    /// instead.
+    pub(crate) fn field_of_a_chat(&self) -> Option<(&'static str, &'static str)> {
+        let says = |value: &Option<Value>| match value {
+            None | Some(Value::Null) => false,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Array(items)) => !items.is_empty(),
+            Some(_) => true,
+        };
+        [
+            ("tool_calls", &self.tool_calls, "tool_use"),
+            ("reasoning", &self.reasoning, "thinking"),
+            ("reasoning_content", &self.reasoning_content, "thinking"),
+        ]
+        .into_iter()
+        .find_map(|(field, value, block)| says(value).then_some((field, block)))
+    }
+
     /// Takes the ids that the message carries.
     pub(crate) fn take_tokens(&mut self) -> TokenBundle {
         TokenBundle {

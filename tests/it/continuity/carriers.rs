@@ -334,9 +334,19 @@ async fn thoughtful(app: &TestApp) -> Value {
     json!({ "messages": messages })
 }
 
+/// A thought in Anthropic's form, as `LiteLLM` sends it.
+fn in_blocks(thought: &Value) -> Value {
+    json!([{ "type": "thinking", "thinking": thought, "signature": "s" }])
+}
+
+/// A thought in `OpenRouter`'s form.
+fn in_details(thought: &Value) -> Value {
+    json!([{ "type": "reasoning.text", "text": thought }, { "type": "reasoning.encrypted", "data": "x" }])
+}
+
 #[tokio::test]
 async fn an_edited_thought_beside_ids_is_an_edit() {
-    let edits: [(Change, &str); 6] = [
+    let edits: [(Change, &str); 10] = [
         (|_| {}, ""),
         // Most clients leave thoughts out.
         (|body| body["messages"][3]["reasoning"] = Value::Null, ""),
@@ -344,6 +354,16 @@ async fn an_edited_thought_beside_ids_is_an_edit() {
         (|body| body["messages"][3]["reasoning"] = json!("zz"), "message_edited"),
         (|body| body["messages"][1]["reasoning"] = json!("zz"), "history_edited"),
         (|body| body["messages"][3]["reasoning_content"] = body["messages"][3]["reasoning"].take(), ""),
+        (|body| body["messages"][3]["thinking"] = body["messages"][3]["reasoning"].take(), ""),
+        (|body| body["messages"][3]["thinking_blocks"] = in_blocks(&body["messages"][3]["reasoning"].take()), ""),
+        (|body| body["messages"][1]["reasoning_details"] = in_details(&body["messages"][1]["reasoning"].take()), ""),
+        (
+            |body| {
+                body["messages"][3]["reasoning"] = Value::Null;
+                body["messages"][3]["thinking_blocks"] = in_blocks(&json!("zz"));
+            },
+            "message_edited",
+        ),
     ];
     for strict in [false, true] {
         let policy = ToolPolicy { reasoning: ReasoningParser::named("qwen3"), ..ToolPolicy::default() };

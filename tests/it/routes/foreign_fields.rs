@@ -250,26 +250,91 @@ fn asked() -> Value {
 }
 
 #[tokio::test]
-async fn what_an_assistant_said_in_older_fields_is_refused() {
+async fn what_an_assistant_said_in_fields_that_no_template_reads_is_refused() {
     let app = TestApp::new();
-    for (field, value, instead) in [
-        ("function_call", json!({ "name": "f", "arguments": "{}" }), "send `tool_calls`"),
-        ("refusal", json!("No."), "send it as `content`"),
-    ] {
-        for path in ["/v1/chat/completions", "/tokenize"] {
-            let asked = |role: &str, value: &Value| json!({ "messages": [{ "role": "user", "content": "hello" }, { "role": role, "content": null, field: value }] });
-            let refused = app.post(path, asked("assistant", &value)).await;
-            assert_eq!(refused.status, 400, "{path} {field}: {}", refused.text);
-            assert!(refused.error()["message"].as_str().unwrap().contains(instead), "{path} {field}: {}", refused.text);
-            // tito's own answers have both, as null.
-            assert_eq!(app.post(path, asked("assistant", &Value::Null)).await.status, 200, "{path} {field}");
-            // Beside a text, it changes nothing.
-            for role in ["user", "assistant"] {
-                let mut beside = asked(role, &value);
-                beside["messages"][1]["content"] = json!("a");
-                assert_eq!(app.post(path, beside).await.status, 200, "{path} {field} {role}");
+    let call = json!([{ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{}" } }]);
+    let function_call = json!({ "name": "f", "arguments": "{}" });
+    let spoken = json!({ "id": "audio_1", "transcript": "No." });
+    let cases = [
+        // The field, its value, what stands beside it, and what to send instead if it is refused.
+        ("function_call", &function_call, json!({}), Some("send `tool_calls`")),
+        ("function_call", &function_call, json!({ "content": "I call." }), Some("send `tool_calls`")),
+        ("function_call", &function_call, json!({ "tool_calls": call }), None),
+        ("refusal", &json!("No."), json!({}), Some("send it as `content`")),
+        ("refusal", &json!("No."), json!({ "content": "Well." }), Some("send it as `content`")),
+        ("refusal", &json!("No."), json!({ "tool_calls": call }), Some("send it as `content`")),
+        ("refusal", &json!("No."), json!({ "content": "No." }), None),
+        ("refusal", &json!("No."), json!({ "content": [{ "type": "refusal", "refusal": "No." }] }), None),
+        ("audio", &json!({ "id": "audio_1" }), json!({}), Some("what it says as `content`")),
+        ("audio", &json!({ "id": "audio_1" }), json!({ "content": "" }), Some("what it says as `content`")),
+        ("audio", &json!({ "id": "audio_1" }), json!({ "tool_calls": call }), Some("what it says as `content`")),
+        ("audio", &spoken, json!({ "content": "Well." }), Some("what it says as `content`")),
+        ("audio", &spoken, json!({ "content": "No." }), None),
+        ("audio", &json!({ "id": "audio_1" }), json!({ "content": "No." }), None),
+    ];
+    for (field, value, beside, instead) in &cases {
+        for (path, list) in
+            [("/v1/chat/completions", "messages"), ("/tokenize", "messages"), ("/v1/responses", "input")]
+        {
+            let ask = async |role: &str, value: &Value| {
+                let mut message = json!({ "role": role, "content": null, (*field): value });
+                message.as_object_mut().unwrap().extend(beside.as_object().unwrap().clone());
+                app.post(path, json!({ list: [{ "role": "user", "content": "hello" }, message] })).await
+            };
+            let answer = ask("assistant", value).await;
+            match instead {
+                None => assert_eq!(answer.status, 200, "{path} {field} {beside}: {}", answer.text),
+                Some(instead) => {
+                    assert_eq!(answer.status, 400, "{path} {field} {beside}: {}", answer.text);
+                    let message = answer.error()["message"].as_str().unwrap().to_owned();
+                    assert!(message.contains(field) && message.contains(instead), "{path} {field}: {message}");
+                }
+            }
+            // tito's own answers have all of them, as null.
+            assert_eq!(ask("assistant", &Value::Null).await.status, 200, "{path} {field} {beside}");
+            if beside["content"].is_string() {
+                assert_eq!(ask("user", value).await.status, 200, "{path} {field} {beside}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_to_be_continued_is_refused_where_the_request_does_not_say_so() {
+    let app = TestApp::new().says("hello");
+    for path in ["/v1/chat/completions", "/tokenize"] {
+        for field in ["prefix", "partial"] {
+            let begun = json!({ "role": "assistant", "content": "hel", field: true });
+            let mut body = asked();
+            body["messages"].as_array_mut().unwrap().push(begun);
+            let answer = app.post(path, body.clone()).await;
+            assert_eq!((answer.status, &answer.error()["param"]), (400, &json!("messages")), "{path}: {}", answer.text);
+            assert!(answer.text.contains(field) && answer.text.contains("continue_final_message"), "{}", answer.text);
+            (body["continue_final_message"], body["add_generation_prompt"]) = (json!(true), json!(false));
+            app.post(path, body.clone()).await.ok();
+            // It says something about the last message only.
+            (body["continue_final_message"], body["add_generation_prompt"]) = (json!(false), json!(true));
+            body["messages"].as_array_mut().unwrap().push(json!({ "role": "user", "content": "more" }));
+            app.post(path, body).await.ok();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_chat_that_wants_sounds_or_a_search_is_refused() {
+    let app = TestApp::new().says("hello");
+    let cases = [
+        ("audio", json!({ "voice": "alloy", "format": "wav" }), json!(null)),
+        ("modalities", json!(["text", "audio"]), json!(["text"])),
+        ("web_search_options", json!({}), json!(null)),
+    ];
+    for (field, value, harmless) in cases {
+        let mut body = asked();
+        body[field] = value;
+        let answer = app.post("/v1/chat/completions", body.clone()).await;
+        assert_eq!((answer.status, &answer.error()["param"]), (400, &json!(field)), "{}", answer.text);
+        body[field] = harmless;
+        app.post("/v1/chat/completions", body).await.ok();
     }
 }
 

@@ -403,3 +403,44 @@ async fn an_answer_keeps_to_the_schema_of_its_format() {
         assert!(r#"{"a":1}"#.starts_with(&text) && !text.is_empty(), "{text}");
     }
 }
+
+#[tokio::test]
+async fn an_answer_that_the_client_began_is_continued_where_the_request_says_so() {
+    let app = TestApp::new();
+    let begun = json!([{ "role": "user", "content": "hi" }, { "role": "assistant", "content": "hel" }]);
+    let mut body = json!({ "model": "tiny", "messages": begun, "max_tokens": 4, "return_token_ids": true });
+    // As in vLLM, the message is a whole turn, and the next one is the model's.
+    let turn = app.post("/v1/messages", body.clone()).await.ok();
+    let chat = json!({ "messages": begun, "return_token_ids": true, "max_tokens": 4 });
+    let wanted = app.post("/v1/chat/completions", chat).await.ok();
+    assert_eq!(turn["prompt_token_ids"], wanted["prompt_token_ids"]);
+    (body["continue_final_message"], body["add_generation_prompt"]) = (json!(true), json!(false));
+    let continued = app.post("/v1/messages", body).await.ok();
+    let ids: Vec<u32> = serde_json::from_value(continued["prompt_token_ids"].clone()).unwrap();
+    assert!(ids.ends_with(&app.ids("hel")), "{ids:?}");
+}
+
+#[tokio::test]
+async fn what_an_assistant_said_in_fields_of_a_chat_is_refused() {
+    let app = TestApp::new();
+    let call = json!([{ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{}" } }]);
+    for (field, value, block) in [
+        ("tool_calls", &call, "tool_use"),
+        ("reasoning", &json!("hm"), "thinking"),
+        ("reasoning_content", &json!("hm"), "thinking"),
+    ] {
+        for path in [PATH, COUNT] {
+            let ask = async |role: &str, value: &Value| {
+                let said = json!({ "role": role, "content": "a", field: value });
+                let messages = json!([{ "role": "user", "content": "hi" }, said, { "role": "user", "content": "so?" }]);
+                app.post(path, json!({ "model": "tiny", "messages": messages, "max_tokens": 4 })).await
+            };
+            let refused = ask("assistant", value).await;
+            assert_eq!(refused.status, 400, "{path} {field}: {}", refused.text);
+            let message = refused.error()["message"].as_str().unwrap().to_owned();
+            assert!(message.contains(&format!("messages.1.{field}")) && message.contains(block), "{message}");
+            assert_eq!(ask("assistant", &Value::Null).await.status, 200, "{path} {field}");
+            assert_eq!(ask("user", value).await.status, 200, "{path} {field}");
+        }
+    }
+}

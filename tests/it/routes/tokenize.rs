@@ -188,3 +188,39 @@ async fn an_unknown_model_is_not_found() {
         assert_eq!((answer.status, &answer.error()["param"]), (404, &json!("model")), "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_thought_is_in_the_prompt_by_whatever_name_it_comes() {
+    let source =
+        "{{ bos_token }}{% for message in messages %}[{{ message.reasoning }}|{{ message.content }}]{% endfor %}";
+    let app = TestApp::new().chat_template(source);
+    let ask = async |path: &str, list: &str, fields: Value| {
+        let mut said = json!({ "role": "assistant", "content": "x" });
+        said.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let user = json!({ "role": "user", "content": "a" });
+        let mut body = json!({ "max_tokens": 1 });
+        body[list] = json!([user, said, user]);
+        app.post(path, body).await.ok()
+    };
+    let thinking = json!({ "type": "thinking", "thinking": "hm", "signature": "s" });
+    let detail = json!({ "type": "reasoning.text", "text": "hm" });
+    let known = ask("/tokenize", "messages", json!({ "reasoning": "hm" })).await["tokens"].clone();
+    let silent = ask("/tokenize", "messages", json!({})).await["tokens"].clone();
+    assert_ne!(known, silent);
+    for fields in [
+        json!({ "reasoning_content": "hm" }),
+        json!({ "thinking": "hm" }),
+        json!({ "thinking_blocks": [thinking] }),
+        json!({ "reasoning_details": [detail] }),
+        json!({ "reasoning": "hm", "reasoning_details": [{ "type": "reasoning.text", "text": "other" }] }),
+        json!({ "reasoning_content": "hm", "thinking_blocks": [thinking], "reasoning_details": [detail] }),
+    ] {
+        assert_eq!(ask("/tokenize", "messages", fields.clone()).await["tokens"], known, "{fields}");
+        let chat = ask("/v1/chat/completions", "messages", fields.clone()).await;
+        assert_eq!(chat["usage"]["prompt_tokens"], json!(known.as_array().unwrap().len()), "{fields}");
+        let response = ask("/v1/responses", "input", fields.clone()).await;
+        assert_eq!(response["usage"]["input_tokens"], json!(known.as_array().unwrap().len()), "{fields}");
+    }
+    let redacted = json!({ "thinking_blocks": [{ "type": "redacted_thinking", "data": "x" }] });
+    assert_eq!(ask("/tokenize", "messages", redacted).await["tokens"], silent);
+}

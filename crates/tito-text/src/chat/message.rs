@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::{Content, InvalidTool, TokenBundle, TokenIds, ToolCall};
+use super::{Content, InvalidTool, ThoughtFields, TokenBundle, TokenIds, ToolCall, UnreadFields};
 use crate::json::Value;
 
 /// Who speaks. Templates decide which roles they know.
@@ -72,8 +72,7 @@ pub enum AssistantItem {
     Call(usize),
 }
 
-/// The message as sent: `reasoning` and `reasoning_content` may both be there (NeMo Gym sends both). Fields that vLLM
-/// reads from some roles only may be anything elsewhere.
+/// The message as sent. Fields that vLLM reads from some roles only may be anything elsewhere.
 #[derive(Deserialize)]
 struct WireMessage {
     role: Role,
@@ -84,40 +83,16 @@ struct WireMessage {
     tool_call_id: Option<Value>,
     reasoning: Option<Value>,
     reasoning_content: Option<Value>,
+    thinking: Option<Value>,
+    thinking_blocks: Option<Value>,
+    reasoning_details: Option<Value>,
     tools: Option<Value>,
     task: Option<Value>,
     function_call: Option<Value>,
     refusal: Option<Value>,
+    audio: Option<Value>,
     prompt_token_ids: Option<TokenIds>,
     generation_token_ids: Option<TokenIds>,
-}
-
-impl WireMessage {
-    /// Refuses what an assistant said only where no template looks: its turn would be empty.
-    fn refuse_unread(&self) -> Result<(), InvalidTool> {
-        let says = |value: &Option<Value>| match value {
-            None | Some(Value::Null) => false,
-            Some(Value::String(text)) => !text.is_empty(),
-            Some(Value::Array(items)) => !items.is_empty(),
-            Some(Value::Object(fields)) => !fields.is_empty(),
-            Some(_) => true,
-        };
-        let is_silent = match &self.content {
-            Content::Empty => true,
-            Content::Text(text) => text.is_empty(),
-            Content::Parts(parts) => parts.is_empty(),
-        };
-        if !is_silent || says(&self.tool_calls) {
-            return Ok(());
-        }
-        if says(&self.function_call) {
-            return Err(InvalidTool::new("`function_call` of a message is not served: send `tool_calls`"));
-        }
-        if says(&self.refusal) {
-            return Err(InvalidTool::new("`refusal` of a message is not served: send it as `content`"));
-        }
-        Ok(())
-    }
 }
 
 impl TryFrom<WireMessage> for Message {
@@ -125,20 +100,29 @@ impl TryFrom<WireMessage> for Message {
 
     fn try_from(wire: WireMessage) -> Result<Self, InvalidTool> {
         let is_assistant = wire.role.is_assistant();
-        if is_assistant {
-            wire.refuse_unread()?;
-        }
-        let reasoning = wire.reasoning.or(wire.reasoning_content).filter(|_| is_assistant);
-        if reasoning.as_ref().is_some_and(|text| text.as_str().is_none() && !text.is_null()) {
-            return Err(InvalidTool::new("`reasoning` must be a string"));
-        }
+        let tool_calls = wire.tool_calls.filter(|_| is_assistant).map_or(Ok(None), tool_calls)?;
+        let reasoning = if is_assistant {
+            let makes_calls = tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
+            let unread = UnreadFields { function_call: wire.function_call, refusal: wire.refusal, audio: wire.audio };
+            unread.refuse_lost(&wire.content, makes_calls)?;
+            let thoughts = ThoughtFields {
+                reasoning: wire.reasoning,
+                reasoning_content: wire.reasoning_content,
+                thinking: wire.thinking,
+                thinking_blocks: wire.thinking_blocks,
+                reasoning_details: wire.reasoning_details,
+            };
+            thoughts.read()?
+        } else {
+            None
+        };
         Ok(Self {
             role: wire.role,
             content: wire.content,
             name: string(wire.name),
-            tool_calls: wire.tool_calls.filter(|_| is_assistant).map_or(Ok(None), tool_calls)?,
+            tool_calls,
             tool_call_id: string(wire.tool_call_id),
-            reasoning: string(reasoning),
+            reasoning,
             tools: wire.tools,
             task: string(wire.task),
             items: None,

@@ -5,11 +5,15 @@
 
 mod content;
 mod message;
+mod thoughts;
 mod tokens;
 mod tool;
+mod unread;
 
 pub use content::{Content, ContentPart, Image, ImageSize};
 pub use message::{AssistantItem, Message, Role};
+pub use thoughts::ThoughtFields;
 pub use tokens::{InvalidTokenIds, TokenBundle, TokenIds};
 pub(crate) use tool::canonical_arguments;
 pub use tool::{FunctionTool, InvalidTool, ToolCall};
+pub use unread::UnreadFields;
