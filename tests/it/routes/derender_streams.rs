@@ -308,3 +308,36 @@ async fn texts_around_calls_are_derendered_token_by_token_as_in_one_piece() {
     }
     assert!(compared > 20, "{compared}");
 }
+
+#[tokio::test]
+async fn the_usage_of_a_stream_says_how_much_was_reasoning() {
+    let reasoning = ReasoningParser::named("deepseek_r1");
+    let app = TestApp::new().tools(ToolPolicy { reasoning, ..ToolPolicy::default() });
+    for app in [app.says("I think</think>so"), TestApp::new().says("hello")] {
+        let mut body = json!({ "messages": messages(), "temperature": 0 });
+        let whole = app.post(CHAT, body.clone()).await.ok();
+        body["stream"] = json!(true);
+        body["stream_options"] = json!({ "include_usage": true });
+        let rendered = app.post(&format!("{CHAT}/render"), body.clone()).await.ok();
+        let more = json!({ "prompt_token_ids": rendered["token_ids"], "chat_request": body });
+        let chunks = piece_by_piece(&app, &format!("{CHAT}/derender"), rendered, &more).await;
+        let usage = &chunks.last().unwrap()["usage"];
+        assert_eq!(usage["completion_tokens_details"], whole["usage"]["completion_tokens_details"], "{usage}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_repeats_its_message_goes_through_ids_whatever_its_log_probs() {
+    let begun = json!([{ "role": "user", "content": "hello" }, { "role": "assistant", "content": "I say" }]);
+    for top in [0, 2] {
+        let app = TestApp::new().says("hello world");
+        let body = json!({ "messages": begun, "continue_final_message": true, "add_generation_prompt": false,
+            "echo": true, "logprobs": true, "top_logprobs": top, "temperature": 0, "stream": true });
+        assert_eq!(app.post(CHAT, body.clone()).await.status, 200);
+        let rendered = app.post(&format!("{CHAT}/render"), body.clone()).await.ok();
+        let more = json!({ "prompt_token_ids": rendered["token_ids"], "chat_request": body });
+        let chunks = piece_by_piece(&app, &format!("{CHAT}/derender"), rendered, &more).await;
+        let content = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str());
+        assert_eq!(content.collect::<String>(), "I sayhello world");
+    }
+}
