@@ -25,6 +25,8 @@ use axum::{
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+pub(crate) use messages::outside::{in_dialect, is_messages_path};
+
 use crate::{
     http::{
         docs::{self, Docs},

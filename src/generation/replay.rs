@@ -10,7 +10,9 @@ use futures::{
     stream::{self, BoxStream},
 };
 
-use super::{Completion, EngineError, EventStream, Finish, Generator, Loops, TextDecoder, TextOptions, events, parsed};
+use super::{
+    Completion, EngineError, Event, EventStream, Finish, Generator, Loops, TextDecoder, TextOptions, events, parsed,
+};
 use crate::{
     TokenId,
     engine::{EngineOutput, FinishReason, SampledToken},
@@ -75,7 +77,9 @@ impl Generator {
                 Some(Finish::StopString(_)) => CONTRADICTION.to_owned(),
                 _ => error.to_string(),
             })?;
-            if before.tokens.len() < from {
+            // What a token says besides follows it in events without tokens.
+            let begins = from == 0 || matches!(&event, Event::Delta(delta) if !delta.tokens.is_empty());
+            if before.tokens.len() < from || (after.tokens.is_empty() && !begins) {
                 before.push(event);
             } else {
                 after.push(event);

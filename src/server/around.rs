@@ -11,7 +11,7 @@ use futures::{FutureExt, future::Either};
 use super::{
     auth::{self, Doors},
     cors::{self, Cors},
-    in_flight, keep_alive, large_bodies,
+    dialect, in_flight, keep_alive, large_bodies,
     limit::{self, Limits},
     method,
     next::{Answering, Around, Next},
@@ -80,7 +80,8 @@ impl Around for AroundApi {
         let spanned = move |request| observe::span(request_spans, request, commented);
         let shared = |request| cors::apply(cors, request, spanned);
         let admitted = move |request| auth::require_key(&doors, request, shared);
-        let named = move |request| request_id::add(request_ids, request, admitted);
+        let told = |request| dialect::apply(request, admitted);
+        let named = move |request| request_id::add(request_ids, request, told);
         port.answer(request, named)
     }
 }
@@ -140,7 +141,7 @@ mod tests {
         let next = |_| std::future::ready(Response::default());
         let request = || Request::new(axum::body::Body::empty());
         let sizes = [size_of_val(&api.answer(request(), next)), size_of_val(&route.answer(request(), next))];
-        let layers = 12;
+        let layers = 13;
         assert!(sizes.iter().all(|size| *size <= layers * 5 * size_of::<Request>()), "{sizes:?}");
     }
 }

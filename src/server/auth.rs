@@ -18,7 +18,7 @@ use futures::future::{Either, ready};
 use subtle::ConstantTimeEq;
 
 use super::next::{Answering, Next};
-use crate::turn::Identity;
+use crate::{api::is_messages_path, turn::Identity};
 
 /// The keys that open the API; none leaves it open.
 #[derive(Clone, Default)]
@@ -73,13 +73,14 @@ fn is_below(path: &str, root: &str) -> bool {
     path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The paths that clients of Anthropic and of Tinker ask; they have a header of their own for the key.
-const WITH_OWN_HEADER: [&str; 2] = ["/v1/messages", "/api/v1"];
+/// The path below which clients of Tinker ask; like those of Anthropic, they have a header of their own for the key.
+const OF_TINKER: &str = "/api/v1";
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// The key in the header of these clients, on the routes that they know.
+/// The key in the header of these clients, on the paths that they ask.
 fn key_in_own_header(request: &Request) -> Option<&str> {
-    if !WITH_OWN_HEADER.iter().any(|root| is_below(request.uri().path(), root)) {
+    let path = request.uri().path();
+    if !is_messages_path(path) && !is_below(path, OF_TINKER) {
         return None;
     }
     request.headers().get(API_KEY)?.to_str().ok()

@@ -6,6 +6,7 @@ mod around;
 mod auth;
 mod connection;
 mod cors;
+mod dialect;
 mod in_flight;
 mod keep_alive;
 mod large_bodies;

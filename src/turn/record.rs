@@ -54,21 +54,24 @@ impl Answer {
         self.token_ids.extend(delta.tokens.iter().map(|token| token.id));
     }
 
-    /// Returns the text in the form in which a client has it.
-    fn content(&self, form: TextForm) -> Content {
-        if form == TextForm::Whole || self.breaks.is_empty() {
-            return Content::Text(self.text.clone());
+    /// Returns the text as blocks, if it is several.
+    fn blocks(&self) -> Option<Content> {
+        if self.breaks.is_empty() {
+            return None;
         }
         let (mut parts, mut start) = (Vec::new(), 0);
         for end in self.breaks.iter().copied().chain([self.text.len()]) {
             parts.push(ContentPart::Text(self.text[start..end].to_owned()));
             start = end;
         }
-        Content::Parts(parts)
+        Some(Content::Parts(parts))
     }
 
-    fn into_message(self, form: TextForm) -> (Message, Vec<TokenId>) {
-        let content = self.content(form);
+    /// The messages as which the answer may be sent back: with its blocks joined to one text, as other dialects have it, and
+    /// last as the client has it.
+    fn into_messages(self, form: TextForm) -> (Vec<Message>, Vec<TokenId>) {
+        let blocks = if form == TextForm::Blocks { self.blocks() } else { None };
+        let content = Content::Text(self.text);
         let call = |call: ToolCall| chat::ToolCall {
             id: call.id,
             name: call.name,
@@ -77,8 +80,9 @@ impl Answer {
             extras: Object::default(),
         };
         let tool_calls = Some(self.tool_calls.into_iter().map(call).collect());
-        let message = Message { content, tool_calls, reasoning: self.reasoning, ..Message::text("assistant", "") };
-        (message, self.token_ids)
+        let whole = Message { content, tool_calls, reasoning: self.reasoning, ..Message::text("assistant", "") };
+        let in_blocks = blocks.map(|content| Message { content, ..whole.clone() });
+        (std::iter::once(whole).chain(in_blocks).collect(), self.token_ids)
     }
 }
 
@@ -97,8 +101,8 @@ impl Remembering {
         match self {
             Self::Message(recorder, form) => {
                 let weights = answer.weights.latest();
-                let (message, token_ids) = answer.into_message(*form);
-                recorder.remember(message, &token_ids, weights)
+                let (messages, token_ids) = answer.into_messages(*form);
+                recorder.remember(messages, &token_ids, weights)
             }
             Self::Text(recorder) => {
                 recorder.remember(&answer.text, &answer.token_ids);

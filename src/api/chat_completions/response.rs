@@ -133,7 +133,7 @@ impl ChatEnvelope {
     }
 
     /// Returns the usage details of the sampled tokens.
-    fn completion_details(&self, reasoning_tokens: usize) -> Option<CompletionTokensDetails> {
+    pub(in crate::api) fn completion_details(&self, reasoning_tokens: usize) -> Option<CompletionTokensDetails> {
         self.counts_reasoning.then_some(CompletionTokensDetails { reasoning_tokens })
     }
 

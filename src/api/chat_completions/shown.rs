@@ -61,6 +61,12 @@ impl ShownInChat {
         Self { top_logprobs, tool_choice, reasoning, ..Self::plain(api) }
     }
 
+    /// Adds what the message repeats before the answer, and its role where that is not the one of answers.
+    pub(in crate::api) fn repeating(self, echo: Option<String>, role: Option<String>) -> Self {
+        Self { echo, role: role.unwrap_or(self.role), ..self }
+    }
+
+    /// Returns what a request asks for.
     pub(in crate::api) fn new(
         request: &ChatCompletionRequest,
         top_logprobs: Option<usize>,

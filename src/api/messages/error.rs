@@ -21,6 +21,10 @@ impl From<ApiError> for MessagesError {
     }
 }
 
+/// Marks answers that are errors in Anthropic's shape.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InShape;
+
 /// The body of an error, and the data of the event that ends a stream with one.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct MessagesErrorBody {
@@ -74,6 +78,11 @@ impl MessagesErrorBody {
         Self { kind: "error", error: MessagesErrorDetail { kind: kind(code), message, retry, done } }
     }
 
+    /// Makes the body of an error of which only the status and the sentence are known.
+    pub(super) fn of_status(status: u16, message: String) -> Self {
+        Self { kind: "error", error: MessagesErrorDetail { kind: kind(status), message, retry: None, done: None } }
+    }
+
     /// Returns the data of an event inside a stream.
     pub(super) fn event(error: &ApiError) -> Self {
         Self::of(error.event().error)
@@ -83,7 +92,8 @@ impl MessagesErrorBody {
 impl IntoResponse for MessagesError {
     fn into_response(self) -> Response {
         let (_, body) = Json(MessagesErrorBody::from(&self.0)).into_response().into_parts();
-        let (parts, _) = self.0.into_response().into_parts();
+        let (mut parts, _) = self.0.into_response().into_parts();
+        parts.extensions.insert(InShape);
         Response::from_parts(parts, Body::new(body))
     }
 }

@@ -6,6 +6,7 @@
 mod blocks;
 pub(super) mod error;
 mod input;
+pub(super) mod outside;
 mod references;
 pub(super) mod request;
 mod stream;
@@ -14,14 +15,12 @@ mod tools;
 use std::sync::Arc;
 
 use axum::{
-    extract::{Request, State},
+    extract::State,
     http::{HeaderName, HeaderValue},
-    middleware::{self, Next},
     response::{IntoResponse, Response},
 };
 use futures::{Stream, StreamExt, TryStreamExt};
 use utoipa_axum::{router::OpenApiRouter, routes};
-use uuid::Uuid;
 
 use crate::{
     generation::{Event, batched},
@@ -46,10 +45,7 @@ use request::{MessagesTurn, counted_turn};
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new()
-        .routes(routes!(create_message))
-        .routes(routes!(count_message_tokens))
-        .layer(middleware::from_fn(name_request))
+    OpenApiRouter::new().routes(routes!(create_message)).routes(routes!(count_message_tokens))
 }
 
 /// Continues a conversation in Anthropic's dialect.
@@ -148,14 +144,4 @@ async fn collect_message(
     }
     blocks.count_calls("non_streaming", called);
     fold.into_ended().ok_or_else(|| ApiError::internal("a message did not end"))
-}
-
-/// Adds the header that names the request to responses that have none.
-async fn name_request(request: Request, next: Next) -> Response {
-    let mut response = next.run(request).await;
-    if !response.headers().contains_key(REQUEST_ID) {
-        let name = format!("req_{}", Uuid::new_v4().simple());
-        response.headers_mut().insert(REQUEST_ID, HeaderValue::from_str(&name).expect("hex digits are a header value"));
-    }
-    response
 }

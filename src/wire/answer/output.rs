@@ -63,6 +63,11 @@ impl DetailedUsage {
     pub(crate) fn detailed(self, completion_tokens_details: Option<CompletionTokensDetails>) -> Self {
         Self { completion_tokens_details, ..self }
     }
+
+    /// Whether so many tokens were sampled.
+    pub(crate) fn counts(&self, sampled: usize) -> bool {
+        self.usage.completion_tokens == sampled
+    }
 }
 
 /// What usage says about what was sampled, with `--reasoning-parser`.

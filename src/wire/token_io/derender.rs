@@ -38,6 +38,8 @@ pub(crate) struct StreamState {
     pub output_token_ids: Vec<TokenId>,
     /// How many of them each event had.
     pub output_chunk_lens: Vec<TokenCount>,
+    /// How many of them are known to be reasoning.
+    pub reasoning_tokens: TokenCount,
     /// Whether a call was sent.
     pub tools_streamed: bool,
     /// The ids of the calls that were sent.

@@ -134,17 +134,25 @@ pub(crate) struct ParseContext {
     #[serde(default)]
     #[schema(required = false)]
     pub history_tool_call_cnt: usize,
+    /// With `echo`, the text that the message repeats before the answer. Not vLLM's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub echo: Option<String>,
+    /// The role of the message, if it is not that of answers. Not vLLM's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
 }
 
 impl ParseContext {
     /// The names of the fields.
-    pub(crate) const FIELDS: [&str; 6] = [
+    pub(crate) const FIELDS: [&str; 8] = [
         "tools",
         "tool_choice",
         "parallel_tool_calls",
         "include_reasoning",
         "chat_template_kwargs",
         "history_tool_call_cnt",
+        "echo",
+        "role",
     ];
 }
 

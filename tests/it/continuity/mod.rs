@@ -6,6 +6,8 @@ mod branches;
 mod cache;
 /// The carriers of ids, and what speaks against them.
 mod carriers;
+/// Requests that continue their own final message.
+mod continued;
 /// The counterexamples that are known to break other servers.
 mod counterexamples;
 /// Calls, results and tools that a client changes beside ids.

@@ -2,6 +2,7 @@
 
 use crate::it::app::{ENDOFTEXT, TestApp, redacted};
 use serde_json::{Value, json};
+use tito::{parser::ReasoningParser, turn::ToolPolicy};
 
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
@@ -41,8 +42,12 @@ async fn three_steps_say_what_a_chat_completion_says() {
         .reads_tool_calls()
         .says("hello <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>");
     let tools = json!([{ "type": "function", "function": { "name": "f" } }]);
+    let reasoning = ReasoningParser::named("deepseek_r1");
+    let thinks = TestApp::new().tools(ToolPolicy { reasoning, ..ToolPolicy::default() }).says("I think</think>so");
     let cases = [
         (&plain, json!({ "seed": 3, "max_tokens": 16 })),
+        (&thinks, json!({ "temperature": 0 })),
+        (&thinks, json!({ "seed": 3, "n": 2, "max_tokens": 2 })),
         (&plain, json!({ "seed": 4, "n": 3, "max_tokens": 40 })),
         (&plain, json!({ "temperature": 0, "max_tokens": 9, "ignore_eos": true })),
         (&plain, json!({ "seed": 5, "max_tokens": 30, "logprobs": true, "top_logprobs": 0 })),

@@ -1,5 +1,7 @@
 //! Derenders of streams: each event says what the stream itself would have said.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use tito::{
     parser::{ReasoningParser, ToolParser},
@@ -245,5 +247,97 @@ async fn the_first_event_has_the_role_and_the_text_that_is_repeated() {
         assert_eq!(roles, [&message["role"]], "{body}");
         let text: String = deltas().filter_map(|delta| delta["content"].as_str()).collect();
         assert_eq!(text, message["content"].as_str().unwrap(), "{body}");
+    }
+}
+
+/// Texts that vLLM's readers were recorded on.
+const RECORDED: [&str; 2] =
+    [include_str!("../../golden/parser/more_tools.jsonl"), include_str!("../../golden/parser/tools.jsonl")];
+/// Of one format, so many at the most: each takes a request for every token.
+const MOST_RECORDED: usize = 2;
+/// Texts within a call and after it, which formats without such a place in a call say before it or after it.
+const TEXTS_IN_CALLS: [(&str, &str); 4] = [
+    ("qwen3_coder", "Hi <tool_call>\n<function=f>\n# comment\n</function>\n</tool_call>\n"),
+    ("qwen3_coder", "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\nnote</function>\n</tool_call>\nDone."),
+    ("glm45", "<tool_call>f\nnote<arg_key>a</arg_key><arg_value>1</arg_value>more</tool_call>\nDone."),
+    ("minimax_m2", "<minimax:tool_call><invoke name=\"f\">note</invoke>more</minimax:tool_call>\nDone."),
+];
+
+/// The recorded texts of each format that make calls and say something besides.
+fn texts_with_calls() -> BTreeMap<String, Vec<String>> {
+    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in RECORDED.iter().flat_map(|lines| lines.lines()) {
+        let record: Value = serde_json::from_str(line).unwrap();
+        let [format, text] = ["tool_parser", "text"].map(|key| record[key].as_str().unwrap().to_owned());
+        let says = record["content"].as_str().is_some_and(|content| !content.trim().is_empty());
+        let of_format = texts.entry(format).or_default();
+        if says && record["calls"][0].is_array() && text.len() < 160 && of_format.len() < MOST_RECORDED {
+            of_format.push(text);
+        }
+    }
+    for (format, text) in TEXTS_IN_CALLS {
+        texts.entry(format.to_owned()).or_default().push(text.to_owned());
+    }
+    texts
+}
+
+#[tokio::test]
+async fn texts_around_calls_are_derendered_token_by_token_as_in_one_piece() {
+    let tools = json!([{ "type": "function", "function": { "name": "f" } }]);
+    let body = json!({ "messages": messages(), "tools": tools });
+    let mut compared = 0;
+    for (format, texts) in texts_with_calls() {
+        let policy = ToolPolicy { parser: ToolParser::named(&format), auto: true, ..ToolPolicy::default() };
+        let app = TestApp::new().tools(policy);
+        for text in texts {
+            let ids = app.ids(&text);
+            let choice = json!({ "index": 0, "token_ids": ids, "finish_reason": "length" });
+            let given = json!({ "request_id": "x", "choices": [choice] });
+            let whole =
+                json!({ "generate_response": given, "chat_request": body, "prompt_token_ids": app.ids("hello") });
+            let whole = app.post(&format!("{CHAT}/derender"), whole).await.ok();
+            let message = &whole["choices"][0]["message"];
+            let names = message["tool_calls"].as_array().into_iter().flatten();
+            let names: String = names.map(|call| call["function"]["name"].as_str().unwrap()).collect();
+            let whole = ["reasoning", "content"].map(|key| message[key].as_str().unwrap_or_default().to_owned());
+            let length = json!({ "index": 0, "token_ids": [], "finish_reason": "length" });
+            let said = in_events(&app, &ids, &vec![1; ids.len()], length, &body).await;
+            assert_eq!((&said[..2], &said[2]), (&whole[..], &names), "{format} {text}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 20, "{compared}");
+}
+
+#[tokio::test]
+async fn the_usage_of_a_stream_says_how_much_was_reasoning() {
+    let reasoning = ReasoningParser::named("deepseek_r1");
+    let app = TestApp::new().tools(ToolPolicy { reasoning, ..ToolPolicy::default() });
+    for app in [app.says("I think</think>so"), TestApp::new().says("hello")] {
+        let mut body = json!({ "messages": messages(), "temperature": 0 });
+        let whole = app.post(CHAT, body.clone()).await.ok();
+        body["stream"] = json!(true);
+        body["stream_options"] = json!({ "include_usage": true });
+        let rendered = app.post(&format!("{CHAT}/render"), body.clone()).await.ok();
+        let more = json!({ "prompt_token_ids": rendered["token_ids"], "chat_request": body });
+        let chunks = piece_by_piece(&app, &format!("{CHAT}/derender"), rendered, &more).await;
+        let usage = &chunks.last().unwrap()["usage"];
+        assert_eq!(usage["completion_tokens_details"], whole["usage"]["completion_tokens_details"], "{usage}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_repeats_its_message_goes_through_ids_whatever_its_log_probs() {
+    let begun = json!([{ "role": "user", "content": "hello" }, { "role": "assistant", "content": "I say" }]);
+    for top in [0, 2] {
+        let app = TestApp::new().says("hello world");
+        let body = json!({ "messages": begun, "continue_final_message": true, "add_generation_prompt": false,
+            "echo": true, "logprobs": true, "top_logprobs": top, "temperature": 0, "stream": true });
+        assert_eq!(app.post(CHAT, body.clone()).await.status, 200);
+        let rendered = app.post(&format!("{CHAT}/render"), body.clone()).await.ok();
+        let more = json!({ "prompt_token_ids": rendered["token_ids"], "chat_request": body });
+        let chunks = piece_by_piece(&app, &format!("{CHAT}/derender"), rendered, &more).await;
+        let content = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str());
+        assert_eq!(content.collect::<String>(), "I sayhello world");
     }
 }

@@ -262,3 +262,59 @@ async fn every_dialect_gives_the_same_ids_at_every_turn() {
         }
     }
 }
+
+#[tokio::test]
+async fn texts_around_a_call_of_a_message_are_recognised_as_one_text() {
+    let text = "hello <tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call> world";
+    let schema = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
+    let asked = json!({ "role": "user", "content": "hi" });
+    let tools = json!([{ "name": "f", "input_schema": schema }]);
+    let function = json!({ "name": "f", "parameters": schema });
+    for is_strict in [false, true] {
+        let app = TestApp::new().reads_tool_calls().continuity(|policy| policy.strict = is_strict);
+        // Letter by letter, which is not how the tokenizer writes it.
+        let letters: Vec<TokenId> = app.spelled(text).into_iter().chain([IM_END]).collect();
+        let app = app.script(letters).says("ok");
+        let body =
+            json!({ "model": MODEL, "max_tokens": 200, "messages": [asked], "tools": tools, "return_token_ids": true });
+        let answer = app.post("/v1/messages", body).await.ok();
+        let known =
+            [&answer["prompt_token_ids"], &answer["generation_token_ids"]].map(|ids| ids.as_array().unwrap().clone());
+        let [before, call, after] = &answer["content"].as_array().unwrap()[..] else { panic!("{answer}") };
+        let joined = format!("{}{}", before["text"].as_str().unwrap(), after["text"].as_str().unwrap());
+        let result = json!({ "type": "tool_result", "tool_use_id": call["id"], "content": "2" });
+        let messages = |content: &Value| json!([asked, { "role": "assistant", "content": content }, { "role": "user", "content": [result] }]);
+        let as_message = |content: Value| {
+            let messages = messages(&content);
+            (
+                "/v1/messages",
+                json!({ "model": MODEL, "max_tokens": 9, "messages": messages, "tools": tools, "return_token_ids": true }),
+            )
+        };
+        let called =
+            json!({ "id": call["id"], "type": "function", "function": { "name": "f", "arguments": "{\"a\": 1}" } });
+        let said = |more: &Value| {
+            let mut said = json!({ "role": "assistant", "content": joined, "tool_calls": [called] });
+            said.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+            json!([asked, said, { "role": "tool", "tool_call_id": call["id"], "content": "2" }])
+        };
+        let chat = |more: &Value| {
+            let tools = json!([{ "type": "function", "function": function }]);
+            ("/v1/chat/completions", json!({ "messages": said(more), "tools": tools, "return_token_ids": true }))
+        };
+        let ids = json!({ "prompt_token_ids": known[0], "generation_token_ids": known[1] });
+        let known = known.concat();
+        for (path, body) in [
+            as_message(answer["content"].clone()),
+            as_message(json!([{ "type": "text", "text": joined }, call])),
+            chat(&json!({})),
+            chat(&ids),
+        ] {
+            let next = app.post(path, body.clone()).await;
+            assert_eq!(next.status, 200, "{path} {body} {}", next.text);
+            let (next, header) = (next.ok(), next.headers["x-token-continuity"].to_str().unwrap().to_owned());
+            assert!(next["prompt_token_ids"].as_array().unwrap().starts_with(&known), "{path} {body} {header}");
+            assert!(header.contains("outcome=exact") && !header.contains("edited"), "{path} {body} {header}");
+        }
+    }
+}

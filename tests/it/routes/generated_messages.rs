@@ -44,9 +44,21 @@ async fn rendered(app: &TestApp, body: &Value) -> Value {
 async fn the_message_is_that_of_the_chat() {
     let called = format!("I think.</think>Let me see.{CALL}{CALL}");
     let logprobs = json!({ "logprobs": true, "top_logprobs": 2, "return_token_ids": true });
+    let begun = json!([{ "role": "user", "content": "hello" }, { "role": "assistant", "content": "I say " }]);
+    let asked = json!({ "add_generation_prompt": false, "echo": true });
+    let mut repeated =
+        json!({ "messages": begun, "continue_final_message": true, "add_generation_prompt": false, "echo": true });
+    let repeats = repeated.clone();
+    repeated["logprobs"] = json!(true);
     let cases = [
         (TestApp::new().says("hello world"), json!({})),
         (TestApp::new().says("hello world"), json!({ "logprobs": true })),
+        (TestApp::new().says("hello world"), repeats.clone()),
+        (TestApp::new().says("hello world"), repeated),
+        (TestApp::new().says("hello world"), json!({ "echo": true })),
+        (TestApp::new().says("hello world"), json!({ "add_generation_prompt": false })),
+        (TestApp::new().says("hello world"), asked),
+        (reading().says("So it is."), repeats),
         (TestApp::new().says("hello world"), json!({ "stop": "wor" })),
         (reading().says("I think.</think>So it is."), json!({})),
         (reading().says("I think.</think>So it is."), json!({ "include_reasoning": false })),
@@ -66,7 +78,9 @@ async fn the_message_is_that_of_the_chat() {
             let [given, said] = [given, &chat["choices"][0]].map(|choice| redacted(choice[field].clone()));
             assert_eq!(given, said, "{field} {more}");
         }
-        assert_eq!(generated["usage"]["completion_tokens"], chat["usage"]["completion_tokens"]);
+        for field in ["completion_tokens", "completion_tokens_details"] {
+            assert_eq!(generated["usage"][field], chat["usage"][field], "{field} {more}");
+        }
         assert_eq!(
             given["token_ids"].as_array().map(Vec::len),
             given["weight_versions"][0]["end"].as_u64().map(|end| usize::try_from(end).unwrap())

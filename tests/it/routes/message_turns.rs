@@ -198,6 +198,46 @@ async fn errors_have_anthropics_shape() {
 }
 
 #[tokio::test]
+async fn what_is_refused_before_a_route_is_reached_is_in_anthropics_shape_too() {
+    let app = TestApp::new().keys(&["key"]).server(|server| server.max_request_bytes = 500);
+    let ask = async |method: &str, path: &str, key: &str, body: &str| {
+        let mut request = posted(path, body.to_owned());
+        *request.method_mut() = method.parse().unwrap();
+        request.headers_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
+        app.request(request).await
+    };
+    let long = json!({ "model": MODEL, "metadata": { "user_id": "a".repeat(600) } }).to_string();
+    for path in [PATH, COUNT, "/v1/messages/render"] {
+        for (method, key, body, status, kind, message) in [
+            ("POST", "other", "{}", 401, "authentication_error", "Unauthorized"),
+            ("POST", "key", &long, 413, "request_too_large", "the body of the request is longer than the 500 bytes"),
+            ("GET", "key", "", 405, "invalid_request_error", "Method Not Allowed"),
+            ("POST", "key", "{}", 400, "invalid_request_error", "body.model"),
+        ] {
+            let answer = ask(method, path, key, body).await;
+            let told = answer.json();
+            assert_eq!((answer.status, &told["type"]), (status, &json!("error")), "{path} {method} {}", answer.text);
+            assert_eq!(told["error"]["type"], kind, "{path} {method}");
+            let text = told["error"]["message"].as_str().unwrap();
+            assert!(text.contains(message), "{path} {method} {text}");
+            assert!(answer.headers["request-id"].to_str().unwrap().starts_with("req_"), "{path} {method}");
+            assert!(answer.headers.contains_key("x-retry"), "{path} {method}");
+            assert_eq!(answer.headers["content-type"], "application/json");
+            let length = answer.headers.get("content-length").map(|length| length.to_str().unwrap().parse());
+            assert!(length.is_none_or(|length| length == Ok(answer.text.len())), "{path} {method}");
+        }
+    }
+    assert_eq!(ask("GET", PATH, "key", "").await.headers["allow"], "POST");
+    let unknown = ask("POST", "/v1/messages/batches", "key", "{}").await;
+    assert_eq!((unknown.status, &unknown.json()["error"]["type"]), (404, &json!("not_found_error")));
+    // The shapes of other dialects stay.
+    let other = ask("POST", "/v1/chat/completions", "other", "{}").await;
+    assert_eq!((other.json(), other.headers.get("request-id")), (json!({ "error": "Unauthorized" }), None));
+    let other = ask("POST", "/v1/responses", "key", &long).await;
+    assert_eq!((other.status, &other.json()["error"]["type"]), (413, &json!("Request Entity Too Large")));
+}
+
+#[tokio::test]
 async fn errors_of_the_server_have_anthropics_names_too() {
     let full = TestApp::new().gate(&Gate::shut()).seats(1).max_waiting(1);
     let body = json!({ "model": MODEL, "max_tokens": 8, "messages": [{ "role": "user", "content": "hello" }] });

@@ -105,37 +105,50 @@ fn continued(begun: &Message, answer: Message) -> Option<Message> {
 }
 
 impl Recorder {
-    /// Remembers an answer, as the client gets it, with the ids that were sampled for it. To be called before the client
-    /// can have the whole answer: its next request may come at once. `weights` is what the weights are called that sampled
-    /// the last of them. Returns what a store is to keep, where there is one.
-    pub fn remember(&self, mut answer: Message, sampled: &[TokenId], weights: Option<Arc<str>>) -> Option<SharedTurn> {
-        if let Some(begun) = &self.begun {
-            answer = continued(begun, answer)?;
-        }
-        let through = followed_by(self.before, &answer);
+    /// Remembers an answer with the ids that were sampled for it. To be called before the client can have the whole answer:
+    /// its next request may come at once. `forms` are the messages as which it may be sent back, the last of them as the
+    /// client gets it; they differ in their content only. `weights` is what the weights are called that sampled the last of
+    /// the ids. Returns what a store is to keep, where there is one.
+    pub fn remember(&self, forms: Vec<Message>, sampled: &[TokenId], weights: Option<Arc<str>>) -> Option<SharedTurn> {
+        let forms: Vec<Message> = match &self.begun {
+            Some(begun) => forms.into_iter().filter_map(|answer| continued(begun, answer)).collect(),
+            None => forms,
+        };
         let mut thoughts = self.thoughts.clone();
-        thoughts.push(thought(&answer));
+        thoughts.push(thought(forms.last()?));
         let own_thought = thoughts.last().copied().flatten();
         let turn = Turn::new(self.parent.as_ref(), Arc::clone(&self.prompt), sampled.into(), thoughts, self.own);
         let turn = Arc::new(turn.sampled_by(weights));
+        let ids = under(self.salt, turn.ids);
+        let keys: Vec<Fingerprint> = forms.iter().flat_map(|form| self.mark(form, own_thought, ids)).collect();
+        for key in &keys {
+            self.memory.remember(*key, &turn);
+        }
+        self.namespace.filter(|_| !keys.is_empty()).and_then(|namespace| namespace.turn(&keys, ids, &turn))
+    }
+
+    /// Notes that the ids end with this message, and returns the keys by which they are found from its text.
+    ///
+    /// An answer that adds nothing to the message that it continues has none: that message is the request's own, and the same
+    /// request is to get the same prompt again.
+    fn mark(&self, answer: &Message, own_thought: Option<Fingerprint>, ids: Fingerprint) -> Vec<Fingerprint> {
+        let Self { before, context, images, own, .. } = *self;
+        let through = followed_by(before, answer);
+        self.memory.remember_origin(ids, Origin { through, before, context, images, thought: own_thought, own });
+        if self.begun.as_ref().is_some_and(|begun| followed_by(before, begun) == through) {
+            return Vec::new();
+        }
         let mut keys = Vec::new();
-        for scope in self.scopes(&answer) {
-            keys.push(turn_key(scope, through, self.context, None));
-            keys.extend(own_thought.map(|thought| turn_key(scope, through, self.context, Some(thought))));
+        for scope in self.scopes(answer) {
+            keys.push(turn_key(scope, through, context, None));
+            keys.extend(own_thought.map(|thought| turn_key(scope, through, context, Some(thought))));
             self.memory.mark(any_context_key(scope, through, None));
             if own_thought.is_some() {
                 self.memory.mark(any_context_key(scope, through, own_thought));
             }
             scope.marker().into_iter().for_each(|key| self.memory.mark(key));
         }
-        let Self { before, context, images, own, .. } = *self;
-        let origin = Origin { through, before, context, images, thought: own_thought, own };
-        let ids = under(self.salt, turn.ids);
-        self.memory.remember_origin(ids, origin);
-        for key in &keys {
-            self.memory.remember(*key, &turn);
-        }
-        self.namespace.filter(|_| !keys.is_empty()).and_then(|namespace| namespace.turn(&keys, ids, &turn))
+        keys
     }
 
     /// Who may be given the answer. Without a session, only those whose ids cannot have been made up by another client:

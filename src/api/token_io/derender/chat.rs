@@ -105,10 +105,11 @@ fn whole_answer(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest)
     let script = Script::new(prompt.unwrap_or_default().into(), &how.sampling);
     let envelope = how.envelope(api, response.request_id.clone(), prompt.unwrap_or_default(), &response.choices);
     let mut choices = Vec::with_capacity(response.choices.len());
-    let mut sampled = 0;
+    let (mut sampled, mut thought) = (0, 0);
     for given in &response.choices {
         let completion = script.play(api, given)?;
         sampled += completion.tokens.len();
+        thought += completion.reasoning_tokens;
         let sampling_mask = shown_mask(given, &completion.tokens);
         let mut choice = envelope.choice(given.index, completion)?;
         choice.sampling_mask = sampling_mask;
@@ -128,10 +129,11 @@ fn whole_answer(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest)
     }
     let known = prompt.filter(|_| how.sampling.return_token_ids).map(<[_]>::to_vec);
     let answer = envelope.answer(Vec::new())?;
+    let usage = DetailedUsage::new(Usage::new(request.prompt_tokens.unwrap_or(0) as usize, sampled), None);
     Ok(ChatCompletion {
         model: shown_model(request.model, api),
         choices,
-        usage: DetailedUsage::new(Usage::new(request.prompt_tokens.unwrap_or(0) as usize, sampled), None),
+        usage: usage.detailed(envelope.completion_details(thought)),
         prompt_logprobs: response.prompt_logprobs.take(),
         prompt_token_ids: known,
         ..answer
@@ -154,13 +156,18 @@ fn piece(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Res
     for given in &chunk.choices {
         choices.push(whole_choice(api, how, &mut state, given, &envelope)?);
     }
+    let usage = usage(chunk.usage, request.prompt_tokens).map(|usage| {
+        // The state is that of one choice: it says nothing of several.
+        let is_whole = usage.counts(state.output_token_ids.len());
+        usage.detailed(envelope.completion_details(state.reasoning_tokens as usize).filter(|_| is_whole))
+    });
     let chunk = WholeChatChunk {
         id: chunk.request_id,
         object: "chat.completion.chunk",
         created: created(),
         model: shown_model(request.model, api),
         choices,
-        usage: usage(chunk.usage, request.prompt_tokens),
+        usage,
         system_fingerprint: None,
         // As in vLLM: of the event that has them.
         prompt_token_ids: chunk.prompt_token_ids.filter(|_| how.sampling.return_token_ids),

@@ -127,6 +127,8 @@ impl Script {
     fn play_on(&self, api: &Api, state: &mut StreamState, choice: &ChoiceToDerender) -> Result<Completion, ApiError> {
         let completion = self.continuation(api, state, choice)?;
         state.add(&completion.tokens)?;
+        let thought = TokenCount::try_from(completion.reasoning_tokens).map_err(ApiError::internal)?;
+        state.reasoning_tokens = state.reasoning_tokens.saturating_add(thought);
         Ok(completion)
     }
 

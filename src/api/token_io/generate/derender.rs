@@ -30,14 +30,16 @@ impl MessageReading {
         }
         let policy = api.turns.policies.tools;
         let top_logprobs = alternatives(request);
-        let context = context(request.parse_context.as_ref())?.filter(|_| policy.reads());
-        let Some(context) = context else {
+        let mut context = context(request.parse_context.as_ref())?;
+        let repeated = context.as_mut().map(|context| (context.echo.take(), context.role.take()));
+        let (echo, role) = repeated.unwrap_or_default();
+        let Some(context) = context.filter(|_| policy.reads()) else {
             if policy.reads() {
                 let message = "output_mode='derender' requires parse_context on a server with a tool or reasoning \
                                parser. Use the one returned by /render.";
                 return Err(ApiError::invalid_request(message));
             }
-            let shown = ShownInChat::of_context(ToolChoice::None, true, top_logprobs, api);
+            let shown = ShownInChat::of_context(ToolChoice::None, true, top_logprobs, api).repeating(echo, role);
             return Ok(Self { format: OutputFormat::default(), shown });
         };
         let tools = tools(&context)?;
@@ -71,6 +73,7 @@ impl MessageReading {
             format.reasoning = format.reasoning.map(ReasoningFormat::after_reasoning);
         }
         let shown = ShownInChat::of_context(used.choice, context.include_reasoning, top_logprobs, api);
+        let shown = shown.repeating(echo, role);
         Ok(Self { format, shown })
     }
 }

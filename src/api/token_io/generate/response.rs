@@ -78,11 +78,14 @@ impl GenerateEnvelope {
         let scored = prompt.filter(|_| self.turn.sampling.prompt_logprobs.is_some());
         let tokenizer = self.api.turns.tokenizer();
         let choices = completions.iter().enumerate().map(|(index, completion)| self.choice(index, completion));
+        // Those of the chat whose message is told.
+        let thought = completions.iter().map(|completion| completion.reasoning_tokens).sum();
+        let details = self.chat.as_ref().and_then(|chat| chat.completion_details(thought));
         Ok(GenerateAnswer {
             request_id: self.turn.id.clone(),
             model: self.api.models.answering(self.turn.sampling.adapter.as_ref()),
             created: self.created,
-            usage: DetailedUsage::new(self.usage(sampled), self.details(prompt)),
+            usage: DetailedUsage::new(self.usage(sampled), self.details(prompt)).detailed(details),
             prompt_logprobs: scored.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?,
             prompt_token_id_logprobs: self.candidate_logprobs(prompt)?,
             prompt_token_ids: self.prompt_token_ids(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{extract::State, response::Response};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{RenderBody, Rendering};
+use super::{ChatBefore, RenderBody, Rendering};
 use crate::{
     api::chat_completions::request::{ChatTurn, refuse_meta_info, refuse_tokens},
     chat::{FunctionTool, Message},
@@ -44,8 +44,10 @@ async fn render_chat_completion(
     sglang.read_into(sampling)?;
     let mut fields = request.sampling.clone();
     if request.echo == Some(true) {
-        // As in vLLM's own chat: what is repeated has log-probs too.
-        fields.prompt_logprobs = fields.prompt_logprobs.or(Some(request.top_logprobs.unwrap_or(0)));
+        // As in vLLM's own chat: what is repeated has log-probs too. A stream has none, and those of alternatives are refused there.
+        let repeated = request.top_logprobs.unwrap_or(0);
+        let has_any = repeated == 0 || request.stream != Some(true);
+        fields.prompt_logprobs = fields.prompt_logprobs.or(has_any.then_some(repeated));
     }
     let rendering = Rendering {
         caller,
@@ -56,8 +58,9 @@ async fn render_chat_completion(
         stream: request.stream.unwrap_or(false),
         stream_options: request.stream_options,
     };
-    let ChatTurn { id, turn, .. } = ChatTurn::new(request, &rendering.caller, &api).await?;
-    rendering.answer(&api, id, turn, Some(history_tool_call_cnt)).await
+    let ChatTurn { id, turn, shown, .. } = ChatTurn::new(request, &rendering.caller, &api).await?;
+    let before = ChatBefore::with_calls(history_tool_call_cnt).shown(shown, &api);
+    rendering.answer(&api, id, turn, Some(before)).await
 }
 
 /// Counts the calls that a conversation makes.

@@ -6,7 +6,7 @@ use axum::{extract::State, response::Response};
 use serde_json::json;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{RenderBody, RenderFields, Rendering, chat};
+use super::{ChatBefore, RenderBody, RenderFields, Rendering, chat};
 use crate::{
     api::messages::{
         error::{MessagesError, MessagesErrorBody},
@@ -62,7 +62,7 @@ async fn render(api: &Arc<Api>, caller: Caller, body: RenderBody<MessagesRequest
     let tools = callable_tools.filter(|_| turn.prompt.prompt.tools.is_some());
     rendering.own.tools = tools.as_deref().map(chat::tools_as_sent);
     let history = chat::calls(&turn.prompt.prompt.messages);
-    Ok(notices.announce(rendering.answer(api, id, turn, Some(history)).await?))
+    Ok(notices.announce(rendering.answer(api, id, turn, Some(ChatBefore::with_calls(history))).await?))
 }
 
 /// Puts the fields that a chat has in another form into that form.

@@ -30,6 +30,7 @@ use crate::{
         },
     },
 };
+use parse_context::ChatBefore;
 
 /// What `/inference/v1/generate` takes of the images of a prompt.
 async fn features(images: &Arc<[PromptImage]>, payload: MmPayload, api: &Api) -> Result<Option<Features>, ApiError> {
@@ -117,9 +118,9 @@ struct Rendering {
 }
 
 impl Rendering {
-    /// Puts the prompt of a turn into ids, and answers with the request that it becomes; `history` is how many calls the
-    /// conversation of a chat has made, where its answer is to be read.
-    async fn answer(self, api: &Api, id: String, turn: Turn, history: Option<usize>) -> Result<Response, ApiError> {
+    /// Puts the prompt of a turn into ids, and answers with the request that it becomes; `before` is what is known of a chat
+    /// whose answer is to be read.
+    async fn answer(self, api: &Api, id: String, turn: Turn, before: Option<ChatBefore>) -> Result<Response, ApiError> {
         let Turn { mut prompt, mut sampling, .. } = turn;
         let chat_template_kwargs = prompt.prompt.template_variables();
         let (add_special_tokens, truncation) = (prompt.prompt.add_special_tokens, prompt.truncation);
@@ -137,7 +138,7 @@ impl Rendering {
         if let Some(whole) = whole.filter(|_| self.shows_offsets()) {
             answer.token_offsets = api.turns.offsets(whole, truncation, &prompt.token_ids).await?;
         }
-        answer.parse_context = history.map(|calls| self.own.parse_context(chat_template_kwargs.clone(), calls));
+        answer.parse_context = before.map(|before| self.own.parse_context(chat_template_kwargs.clone(), before));
         // The variables decide whether the model thinks, on a server that reads thoughts.
         let reads_reasoning = api.turns.policies.tools.reasoning.is_some();
         answer.reasoning_parser_kwargs = reads_reasoning.then_some(ReasoningParserKwargs { chat_template_kwargs });

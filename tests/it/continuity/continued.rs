@@ -1,0 +1,96 @@
+//! Requests that continue their own final message, asked again and again: trainers send the prompts of a group one by one.
+
+use serde_json::{Value, json};
+use tito::{TokenId, parser::ReasoningParser, turn::ToolPolicy};
+
+use super::ids;
+use crate::it::app::{IM_END, MODEL, TestApp};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+/// A conversation that ends with a text of the assistant, which is to be continued.
+fn begun(text: &str) -> Value {
+    json!({"messages": [user("hi"), {"role": "assistant", "content": text}], "continue_final_message": true,
+        "add_generation_prompt": false, "max_tokens": 3, "temperature": 0, "return_token_ids": true})
+}
+
+fn strict() -> TestApp {
+    TestApp::new().continuity(|policy| policy.strict = true)
+}
+
+/// The prompt of an answer in any dialect, or of any of its items.
+fn prompt(answer: &Value) -> Vec<TokenId> {
+    let places = [&answer["prompt_token_ids"], &answer["output"][0]["prompt_token_ids"], &answer["tokens"]];
+    ids(places.into_iter().find(|place| place.is_array()).unwrap_or_else(|| panic!("{answer}")))
+}
+
+/// Asks three times, and expects the same prompt.
+async fn ask_thrice(app: &TestApp, path: &str, body: &Value) -> Vec<TokenId> {
+    let mut prompts = Vec::new();
+    for _ in 0..3 {
+        let answer = app.post(path, body.clone()).await;
+        assert_eq!(answer.status, 200, "{path} {body}: {}", answer.text);
+        prompts.push(prompt(&answer.ok()));
+    }
+    assert!(prompts.iter().all(|other| *other == prompts[0]), "{path} {body}: {prompts:?}");
+    prompts.remove(0)
+}
+
+#[tokio::test]
+async fn the_same_request_has_the_same_prompt_where_its_answer_adds_nothing() {
+    let thinks = ToolPolicy { reasoning: ReasoningParser::named("deepseek_r1"), ..ToolPolicy::default() };
+    let half = |app: &TestApp| app.ids("\u{1F600}")[..1].to_vec();
+    let mut stopped = begun("I say");
+    stopped["stop"] = json!(["hello"]);
+    let mut cut = begun("I say");
+    cut["max_tokens"] = json!(1);
+    for is_strict in [true, false] {
+        let app = || TestApp::new().continuity(|policy| policy.strict = is_strict);
+        let cases = [
+            (app().script([IM_END]), begun("I say")),
+            (app().script(half(&app())), cut.clone()),
+            (app().says("hello"), stopped.clone()),
+            (app().tools(thinks).says("hello world you hello world"), begun("<think>\nI think")),
+        ];
+        for (app, body) in cases {
+            let known = ask_thrice(&app, CHAT, &body).await;
+            let mut streamed = body.clone();
+            streamed["stream"] = json!(true);
+            let events = app.post(CHAT, streamed).await.events();
+            assert_eq!(prompt(&events[0]), known, "{body}");
+            assert_eq!(ask_thrice(&app, CHAT, &body).await, known, "{body}");
+            assert_eq!(ask_thrice(&app, "/tokenize", &body).await, known, "{body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_other_dialects_continue_their_last_message_the_same_way() {
+    let app = strict().script([IM_END]);
+    let mut body = begun("I say");
+    body["model"] = json!(MODEL);
+    let known = ask_thrice(&app, CHAT, &body).await;
+    assert_eq!(ask_thrice(&app, "/v1/messages", &body).await, known);
+    let text = json!({"type": "output_text", "text": "I say", "annotations": []});
+    let said = json!({"type": "message", "id": "m", "role": "assistant", "status": "incomplete", "content": [text]});
+    let item = json!({"input": [user("hi"), said], "max_output_tokens": 3, "include": ["token_ids"], "temperature": 0});
+    assert_eq!(ask_thrice(&app, "/v1/responses", &item).await, known);
+}
+
+#[tokio::test]
+async fn the_ids_of_an_answer_that_adds_nothing_are_known_to_be_the_servers() {
+    let app = strict().script([IM_END]).says("hello");
+    let answer = app.post(CHAT, begun("I say")).await.ok();
+    let sampled = ids(&answer["choices"][0]["token_ids"]);
+    let said = json!({"role": "assistant", "content": "I say", "prompt_token_ids": answer["prompt_token_ids"],
+        "generation_token_ids": sampled});
+    let next = json!({"messages": [user("hi"), said, user("more")], "return_token_ids": true});
+    let next = app.post(CHAT, next).await.ok();
+    assert_eq!(next["token_continuity"]["outcome"], "exact");
+    assert_eq!(next["token_continuity"]["warnings"], json!([]));
+    assert!(prompt(&next).starts_with(&[prompt(&answer), sampled].concat()));
+}
