@@ -17,6 +17,7 @@ use crate::{
 
 /// How sampled tokens become text.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own")]
 pub struct TextOptions {
     /// Strings that end the generation; none is empty.
     pub stop: Vec<String>,
