@@ -30,6 +30,8 @@ pub struct Completion {
     pub reasoning_tokens: usize,
     /// The calls that were read out of the text, if they were asked for.
     pub tool_calls: Vec<ToolCall>,
+    /// The names of calls that are left out, because the request wants one only.
+    pub dropped_calls: Vec<String>,
     /// How it ended.
     pub finish: Option<Finish>,
 }
@@ -50,6 +52,7 @@ impl Completion {
                 }
                 self.reasoning_tokens += delta.reasoning_tokens;
                 self.tool_calls.extend(delta.tool_calls);
+                self.dropped_calls.extend(delta.dropped_calls);
                 self.finish = delta.finish.or(self.finish.take());
             }
         }

@@ -17,6 +17,7 @@ use crate::{
 
 /// How sampled tokens become text.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own")]
 pub struct TextOptions {
     /// Strings that end the generation; none is empty.
     pub stop: Vec<String>,
@@ -28,14 +29,26 @@ pub struct TextOptions {
     pub spaces_between_special_tokens: bool,
     /// How reasoning and tool calls are read out of the text.
     pub format: OutputFormat,
-    /// How the thoughts are told that `format` leaves in the text: stop strings do not count in them either.
-    pub unread_thoughts: Option<ReasoningFormat>,
+    /// How thoughts and calls are told that `format` leaves in the text: stop strings do not count in thoughts either.
+    pub unread: OutputFormat,
+    /// Whether nobody sees the text, so that special tokens have one as `unread` needs it.
+    pub unseen: bool,
 }
 
 impl TextOptions {
     /// How thoughts are told from the answer, where they are.
     pub fn reasoning(&self) -> Option<ReasoningFormat> {
-        self.format.reasoning.or(self.unread_thoughts)
+        self.format.reasoning.or(self.unread.reasoning)
+    }
+
+    /// How calls are told from the answer, where they are.
+    fn tools(&self) -> Option<&ToolFormat> {
+        self.format.tools.as_ref().or(self.unread.tools.as_ref())
+    }
+
+    /// Which special tokens have a text.
+    fn special_tokens(&self) -> SpecialTokens {
+        if self.unseen && self.format.is_plain() { self.unread.special_tokens() } else { self.format.special_tokens() }
     }
 }
 
@@ -47,7 +60,8 @@ impl Default for TextOptions {
             skip_special_tokens: true,
             spaces_between_special_tokens: true,
             format: OutputFormat::default(),
-            unread_thoughts: None,
+            unread: OutputFormat::default(),
+            unseen: false,
         }
     }
 }
@@ -96,7 +110,7 @@ impl TextDecoder {
     ) -> Result<Self, TokenizerError> {
         let known = prompt_token_ids.iter().rposition(|&id| !tokenizer.contains(id)).map_or(0, |last| last + 1);
         // Marks of reasoning and calls may be special tokens, which then stay in the text, as in vLLM.
-        let (skips, shown) = match options.format.special_tokens() {
+        let (skips, shown) = match options.special_tokens() {
             SpecialTokens::AsAsked => (options.skip_special_tokens, None),
             SpecialTokens::All => (false, None),
             SpecialTokens::Only(marks) => (false, Some(special_tokens_of(&marks, tokenizer))),
@@ -104,7 +118,7 @@ impl TextDecoder {
         let decoder = tokenizer.incremental_after(&prompt_token_ids[known..], skips)?;
         let longest_stop = options.stop.iter().map(String::len).max().unwrap_or(0);
         let reasoning = options.reasoning().filter(|_| longest_stop > 0);
-        let begins_call = options.format.tools.as_ref().map_or(&[][..], ToolFormat::begins_call);
+        let begins_call = options.tools().map_or(&[][..], ToolFormat::begins_call);
         let thoughts = reasoning.and_then(|format| Thoughts::new(format, begins_call, tokenizer, prompt_token_ids));
         Ok(Self {
             tokenizer: Arc::clone(tokenizer),

@@ -65,6 +65,8 @@ pub struct Delta {
     pub thoughts_end: Option<usize>,
     /// The calls that the text makes, where they are read.
     pub tool_calls: Vec<ToolCall>,
+    /// The names of calls that are left out, because the request wants one only; in the last delta.
+    pub dropped_calls: Vec<String>,
     /// Set in the last delta.
     pub finish: Option<Finish>,
 }
@@ -97,6 +99,7 @@ impl Delta {
             reasoning_tokens,
             thoughts_end,
             tool_calls,
+            dropped_calls,
             finish,
         } = next;
         let before = self.tokens.len();
@@ -111,6 +114,7 @@ impl Delta {
         }
         self.reasoning_tokens += reasoning_tokens;
         self.tool_calls.extend(tool_calls);
+        self.dropped_calls.extend(dropped_calls);
         self.finish = finish.or(self.finish.take());
     }
 }

@@ -92,6 +92,9 @@ impl Reader {
             }
         }
         if let Some(last) = deltas.last_mut() {
+            if finish.is_some() {
+                last.dropped_calls = self.parser.take_dropped();
+            }
             last.finish = finish;
         }
         deltas

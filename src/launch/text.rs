@@ -51,6 +51,12 @@ impl TextSide {
         let tools = parsers::chosen(settings.parsers, texts, harmony.is_some(), progress)?;
         let vocabulary = Vocabulary::new(&tokenizer, &files.tokenizer_config);
         let tools = parsers::spelled(tools, vocabulary, &model.name)?;
+        if tools.parser.is_some() && harmony.is_none() && !templates.show_tools() {
+            tracing::warn!(
+                "the chat template does not show tools: requests that send some are answered by a model that has not seen \
+                 them; pass a --chat-template that shows them"
+            );
+        }
         let tokenizer_info = settings.tokenizer_info.then(|| {
             let template = given.as_ref().map(|(source, _)| source.as_str());
             TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, &model.name, template)

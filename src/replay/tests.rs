@@ -397,8 +397,12 @@ async fn a_turn_that_is_longer_than_the_context_now_is_refused() {
 #[tokio::test]
 async fn a_grammar_is_compiled_again() {
     let replayer = replayer("a");
-    let demand =
-        Demand { constraint: Some(Constraint::Regex("[ab]{4}".to_owned())), reasoning_end: None, budget: None };
+    let demand = Demand {
+        constraint: Some(Constraint::Regex("[ab]{4}".to_owned())),
+        reasoning_end: None,
+        budget: None,
+        single_call: None,
+    };
     let compiled =
         demand.compile(&Grammars::new(tokenizer(), [EOS]), replayer.generator.engine().info().vocab_size).unwrap();
     let params = SamplingParams { constraint: compiled, ignore_eos: false, min_tokens: 0, ..params() };

@@ -71,6 +71,9 @@ impl ToolUse {
             if let Some(calls) = format.constraint(&has_token)? {
                 // Beside calls that the model makes by itself, it says what it likes.
                 sampling.demand_calls(calls, AnswerForm { to_the_letter: self.choice.is_forced(), call });
+            } else {
+                // What no grammar holds stays as free as it can.
+                sampling.count_calls(Some(format), tokenizer);
             }
             return Ok(());
         };

@@ -55,7 +55,7 @@ pub struct SamplingUsed {
     pub logprobs_mode: String,
     /// Whether a sequence that went round in circles was ended.
     pub detects_repetition: bool,
-    /// Whether the output had to keep to a grammar or to a budget for thoughts.
+    /// Whether the output had to keep to a grammar, to a budget for thoughts, or to one call.
     pub is_constrained: bool,
     /// Whether the request said through which experts tokens go.
     pub gives_experts: bool,
@@ -143,7 +143,7 @@ impl SamplingUsed {
             ("logit_bias", self.logit_bias.iter().any(|(_, bias)| *bias != 0.0)),
             ("allowed_token_ids", self.allowed_token_ids.is_some()),
             ("bad_words", !self.bad_words_token_ids.is_empty()),
-            ("a grammar or a budget for thoughts", self.is_constrained),
+            ("a grammar, a budget for thoughts or a limit of one call", self.is_constrained),
         ];
         let lists = lists.into_iter().filter(|(_, is_on)| *is_on);
         let numbers = numbers.map(|((name, value), _)| format!("{name} {value}"));

@@ -67,14 +67,23 @@ impl StructuredOutputCompiler {
         prompt: &[TokenId],
         vocab_size: usize,
     ) -> Result<(), TurnError> {
-        let Some((constraint, compiled)) = self.compile(sampling).await? else { return Ok(()) };
+        let compiled = self.compile(sampling).await?;
+        if compiled.is_none() && !sampling.calls_once() {
+            return Ok(());
+        }
         let reasoning_end = match open_reasoning(sampling.reasoning(), &self.tokenizer, prompt) {
-            None => None,
-            Some(OpenReasoning { end: Some(end), call }) => Some(ReasoningEnd { end, call }),
-            Some(OpenReasoning { end: None, .. }) => {
-                return Err(TurnError::NoEndOfReasoning);
-            }
+            None => Ok(None),
+            Some(OpenReasoning { end: Some(end), call }) => Ok(Some(ReasoningEnd { end, call })),
+            Some(OpenReasoning { end: None, .. }) => Err(TurnError::NoEndOfReasoning),
         };
+        let Some((constraint, compiled)) = compiled else {
+            // Calls after thoughts without an end are told by the reader only.
+            if let Ok(reasoning_end) = reasoning_end {
+                sampling.count_calls_after(reasoning_end);
+            }
+            return Ok(());
+        };
+        let reasoning_end = reasoning_end?;
         let compiled = match reasoning_end {
             Some(end) => after_reasoning(compiled, end, vocab_size),
             None => compiled,

@@ -11,7 +11,7 @@ use crate::{
     continuity::{Carriers, Recorder, Verdict, Wanted},
     engine::PromptImage,
     images::PreparedImage,
-    prompt::{ChatPrompt, PromptError, Provenance, RenderedPrompt},
+    prompt::{ChatPrompt, HiddenPart, PromptError, Provenance, RenderedPrompt},
     request_trace,
     tokenizer::Extent,
     trajectory::Said,
@@ -49,6 +49,8 @@ pub struct Prompted {
     pub verdict: Verdict,
     /// Whether the client wants to see the verdict, whether or not it wants ids.
     pub asks_for_continuity: bool,
+    /// What the chat template does not show of the conversation.
+    pub hidden: Vec<HiddenPart>,
     /// Whether the conversation was too long, so that a part of it was cut off.
     pub is_cut: bool,
     /// The conversation as text, where that was asked for and there is one.
@@ -171,6 +173,10 @@ impl Turns {
             }
             self.truncate(&mut rendered, truncation, prompt.add_special_tokens)?;
         }
+        let hidden = self.renderer.hidden(&prompt, rendered.provenance);
+        if !hidden.is_empty() {
+            tracing::debug!(?hidden, "the chat template does not show all of the conversation");
+        }
         let (verdict, recorder) = self.continuity.conclude(found, &prompt, &rendered)?;
         // Later turns start with the whole conversation, and not with the part that this turn kept of it.
         let recorder = recorder.filter(|_| cut.is_none());
@@ -188,6 +194,7 @@ impl Turns {
             images,
             verdict,
             asks_for_continuity,
+            hidden,
             is_cut,
             text,
             text_was_encoded,

@@ -7,11 +7,12 @@ use crate::{
     TokenId,
     engine::Adapter,
     generation::TextOptions,
-    parser::{AnswerForm, CallInReasoning, OutputFormat, ReasoningFormat},
+    parser::{AnswerForm, CallInReasoning, OutputFormat, ReasoningFormat, ToolFormat},
     sampling::{
         Candidates, FinishReason, Logprobs, SamplingError, SamplingParams, SharedConstraint, ValidSamplingParams,
     },
-    structured::{Constraint, Demand, ReasoningEnd, ThinkingBudget},
+    structured::{Constraint, Demand, ReasoningEnd, SingleCall, ThinkingBudget},
+    tokenizer::Tokenizer,
 };
 
 /// Valid parameters, before it is known how much room there is for the output.
@@ -27,6 +28,10 @@ pub struct Sampling {
     form: AnswerForm,
     /// The constraint that was compiled, and after which tokens it begins.
     compiled: Option<(Arc<Constraint>, Option<ReasoningEnd>)>,
+    /// The marks of calls of which an answer without a constraint has each once; none where it calls as often as it likes.
+    single_marks: Vec<TokenId>,
+    /// What that is for the prompt.
+    single_call: Option<SingleCall>,
     /// The number of sequences to generate.
     pub n: usize,
     /// The number of tokens to generate, if the request or the model sets one.
@@ -75,6 +80,8 @@ impl Sampling {
             demanded_by: DemandedBy::Form,
             form: AnswerForm::default(),
             compiled: None,
+            single_marks: Vec::new(),
+            single_call: None,
             n: 1,
             max_tokens: None,
             most_tokens: policy.most_tokens,
@@ -98,10 +105,12 @@ impl Sampling {
         Arc::make_mut(&mut self.text).format = format.with_form(self.form);
     }
 
-    /// Leaves thoughts in the text, which are told in the format that is given.
-    pub fn leave_thoughts(&mut self, format: Option<ReasoningFormat>) {
-        let format = format.map(|format| format.with_form(self.form));
-        Arc::make_mut(&mut self.text).unread_thoughts = format;
+    /// Leaves thoughts and calls in the text, which are told in the format that is given; `unseen` says that nobody sees
+    /// the text, so that it has their marks.
+    pub fn leave_unread(&mut self, format: OutputFormat, unseen: bool) {
+        let format = format.with_form(self.form);
+        let text = Arc::make_mut(&mut self.text);
+        (text.unread, text.unseen) = (format, unseen);
     }
 
     /// Whether the whole answer, apart from reasoning in front of it, has a form.
@@ -127,6 +136,22 @@ impl Sampling {
         self.constraint = Some(constraint);
         self.demanded_by = DemandedBy::Calls;
         self.form = form;
+    }
+
+    /// Has an answer without a constraint call as often as the format of its calls says, as far as tokens begin them.
+    pub fn count_calls(&mut self, format: Option<&ToolFormat>, tokenizer: &Tokenizer) {
+        let single = format.filter(|format| format.first_only).map(ToolFormat::begins_single_call);
+        self.single_marks = single.into_iter().flatten().filter_map(|mark| tokenizer.id_of(mark)).collect();
+    }
+
+    /// Whether an answer without a constraint calls once at most.
+    pub(super) fn calls_once(&self) -> bool {
+        !self.single_marks.is_empty()
+    }
+
+    /// Sets after which tokens the marks of calls begin to count; until then, they do not.
+    pub(super) fn count_calls_after(&mut self, reasoning_end: Option<ReasoningEnd>) {
+        self.single_call = Some(SingleCall { marks: self.single_marks.clone(), reasoning_end });
     }
 
     /// Whether calls put a constraint on the output.
@@ -161,8 +186,8 @@ impl Sampling {
             Some((constraint, end)) => (Some(Constraint::clone(constraint)), *end),
             None => (None, None),
         };
-        let demand = Demand { constraint, reasoning_end, budget };
-        (demand.constraint.is_some() || budget.is_some()).then_some(demand)
+        let demand = Demand { constraint, reasoning_end, budget, single_call: self.single_call.clone() };
+        (demand.constraint.is_some() || budget.is_some() || demand.single_call.is_some()).then_some(demand)
     }
 
     /// Whether the output has a compiled constraint.
@@ -233,8 +258,12 @@ impl Sampling {
         &self,
         room: usize,
         budget: Option<ThinkingBudget>,
+        vocab_size: usize,
     ) -> Result<Arc<ValidSamplingParams>, SamplingError> {
         let mut params = self.params.with_max_tokens(self.most_tokens(room))?;
+        if let Some(single) = self.single_call.as_ref().filter(|_| params.constraint.is_none()) {
+            params.constrain(single.constraint(vocab_size));
+        }
         if let Some(budget) = budget {
             let constraint = params.constraint.clone();
             params.constrain(budget.with(constraint));

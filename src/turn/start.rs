@@ -162,7 +162,7 @@ impl Turns {
             prompt_token_ids: Arc::clone(prompt),
             sequences: sampling.n,
             party: party(owner.clone(), asker.session),
-            sampling: sampling.params(room, budget)?,
+            sampling: sampling.params(room, budget, vocab_size)?,
             prompt_logprobs: sampling.prompt_logprobs,
             candidates: sampling.candidates.clone(),
             adapter: sampling.adapter.clone(),

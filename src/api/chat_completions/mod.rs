@@ -17,7 +17,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     generation::{batched, collect},
-    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody, sse},
+    http::{caller::Caller, hidden_parts::announce_hidden, json_answer::JsonAnswer, json_body::JsonBody, sse},
     request_fields::delivery::AnswerDelivery,
     state::Api,
     turn::PreparedTurn,
@@ -105,5 +105,6 @@ pub(super) async fn complete(
             sse::respond(events, ChatChunks::new(envelope, &sampling, include_usage, continuous_usage))
         }
     };
-    Ok(notices.announce(TokenContinuity::from(&prompt.verdict).announce(response)))
+    let response = TokenContinuity::from(&prompt.verdict).announce(response);
+    Ok(notices.announce(announce_hidden(&prompt.hidden, response)))
 }

@@ -199,7 +199,7 @@ impl ChatEnvelope {
     }
 
     /// Makes the choice that shows a completion.
-    pub(in crate::api) fn choice(&self, index: usize, completion: Completion) -> Result<Choice, ApiError> {
+    pub(in crate::api) fn choice(&self, index: usize, mut completion: Completion) -> Result<Choice, ApiError> {
         let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
         let called = !completion.tool_calls.is_empty();
         let (finish_reason, stop_reason) = ending(finish, called, &self.shown.tool_choice);
@@ -218,6 +218,7 @@ impl ChatEnvelope {
             weight_versions: self.weight_versions(&completion.weights),
             prompt_token_ids: self.shown.prompt_token_ids.then(|| self.prompt_token_ids.to_vec()),
             meta_info: self.shown.meta_info.map(|began| self.meta_info(began, &completion)).transpose()?,
+            dropped_tool_calls: std::mem::take(&mut completion.dropped_calls),
             message: AnswerMessage {
                 role: self.shown.role.clone(),
                 tokens: bundle.then(|| AnswerTokens {
@@ -426,6 +427,7 @@ impl ChatChunks {
             routed_experts: self.envelope.api.routed_experts(self.progress[index].routes.as_ref().filter(|_| finished)),
             sampling_mask: sampling_mask(self.envelope.return_sampling_mask, &delta.tokens)?,
             weight_versions: finished.then(|| self.envelope.weight_versions(&self.progress[index].weights)),
+            dropped_tool_calls: delta.dropped_calls.clone(),
             delta: message,
         };
         Ok(ChatCompletionChunk {

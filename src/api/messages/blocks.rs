@@ -135,6 +135,7 @@ impl Blocks {
             prompt_token_ids: self.sampled.is_some().then(|| self.prompt_token_ids.to_vec()),
             sampled: None,
             weight_versions: None,
+            dropped_tool_calls: Vec::new(),
             token_continuity: self.token_continuity.clone(),
             notices: self.notices.clone(),
         }
@@ -182,7 +183,7 @@ impl Blocks {
             self.call(call, events);
         }
         if let Some(finish) = &delta.finish {
-            self.finish(finish, events);
+            self.finish(finish, delta.dropped_calls, events);
         }
     }
 
@@ -225,7 +226,7 @@ impl Blocks {
         self.called = true;
     }
 
-    fn finish(&mut self, finish: &Finish, events: &mut Vec<MessageEvent>) {
+    fn finish(&mut self, finish: &Finish, dropped_tool_calls: Vec<String>, events: &mut Vec<MessageEvent>) {
         self.close(events);
         // Clients look at the first block of any answer, so there has to be one.
         if self.index == 0 {
@@ -243,7 +244,7 @@ impl Blocks {
         if let (Some(sampled), Some(shape), Some(routes)) = (&mut sampled, &self.route_shape, &self.routes) {
             sampled.routed_experts = Some(of_nemo_rl(shape, routes));
         }
-        let delta = MessageDelta { stop_reason, stop_sequence, sampled, weight_versions };
+        let delta = MessageDelta { stop_reason, stop_sequence, sampled, weight_versions, dropped_tool_calls };
         events.push(MessageEvent::MessageDelta { delta, usage: self.usage() });
         events.push(MessageEvent::MessageStop);
     }

@@ -24,7 +24,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     generation::{Event, batched},
-    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody},
+    http::{caller::Caller, hidden_parts::announce_hidden, json_answer::JsonAnswer, json_body::JsonBody},
     state::Api,
     turn::{PreparedTurn, PromptRequest, Turn},
     wire::{
@@ -104,7 +104,8 @@ async fn count(api: &Api, caller: &Caller, request: MessagesRequest) -> Result<R
     let tokens = prompt.token_ids.len();
     let context_management = CountedContext { original_input_tokens: tokens };
     let count = TokenCount { input_tokens: tokens, context_management };
-    Ok(notices.announce(TokenContinuity::from(&prompt.verdict).announce(JsonAnswer(count))))
+    let response = TokenContinuity::from(&prompt.verdict).announce(JsonAnswer(count));
+    Ok(notices.announce(announce_hidden(&prompt.hidden, response)))
 }
 
 async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Result<Response, ApiError> {
@@ -127,7 +128,8 @@ async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Res
     if let Some(name) = name {
         response.headers_mut().insert(REQUEST_ID, name);
     }
-    Ok(notices.announce(TokenContinuity::from(&prompt.verdict).announce(response)))
+    let response = TokenContinuity::from(&prompt.verdict).announce(response);
+    Ok(notices.announce(announce_hidden(&prompt.hidden, response)))
 }
 
 /// Makes the JSON answer, to which the events of a stream would add up.

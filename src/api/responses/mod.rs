@@ -22,7 +22,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     generation::Event,
-    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody},
+    http::{caller::Caller, hidden_parts::announce_hidden, json_answer::JsonAnswer, json_body::JsonBody},
     records::{IdReservation, Record},
     state::{Api, Served},
     store::RecordState,
@@ -89,7 +89,8 @@ async fn create_response(
         (_, record) if stream => stream::respond(keep_record(api, events, writer, record)),
         (_, record) => JsonAnswer(last(keep_record(api, events, writer, record).boxed()).await?).into_response(),
     };
-    Ok(notices.announce(TokenContinuity::from(&prompt.verdict).announce(response)))
+    let response = TokenContinuity::from(&prompt.verdict).announce(response);
+    Ok(notices.announce(announce_hidden(&prompt.hidden, response)))
 }
 
 /// Passes on the events of a response; if it is to be kept, that happens before the events that report its end.

@@ -214,6 +214,7 @@ impl Writer {
         });
         self.response.metrics = self.api.metrics([(self.completion.times, output)].into_iter());
         self.response.weight_versions = self.shown.weight_versions.then(|| weight_versions(&self.completion.weights));
+        self.response.dropped_tool_calls = mem::take(&mut self.completion.dropped_calls);
         if self.shown.messages {
             let tokens = self.completion.token_ids();
             let message = self.api.turns.tokenizer().decode(&tokens, true)?;

@@ -474,6 +474,7 @@ impl Repeated {
             input_messages: shown.messages.then(|| vec![message(prompt.text.clone().unwrap_or_default())]),
             output_messages: None,
             weight_versions: None,
+            dropped_tool_calls: Vec::new(),
             error: None,
             token_continuity,
             notices: self.notices,

@@ -12,7 +12,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     engine::Adapter,
-    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody},
+    http::{caller::Caller, hidden_parts::announce_hidden, json_answer::JsonAnswer, json_body::JsonBody},
     request_fields::{
         conversation::{CarrierFields, Conversation},
         media_settings::refuse_media_settings,
@@ -85,7 +85,8 @@ async fn tokenize(
         (true, _) => {
             let prompted = api.turns.prompt(request.into_conversation(adapter)?.into_request(&api, &caller)?).await?;
             let placeholders = MmPlaceholders::of(prompted.image_ranges());
-            (prompted.token_ids.to_vec(), placeholders, Some(TokenContinuity::from(&prompted.verdict)))
+            let verdict = TokenContinuity::from(&prompted.verdict);
+            (prompted.token_ids.to_vec(), placeholders, Some((verdict, prompted.hidden)))
         }
         (false, Some(_)) => {
             let add_special_tokens = request.add_special_tokens.unwrap_or(true);
@@ -97,7 +98,8 @@ async fn tokenize(
         }
     };
     // The answer to a first turn has vLLM's own shape, which tests compare as a whole.
-    let token_continuity = verdict.clone().filter(|verdict| asks_for_continuity || verdict.says_something());
+    let token_continuity = verdict.as_ref().map(|(verdict, _)| verdict.clone());
+    let token_continuity = token_continuity.filter(|verdict| asks_for_continuity || verdict.says_something());
     let written = move || {
         let tokenizer = api.turns.tokenizer();
         let token_strs = wants_strings.then(|| tokens.iter().map(|&id| tokenizer.token(id)).collect());
@@ -107,7 +109,7 @@ async fn tokenize(
     };
     let response = in_flight::blocking(written).await?;
     Ok(match verdict {
-        Some(verdict) => verdict.announce(response),
+        Some((verdict, hidden)) => announce_hidden(&hidden, verdict.announce(response)),
         None => response,
     })
 }

@@ -141,7 +141,8 @@ impl SamplingFields {
             skip_special_tokens: self.skip_special_tokens.or(policy.defaults.skip_special_tokens).unwrap_or(true),
             spaces_between_special_tokens: self.spaces_between_special_tokens.unwrap_or(true),
             format: OutputFormat::default(),
-            unread_thoughts: None,
+            unread: OutputFormat::default(),
+            unseen: false,
         })
     }
 

@@ -217,6 +217,11 @@ pub(crate) struct Choice {
     /// With `return_meta_info`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meta_info: Option<Box<SglangMetaInfo>>,
+    /// The names of calls that the model made after the first one and that are left out, where the request wants one only;
+    /// absent where none are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub dropped_tool_calls: Vec<String>,
 }
 
 /// What the model wrote. Sent back as it is, it continues the conversation from exactly its ids.
@@ -374,6 +379,11 @@ pub(crate) struct ChunkChoice {
     /// Which weights sampled which tokens, in the last chunk of a choice only; null unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_versions: Nullable<Vec<WeightVersionSpan>>,
+    /// The names of calls that the model made after the first one and that are left out, where the request wants one only;
+    /// absent where none are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub dropped_tool_calls: Vec<String>,
 }
 
 /// What one event adds to a message.

@@ -38,6 +38,11 @@ pub(crate) struct AnswerMessage {
     /// Which weights sampled which tokens, with `return_weight_versions`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
+    /// The names of calls that the model made after the first one and that are left out, where the request wants one only;
+    /// absent where none are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub dropped_tool_calls: Vec<String>,
     /// What became of the ids of earlier turns, where ids are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_continuity: Option<TokenContinuity>,
@@ -164,6 +169,11 @@ pub(crate) struct MessageDelta {
     /// Which weights sampled which tokens, with `return_weight_versions`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
+    /// The names of calls that the model made after the first one and that are left out, where the request wants one only;
+    /// absent where none are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub dropped_tool_calls: Vec<String>,
 }
 
 /// How long a prompt is.

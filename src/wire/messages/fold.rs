@@ -33,6 +33,7 @@ impl MessageFold {
                 message.stop_sequence = delta.stop_sequence.map(Some);
                 message.sampled = delta.sampled;
                 message.weight_versions = delta.weight_versions;
+                message.dropped_tool_calls = delta.dropped_tool_calls;
                 message.usage = usage;
             }
             MessageEvent::MessageStop => self.ended = true,

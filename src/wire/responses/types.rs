@@ -260,6 +260,11 @@ pub struct ResponseObject {
     /// Which weights sampled which tokens, with `return_weight_versions`, once the response has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
+    /// The names of calls that the model made after the first one and that are left out, where the request wants one only;
+    /// absent where none are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub dropped_tool_calls: Vec<String>,
     /// Why the response `failed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ResponseError>,

@@ -121,6 +121,11 @@ pub(crate) struct WholeChatChoice {
     #[schema(value_type = Option<Vec<Vec<TokenId>>>)]
     pub sampling_mask: Option<SamplingMask>,
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
+    /// The names of calls that the model made after the first one and that are left out, where the request wants one only;
+    /// absent where none are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub dropped_tool_calls: Vec<String>,
 }
 
 /// What an event adds to a message.

@@ -30,6 +30,69 @@ fn trusting() -> TestApp {
     app().requests(|policy| policy.trust_request_chat_template = true)
 }
 
+/// What the header says that a template does not show of a conversation with everything.
+async fn hidden(app: TestApp, path: &str, more: Value) -> Option<String> {
+    let call = json!({ "id": "abcdefghi", "type": "function", "function": { "name": "f", "arguments": "{}" } });
+    let messages = json!([
+        { "role": "user", "content": "hello" },
+        { "role": "assistant", "content": null, "tool_calls": [call] },
+        { "role": "tool", "content": "you", "tool_call_id": "abcdefghi" },
+    ]);
+    let tools = json!([{ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } }]);
+    let mut body = json!({ "messages": messages, "tools": tools, "documents": [{ "title": "a", "text": "b" }] });
+    body.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+    let answer = app.reads_tool_calls().post(path, body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.headers.get("x-hidden-by-template").map(|names| names.to_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn what_the_template_does_not_show_is_told() {
+    const TEXTS: &str = "{{ bos_token }}{% for message in messages %}{{ message.content }}{% endfor %}";
+    const ALL: &str = "{{ bos_token }}{{ messages }}{{ tools }}{{ documents }}";
+    const NO_TOOLS: &str = "{{ bos_token }}{{ messages }}{{ documents }}";
+
+    let none = json!({});
+    for path in ["/v1/chat/completions", "/v1/chat/completions/render", "/tokenize"] {
+        let told = hidden(app().chat_template(TEXTS), path, none.clone()).await;
+        assert_eq!(told.as_deref(), Some("tools, tool_calls, documents"), "{path}");
+        assert_eq!(hidden(app().chat_template(ALL), path, none.clone()).await, None, "{path}");
+        assert_eq!(hidden(app().chat_template(NO_TOOLS), path, none.clone()).await.as_deref(), Some("tools"), "{path}");
+        // A request's own template is asked as well.
+        let own = json!({ "chat_template": NO_TOOLS });
+        assert_eq!(hidden(trusting().chat_template(ALL), path, own).await.as_deref(), Some("tools"), "{path}");
+    }
+    // Nothing is told of what is not there.
+    let bare = json!({ "messages": [{ "role": "user", "content": "a" }] });
+    let answer = app().chat_template(TEXTS).post("/v1/chat/completions", bare).await;
+    assert_eq!(answer.headers.get("x-hidden-by-template"), None);
+}
+
+#[tokio::test]
+async fn every_dialect_tells_of_tools_that_the_template_does_not_show() {
+    let app = || app().chat_template("{{ bos_token }}{{ messages[0].content }}").reads_tool_calls();
+    let messages = json!([{ "role": "user", "content": "hello" }]);
+    let tool = json!({ "type": "function", "name": "f", "parameters": { "type": "object" } });
+    let message = json!({
+        "model": crate::it::app::MODEL, "messages": messages, "max_tokens": 9,
+        "tools": [{ "name": "f", "input_schema": { "type": "object" } }],
+    });
+    for (path, body) in [
+        ("/v1/responses", json!({ "input": "hello", "tools": [tool] })),
+        ("/v1/messages", message.clone()),
+        ("/v1/messages/count_tokens", message.clone()),
+        ("/v1/messages/render", message),
+    ] {
+        let answer = app().post(path, body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert_eq!(
+            answer.headers.get("x-hidden-by-template").map(|value| value.to_str().unwrap()),
+            Some("tools"),
+            "{path}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_trusts_requests_uses_their_templates() {
     let own = json!({ "chat_template": "{{ bos_token }}{{ messages[0].content }}!" });

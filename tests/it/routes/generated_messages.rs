@@ -89,6 +89,38 @@ async fn the_message_is_that_of_the_chat() {
     }
 }
 
+/// Stop strings count from the mark of a call on that stands in thoughts without an end, and not before it.
+#[tokio::test]
+async fn ids_end_where_those_of_the_chat_end() {
+    let called = format!("I think.</think>Let me see.{CALL}{CALL}");
+    let cases = [
+        ("I <tool think <tool_call>on and on", json!({ "tools": tools(), "stop": ["<t"] })),
+        ("I <tool think <tool_call>on and on", json!({ "stop": ["<t"] })),
+        ("I think on </tool_call> and on", json!({ "tools": tools(), "stop": ["</tool"] })),
+        ("I</think>on <tool_call> and on", json!({ "tools": tools(), "stop": ["<t"] })),
+        (&called, json!({ "tools": tools(), "parallel_tool_calls": false })),
+    ];
+    for (text, more) in cases {
+        let body = asking(&with_ids(&more));
+        let app = reading().says(text);
+        let chat = app.post(CHAT, body.clone()).await.ok()["choices"][0].clone();
+        for mode in ["tokens", "text"] {
+            let mut request = app.post(RENDER, body.clone()).await.ok();
+            request["output_mode"] = json!(mode);
+            let given = app.post(GENERATE, request).await.ok()["choices"][0].clone();
+            for field in ["token_ids", "stop_reason"] {
+                assert_eq!(given[field], chat[field], "{mode} {field} {text} {more}: {given} {chat}");
+            }
+        }
+    }
+}
+
+fn with_ids(more: &Value) -> Value {
+    let mut more = more.clone();
+    more["return_token_ids"] = json!(true);
+    more
+}
+
 #[tokio::test]
 async fn a_render_says_what_to_know_of_the_chat() {
     let app = reading();

@@ -257,7 +257,17 @@ async fn a_stop_sequence_is_told_and_left_out() {
 async fn only_one_call_is_kept_where_several_are_not_wanted() {
     let choice = json!({ "type": "auto", "disable_parallel_tool_use": true });
     let body = asking(&json!({ "tools": tools(), "tool_choice": choice }));
-    let answer = spelled(&[&format!("{CALL}{OTHER}")]).post(PATH, body).await.ok();
+    // The mark of the second call is spelled with other tokens.
+    let app = || {
+        let app = spelled(&[]);
+        let text = format!("{CALL}{OTHER}");
+        let ids: Vec<_> = text.chars().flat_map(|letter| app.ids(&letter.to_string())).chain([IM_END]).collect();
+        app.script(ids)
+    };
+    let answer = app().post(PATH, body.clone()).await.ok();
+    assert_eq!(answer["dropped_tool_calls"], json!(["time"]), "{answer}");
+    let streamed = folded(&events(&app().post(PATH, with(body, &json!({ "stream": true }))).await));
+    assert_eq!(streamed["dropped_tool_calls"], json!(["time"]), "{streamed}");
     let [call] = answer["content"].as_array().unwrap().as_slice() else { panic!("{answer}") };
     assert_eq!(call["input"].to_string(), r#"{"city":"Køge","days":[1.0,2]}"#);
 }

@@ -186,6 +186,61 @@ async fn without_parallel_calls_the_first_one_is_kept() {
 }
 
 #[tokio::test]
+async fn without_parallel_calls_the_mark_of_a_second_call_is_not_sampled() {
+    let app = saying(&format!("{CALL}{OTHER}"));
+    let [mark] = app.ids("<tool_call>")[..] else { panic!("the mark is one token") };
+    for (parallel, marks) in [(false, 1), (true, 2)] {
+        let choice = choice(&app, json!({ "parallel_tool_calls": parallel, "return_token_ids": true })).await;
+        let ids = choice["token_ids"].as_array().unwrap();
+        assert_eq!(ids.iter().filter(|id| **id == json!(mark)).count(), marks, "{choice}");
+        assert_eq!(choice["message"]["tool_calls"].as_array().unwrap().len(), marks);
+        assert_eq!(choice.get("dropped_tool_calls"), None, "{choice}");
+    }
+}
+
+#[tokio::test]
+async fn calls_that_are_left_out_are_told() {
+    // The mark of the second call is spelled with other tokens.
+    let app = || spelled(&format!("{CALL}{OTHER}{OTHER}"));
+    for (parallel, dropped) in [(false, Some(json!(["time", "time"]))), (true, None)] {
+        let more = json!({ "parallel_tool_calls": parallel });
+        let choice = choice(&app(), more.clone()).await;
+        assert_eq!(choice.get("dropped_tool_calls"), dropped.as_ref(), "{choice}");
+        let events = streamed(&app(), &more).await;
+        let (last, before) = events.split_last().unwrap();
+        assert_eq!(last.get("dropped_tool_calls"), dropped.as_ref(), "{last}");
+        assert!(before.iter().all(|choice| choice.get("dropped_tool_calls").is_none()));
+    }
+}
+
+#[tokio::test]
+async fn held_and_forced_calls_end_after_one_where_several_are_not_wanted() {
+    let native = [("hermes", format!("{CALL}\n{CALL}"))];
+    let bare =
+        ("pythonic", r#"[{"name": "weather", "parameters": {}}, {"name": "time", "parameters": {}}]"#.to_owned());
+    for (parser, text) in native.into_iter().chain([bare]) {
+        let policy = ToolPolicy { parser: ToolParser::named(parser), auto: true, ..ToolPolicy::default() };
+        let app = TestApp::new().tools(policy).says(&text);
+        for (strict, tool_choice) in [(true, "auto"), (false, "required"), (true, "required")] {
+            if parser == "pythonic" && tool_choice == "auto" {
+                continue;
+            }
+            let function = |name| json!({ "name": name, "parameters": { "type": "object" }, "strict": strict });
+            let tool = |name| json!({ "type": "function", "function": function(name) });
+            let more = json!({
+                "tools": [tool("weather"), tool("time")], "tool_choice": tool_choice, "parallel_tool_calls": false,
+                "max_tokens": 400, "return_token_ids": true,
+            });
+            let choice = choice(&app, more).await;
+            assert_eq!(choice["message"]["tool_calls"].as_array().unwrap().len(), 1, "{parser} {tool_choice} {choice}");
+            assert_eq!(choice.get("dropped_tool_calls"), None, "{choice}");
+            assert_eq!(choice["message"]["content"].as_str().unwrap_or_default(), "", "{choice}");
+            assert_ne!(choice["finish_reason"], "length", "{choice}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn any_answer_with_calls_streams_as_it_is_told() {
     let texts = [
         CALL.to_owned(),

@@ -129,7 +129,7 @@ async fn log_probs_of_another_distribution_than_the_sampled_one_are_no_trainers(
         ("logit_bias", |used| used.logit_bias = vec![(7, 1.5)]),
         ("allowed_token_ids", |used| used.allowed_token_ids = Some(vec![1, 2])),
         ("bad_words", |used| used.bad_words_token_ids = vec![vec![9]]),
-        ("a grammar or a budget for thoughts", |used| used.is_constrained = true),
+        ("a grammar, a budget for thoughts or a limit of one call", |used| used.is_constrained = true),
     ];
     let edited = |(_, edit): &(&str, Edit), mode: &str| {
         let mut used = SamplingUsed { logprobs_mode: mode.to_owned(), ..raw() };

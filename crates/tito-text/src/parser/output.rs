@@ -76,6 +76,8 @@ pub struct OutputParser {
     tools: Option<Box<dyn CallReader>>,
     spacing: Spacing,
     first_only: bool,
+    /// The names of calls after the only one that is kept.
+    dropped: Vec<String>,
     /// The calls that thoughts without an end are searched for.
     format: Option<ToolFormat>,
 }
@@ -87,7 +89,8 @@ impl OutputParser {
         let first_only = tools.is_some_and(|tools| tools.first_only);
         if format.channels {
             let channels = Some(tools::channels(tools.is_some()));
-            return Self { reasoning: None, tools: channels, spacing: Spacing::none(), first_only, format: None };
+            let (spacing, dropped) = (Spacing::none(), Vec::new());
+            return Self { reasoning: None, tools: channels, spacing, first_only, dropped, format: None };
         }
         let begins_call = tools.map_or(&[][..], ToolFormat::begins_call);
         Self {
@@ -95,6 +98,7 @@ impl OutputParser {
             tools: tools.map(ToolFormat::reader),
             spacing: Spacing::new(tools.is_some_and(|tools| tools.parser.trims())),
             first_only,
+            dropped: Vec::new(),
             format: format.tools.clone(),
         }
     }
@@ -141,6 +145,11 @@ impl OutputParser {
         out
     }
 
+    /// Takes the names of the calls that were read and are not kept, because only one is wanted.
+    pub fn take_dropped(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.dropped)
+    }
+
     /// Whether the text so far ends in reasoning.
     pub fn is_reasoning(&self) -> bool {
         self.reasoning.as_ref().is_some_and(|reasoning| reasoning.is_reasoning())
@@ -156,7 +165,7 @@ impl OutputParser {
         for piece in pieces {
             match piece {
                 Piece::Content(text) => self.spacing.content(&text, &mut out),
-                Piece::Call(_) if self.first_only && self.spacing.called => {}
+                Piece::Call(call) if self.first_only && self.spacing.called => self.dropped.push(call.name),
                 Piece::Call(call) => {
                     self.spacing.call();
                     out.push(Piece::Call(call));

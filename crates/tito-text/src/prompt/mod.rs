@@ -14,6 +14,7 @@ mod error;
 mod gathered_system;
 mod guards;
 mod harmony;
+mod hidden;
 mod images;
 mod marks;
 mod messages;
@@ -42,6 +43,7 @@ pub use eos_count::replace_prefix_tokens;
 pub use error::{PromptError, UnprovableSplice};
 use harmony::House;
 pub use harmony::{Harmony, HarmonySettings};
+pub use hidden::HiddenPart;
 use images::{Collapsed, ImageWriting, Images, expanded_position};
 pub use images::{ImageForm, ImageMarks, ImageTemplate};
 pub use messages::{message_text, without_billing_header};
@@ -239,9 +241,7 @@ impl PromptRenderer {
         known: Option<&KnownPrefix>,
         extent: Extent,
     ) -> Result<RenderedPrompt, PromptError> {
-        let tool_use = self.templates.tool_use.as_ref().filter(|_| prompt.tools.is_some());
-        let own = tool_use.or(self.templates.default.as_ref());
-        let template = prompt.template.as_deref().or(own).ok_or(PromptError::NoTemplate)?;
+        let template = self.template(prompt)?;
         let written = self.images.as_ref().and_then(ImageWriting::written);
         let (conversation, text) = Conversation::render(template, prompt, written)?;
         let Some(known) = known else {
@@ -270,6 +270,13 @@ impl PromptRenderer {
             rendered.text = Some(text);
         }
         Ok(rendered)
+    }
+
+    /// The template of a conversation.
+    fn template<'a>(&'a self, prompt: &'a ChatPrompt) -> Result<&'a ChatTemplate, PromptError> {
+        let tool_use = self.templates.tool_use.as_ref().filter(|_| prompt.tools.is_some());
+        let own = tool_use.or(self.templates.default.as_ref());
+        prompt.template.as_deref().or(own).ok_or(PromptError::NoTemplate)
     }
 
     /// Ids that end a generation after this prompt.

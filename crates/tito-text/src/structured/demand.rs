@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cancellation, Constraint, Grammars, ReasoningEnd, StructuredError, ThinkingBudget, after_reasoning};
+use super::{
+    Cancellation, Constraint, Grammars, ReasoningEnd, SingleCall, StructuredError, ThinkingBudget, after_reasoning,
+};
 use crate::sampling::SharedConstraint;
 
 /// What an output must keep to.
@@ -14,6 +16,9 @@ pub struct Demand {
     pub reasoning_end: Option<ReasoningEnd>,
     /// How long its thoughts may be.
     pub budget: Option<ThinkingBudget>,
+    /// The marks of calls that it has once, where it has to be nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub single_call: Option<SingleCall>,
 }
 
 impl Demand {
@@ -35,6 +40,7 @@ impl Demand {
             Some(end) => after_reasoning(compiled, end, vocab_size),
             None => compiled,
         });
+        let compiled = compiled.or_else(|| Some(self.single_call.as_ref()?.constraint(vocab_size)));
         match self.budget {
             Some(budget) => Some(budget.with(compiled)),
             None => compiled,
@@ -77,6 +83,7 @@ mod tests {
                 constraint: Some(constraint),
                 reasoning_end: Some(ReasoningEnd { end: 2, call: Some(3) }),
                 budget: Some(budget),
+                single_call: Some(SingleCall { marks: vec![7], reasoning_end: None }),
             };
             let written = serde_json::to_string(&demand).unwrap();
             let read: Demand = serde_json::from_str(&written).unwrap();

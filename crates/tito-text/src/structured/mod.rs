@@ -25,6 +25,7 @@ mod lark_json;
 mod references;
 mod regular;
 mod schemas;
+mod single_call;
 mod size;
 mod spelled;
 mod tags;
@@ -43,6 +44,7 @@ pub use format::{Format, Tag};
 pub use grammars::Grammars;
 pub use json_schema::{JsonOptions, MOST_WHITESPACE};
 pub use references::unescaped_segment;
+pub use single_call::SingleCall;
 pub use thinking_budget::{ThinkingBudget, Thoughts};
 
 use serde::{Deserialize, Serialize};

@@ -215,5 +215,6 @@ fn whole_choice(
         routed_experts: given.routed_experts.clone(),
         sampling_mask,
         weight_versions,
+        dropped_tool_calls: completion.dropped_calls,
     })
 }

@@ -6,13 +6,13 @@ use crate::{
     api::chat_completions::shown::ShownInChat,
     chat::FunctionTool,
     json::{Path, Value},
-    parser::{OutputFormat, ReasoningFormat},
+    parser::OutputFormat,
     request_fields::tools::{ToolChoice, ToolFields},
     state::Api,
     wire::{
         error::ApiError,
         fields::tools as rules,
-        token_io::generate::{GenerateRequest, ParseContext},
+        token_io::generate::{GenerateRequest, OutputMode, ParseContext},
     },
 };
 
@@ -67,15 +67,49 @@ impl MessageReading {
         if let Some(form) = request.sampling_params.sampling.structured.resolve()? {
             used.read_beside(&form);
         }
-        let mut format = policy.format_with(used.format, &context.chat_template_kwargs);
-        if request.reasoning_ended == Some(true) {
-            // The render knows it of the conversation, which may continue an answer.
-            format.reasoning = format.reasoning.map(ReasoningFormat::after_reasoning);
-        }
+        let format = ended(policy.format_with(used.format, &context.chat_template_kwargs), request);
         let shown = ShownInChat::of_context(used.choice, context.include_reasoning, top_logprobs, api);
         let shown = shown.repeating(echo, role);
         Ok(Self { format, shown })
     }
+}
+
+/// Returns how the chat reads an answer of which ids or text alone are wanted, so that it ends where the chat's does;
+/// `None` where the request does not say. What cannot be read is ignored where no stop string depends on it.
+pub(super) fn unread_message(request: &GenerateRequest, api: &Api) -> Result<Option<OutputFormat>, ApiError> {
+    if request.output_mode == OutputMode::Derender || !api.turns.policies.tools.reads() {
+        return Ok(None);
+    }
+    match format_of_chat(request, api) {
+        Err(_) if request.sampling_params.sampling.stop.is_none() => Ok(None),
+        read => read,
+    }
+}
+
+/// Returns how the chat of a request reads its answer.
+fn format_of_chat(request: &GenerateRequest, api: &Api) -> Result<Option<OutputFormat>, ApiError> {
+    let policy = api.turns.policies.tools;
+    let Some(context) = context(request.parse_context.as_ref())? else { return Ok(None) };
+    // A server that reads no calls knows no marks of them.
+    let reads_calls = policy.parser.is_some() && policy.auto;
+    let tools = tools(&context)?.filter(|_| reads_calls);
+    let fields = ToolFields {
+        tools: tools.as_deref(),
+        tool_choice: tools.is_some().then_some(&context.tool_choice),
+        parallel_tool_calls: context.parallel_tool_calls,
+    };
+    let mut used = fields.resolve(policy)?;
+    if let Some(form) = request.sampling_params.sampling.structured.resolve()? {
+        used.read_beside(&form);
+    }
+    Ok(Some(ended(policy.format_with(used.format, &context.chat_template_kwargs), request)))
+}
+
+/// The format of an answer whose prompt the render knows to have ended thoughts; a conversation may continue an answer.
+fn ended(format: OutputFormat, request: &GenerateRequest) -> OutputFormat {
+    let has_ended = request.reasoning_ended == Some(true);
+    let reasoning = format.reasoning.map(|reasoning| if has_ended { reasoning.after_reasoning() } else { reasoning });
+    OutputFormat { reasoning, ..format }
 }
 
 fn place(field: &'static str) -> Path {

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{derender::MessageReading, images::ids_with_images};
+use super::{
+    derender::{MessageReading, unread_message},
+    images::ids_with_images,
+};
 use crate::{
     TokenId,
     api::chat_completions::shown::ShownInChat,
     engine::PromptImage,
     http::caller::Caller,
-    parser::ReasoningFormat,
+    parser::{OutputFormat, ReasoningFormat},
     request_fields::{
         answer_id::answer_id,
         conversation::SessionFields,
@@ -66,13 +69,26 @@ impl GenerateTurn {
         // Where other endpoints have it, and where this one has it.
         let return_token_ids =
             request.return_token_ids.or(request.sampling_params.sampling.return_token_ids).unwrap_or(false);
+        let unread = unread_message(&request, api)?;
         let mut resolved = request.sampling_params.resolve(prompt_token_ids.len(), api)?;
         resolved.sampling.return_token_ids = return_token_ids;
+        let tokenizer = api.turns.tokenizer();
         let message = message.map(|reading| {
+            resolved.sampling.count_calls(reading.format.tools.as_ref(), tokenizer);
             resolved.sampling.read(reading.format);
             reading.shown
         });
-        resolved.sampling.leave_thoughts(thoughts(request.reasoning_ended, request.reasoning_parser_kwargs, api));
+        let unread = match unread {
+            Some(format) => {
+                resolved.sampling.count_calls(format.tools.as_ref(), tokenizer);
+                format
+            }
+            None => OutputFormat {
+                reasoning: thoughts(request.reasoning_ended, request.reasoning_parser_kwargs, api),
+                ..OutputFormat::default()
+            },
+        };
+        resolved.sampling.leave_unread(unread, request.output_mode == OutputMode::Tokens);
         if stream && resolved.sampling.prompt_logprobs.is_some_and(|top| top > 0) {
             return Err(ApiError::invalid("prompt_logprobs", NO_PROMPT_LOGPROBS));
         }

@@ -16,7 +16,7 @@ use super::generate::Rendered;
 use crate::{
     engine::PromptImage,
     generation::reasoning_ended,
-    http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBodyAndFields},
+    http::{caller::Caller, hidden_parts::announce_hidden, json_answer::JsonAnswer, json_body::JsonBodyAndFields},
     state::Api,
     turn::{Asker, IdsWithImages, ImageTexts, Sampling, Turn, WholePrompt},
     wire::{
@@ -142,7 +142,8 @@ impl Rendering {
         // The variables decide whether the model thinks, on a server that reads thoughts.
         let reads_reasoning = api.turns.policies.tools.reasoning.is_some();
         answer.reasoning_parser_kwargs = reads_reasoning.then_some(ReasoningParserKwargs { chat_template_kwargs });
-        Ok(TokenContinuity::from(&prompt.verdict).announce(JsonAnswer(answer).into_response()))
+        let response = TokenContinuity::from(&prompt.verdict).announce(JsonAnswer(answer).into_response());
+        Ok(announce_hidden(&prompt.hidden, response))
     }
 
     fn shows_offsets(&self) -> bool {

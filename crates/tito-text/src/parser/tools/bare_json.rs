@@ -40,7 +40,10 @@ pub(super) fn constraint(demand: &Demand<'_>) -> Result<Constraint, ForcingError
             "required": ["name", "parameters"],
         }));
     }
-    let schema = json!({"type": "array", "minItems": 1, "items": {"anyOf": items}, "$defs": definitions});
+    let mut schema = json!({"type": "array", "minItems": 1, "items": {"anyOf": items}, "$defs": definitions});
+    if demand.at_most_one {
+        schema["maxItems"] = json!(1);
+    }
     Ok(Constraint::Json(schema, JsonOptions::default()))
 }
 

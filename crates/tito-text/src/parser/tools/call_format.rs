@@ -53,6 +53,8 @@ pub(super) struct CallFormat {
     pub(super) marks: &'static [&'static str],
     /// The markers that certainly begin calls, also where nothing else was expected.
     pub(super) begins_call: &'static [&'static str],
+    /// The marker of each call, in formats whose `begins_call` stands for several of them.
+    pub(super) begins_each: &'static [&'static str],
     /// Whether special tokens that are no markers have no text.
     pub(super) drops_others: bool,
     /// Whether an answer that neither says nor calls anything has null for content.
@@ -77,6 +79,7 @@ impl CallFormat {
             keeps_special_tokens: true,
             marks: &[],
             begins_call: &[],
+            begins_each: &[],
             drops_others: false,
             silence_is_null: false,
             channels: false,
@@ -99,6 +102,7 @@ impl CallFormat {
         Self {
             marks: suffix::kept(self.marks, suffix),
             begins_call: suffix::kept(self.begins_call, suffix),
+            begins_each: suffix::kept(self.begins_each, suffix),
             needs: suffix::kept(self.needs, suffix),
             suffix: String::from(suffix).leak(),
             ..*self

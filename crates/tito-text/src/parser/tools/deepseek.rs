@@ -34,6 +34,7 @@ pub(super) const V3: CallFormat = CallFormat {
     keeps_special_tokens: false,
     marks: MARKS,
     begins_call: &[CALLS],
+    begins_each: &[CALL],
     needs: NEEDS,
     ..CallFormat::new("deepseek_v3", v3_reader, on_one_line(v3_grammar))
 };
@@ -41,6 +42,7 @@ pub(super) const V31: CallFormat = CallFormat {
     keeps_special_tokens: false,
     marks: MARKS,
     begins_call: &[CALLS],
+    begins_each: &[CALL],
     needs: NEEDS,
     ..CallFormat::new("deepseek_v31", v31_reader, on_one_line(v31_grammar))
 };

@@ -143,6 +143,8 @@ pub(super) struct Demand<'a> {
     /// The format's name.
     pub(super) parser: &'static str,
     pub(super) calls: Calls,
+    /// Whether there is no second call, however the model calls (vLLM `limit_to_single_tool_call`).
+    pub(super) at_most_one: bool,
     /// The tools that may be called.
     pub(super) tools: Vec<Function<'a>>,
     /// Whether the model's vocabulary has a token with this text.
@@ -166,7 +168,7 @@ impl<'a> Demand<'a> {
         };
         let tools = tools.iter().filter(|tool| name.is_none_or(|name| tool.name == *name));
         let tools = tools.map(Function::new).collect::<Result<_, _>>()?;
-        Ok(Self { parser, calls, tools, has_token, suffix: "" })
+        Ok(Self { parser, calls, at_most_one: false, tools, has_token, suffix: "" })
     }
 
     /// A tag for the calls of each tool.
@@ -176,13 +178,13 @@ impl<'a> Demand<'a> {
 
     /// Calls one after the other, or anywhere in a text where `trigger` begins one.
     pub(super) fn list(&self, tags: Vec<Tag>, separator: &str, trigger: &str) -> Format {
-        if self.calls == Calls::Any { anywhere(tags, trigger) } else { self.listed(tags, separator) }
+        if self.calls == Calls::Any { self.anywhere(tags, trigger) } else { self.listed(tags, separator) }
     }
 
     /// Calls between a beginning and an end that stand for all of them.
     pub(super) fn section(&self, begin: &str, tags: Vec<Tag>, separator: &str, end: &str) -> Format {
         let tag = Tag::new(begin, self.listed(tags, separator), end);
-        if self.calls == Calls::Any { anywhere(vec![tag], begin) } else { Format::Tag(tag) }
+        if self.calls == Calls::Any { self.anywhere(vec![tag], begin) } else { Format::Tag(tag) }
     }
 
     fn listed(&self, tags: Vec<Tag>, separator: &str) -> Format {
@@ -190,7 +192,18 @@ impl<'a> Demand<'a> {
             tags,
             separator: separator.to_owned(),
             at_least_one: true,
-            stop_after_first: self.calls == Calls::One,
+            stop_after_first: self.at_most_one || self.calls == Calls::One,
+        }
+    }
+
+    /// Calls in a text, which ends after the only one.
+    fn anywhere(&self, tags: Vec<Tag>, trigger: &str) -> Format {
+        Format::TriggeredTags {
+            triggers: vec![trigger.to_owned()],
+            tags,
+            at_least_one: false,
+            stop_after_first: self.at_most_one,
+            excludes: Vec::new(),
         }
     }
 
@@ -204,16 +217,6 @@ impl<'a> Demand<'a> {
             None => Ok(()),
             Some(tool) => Err(ForcingError::Reference { tool: tool.name.to_owned(), parser: self.parser }),
         }
-    }
-}
-
-fn anywhere(tags: Vec<Tag>, trigger: &str) -> Format {
-    Format::TriggeredTags {
-        triggers: vec![trigger.to_owned()],
-        tags,
-        at_least_one: false,
-        stop_after_first: false,
-        excludes: Vec::new(),
     }
 }
 

@@ -40,6 +40,7 @@ const fn call_format<P: Pairs>(name: &'static str, grammar: fn(&Demand<'_>) -> F
     let written = Written { one_by_one: Some(TextIs::Bare), ..Written::new(grammar) };
     CallFormat {
         begins_call: &[CALLS],
+        begins_each: &[CALL],
         marks: P::TOKENS,
         needs: &[CALLS, CALLS_END],
         of_tokens: Some(pairs::reader_of_tokens::<P>),

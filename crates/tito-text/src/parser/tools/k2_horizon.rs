@@ -35,6 +35,7 @@ const MARKS_IN_VALUES: [&str; 4] = [KEY, VALUE_END, CALL_END, CALLS_END];
 
 pub(super) const K2_HORIZON: CallFormat = CallFormat {
     begins_call: &[CALLS],
+    begins_each: &[CALL],
     marks: K2Horizon::TOKENS,
     ..CallFormat::new(
         "k2_horizon",

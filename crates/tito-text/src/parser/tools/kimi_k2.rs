@@ -32,6 +32,7 @@ const MARKS: &[&str] = &[SECTION, SECTION_END, CALL, CALL_END, ARGUMENTS, "<thin
 pub(super) const KIMI_K2: CallFormat = CallFormat {
     trims: false,
     begins_call: &[SECTION],
+    begins_each: &[CALL],
     ..CallFormat::engine("kimi_k2", reader, Forcing::Native(Written::new(grammar)), MARKS)
 };
 

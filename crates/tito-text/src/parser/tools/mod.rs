@@ -140,7 +140,8 @@ pub struct ToolFormat {
     pub tools: Arc<[FunctionTool]>,
     /// What the model was forced to write, which says how it is to be read.
     pub forced: Option<ForcedCall>,
-    /// Whether only the first call is kept. All of them must be readable nevertheless.
+    /// Whether the answer makes one call at most. Of several, which no grammar prevented, the first is kept; all of them
+    /// must be readable nevertheless.
     pub first_only: bool,
     /// Whether calls that the model begins by itself keep to the format and to the tools' names, even if no tool is
     /// `strict`.
@@ -164,6 +165,12 @@ impl ToolFormat {
     /// The markers that certainly begin calls.
     pub fn begins_call(&self) -> &'static [&'static str] {
         if self.is_bare_json() { &[] } else { self.parser.0.begins_call }
+    }
+
+    /// The markers that an answer has once if it makes one call: those of calls, and of lists of them.
+    pub fn begins_single_call(&self) -> impl Iterator<Item = &'static str> {
+        let each = if self.is_bare_json() { &[] } else { self.parser.0.begins_each };
+        self.begins_call().iter().chain(each).copied()
     }
 
     /// What the calls demand of the output, where the model's vocabulary has the tokens that `has_token` says; `None`
@@ -215,7 +222,8 @@ impl ToolFormat {
         has_token: &'a dyn Fn(&str) -> bool,
     ) -> Result<Demand<'a>, ForcingError> {
         let CallFormat { name, suffix, .. } = *self.parser.0;
-        Ok(Demand { suffix, ..Demand::new(name, &self.tools, forced, has_token)? })
+        let demand = Demand::new(name, &self.tools, forced, has_token)?;
+        Ok(Demand { suffix, at_most_one: self.first_only, ..demand })
     }
 
     /// Whether calls that the model makes by itself are held to anything.

@@ -29,6 +29,7 @@ const TURN_END: &str = "<|plamo:tag|>";
 
 pub(super) const PLAMO3: CallFormat = CallFormat {
     begins_call: &[CALLS],
+    begins_each: &[CALL],
     marks: &["<|plamo:begin_", "<|plamo:end_", ":plamo|>", "<|plamo:constrain|>", "<|plamo:msg|>", TURN_END],
     silence_is_null: true,
     ..CallFormat::new("plamo3", reader, Forcing::Native(Written::new(grammar)))

@@ -26,6 +26,7 @@ const CALL_END: &str = "<｜tool_call_end｜>";
 pub(super) const STEP3: CallFormat = CallFormat {
     trims: true,
     begins_call: &[CALLS],
+    begins_each: &["<｜tool_call_begin｜>"],
     marks: &[CALLS, CALLS_END, "<｜tool_call_begin｜>", "<｜tool_sep｜>", CALL_END],
     ..CallFormat::new(
         "step3",

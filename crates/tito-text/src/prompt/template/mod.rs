@@ -36,6 +36,8 @@ mod text;
 mod tokens;
 mod value;
 
+use std::sync::OnceLock;
+
 use indexmap::IndexMap;
 use time::OffsetDateTime;
 
@@ -60,6 +62,8 @@ pub struct ChatTemplate {
     content_format: ContentFormat,
     /// What the operator says instead of the template.
     given_format: Option<ContentFormat>,
+    /// Which parts of a conversation it shows, once that was asked.
+    shows: [OnceLock<bool>; 3],
 }
 
 impl ChatTemplate {
@@ -86,7 +90,8 @@ impl ChatTemplate {
         let scanned = scan::scan(&normalised)?;
         let statements = syntax::parse(&normalised, &scanned)?;
         let content_format = content_format::detect(&scanned.tags)?;
-        Ok(Self { source: source.to_owned(), statements, special_tokens, content_format, given_format: None })
+        let (source, shows) = (source.to_owned(), Default::default());
+        Ok(Self { source, statements, special_tokens, content_format, given_format: None, shows })
     }
 
     /// Takes a message's content for what the operator says, whatever the template looks like.
@@ -95,6 +100,11 @@ impl ChatTemplate {
         self.content_format = format.unwrap_or(self.content_format);
         self.given_format = format;
         self
+    }
+
+    /// Whether it shows the part of a conversation that has this number, which `asked` finds out the first time.
+    pub(super) fn known_to_show(&self, part: usize, asked: impl FnOnce() -> bool) -> bool {
+        *self.shows[part].get_or_init(asked)
     }
 
     /// Returns the source as given.
