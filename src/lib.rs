@@ -56,6 +56,7 @@ mod it;
 mod kv_events;
 mod launch;
 mod media;
+mod npy;
 mod otlp;
 mod program;
 mod pydantic;

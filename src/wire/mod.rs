@@ -13,7 +13,6 @@ mod declared_fields;
 pub(crate) mod error;
 pub(crate) mod fields;
 pub(crate) mod messages;
-pub(crate) mod npy;
 pub(crate) mod responses;
 pub(crate) mod routed_experts;
 pub(crate) mod said;

@@ -8,8 +8,11 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::Value;
 
-use super::{error::ApiError, npy};
-use crate::engine::{RouteArray, RouteShape, Routes};
+use super::error::ApiError;
+use crate::{
+    engine::{RouteArray, RouteShape, Routes},
+    npy,
+};
 
 /// The field of requests and answers.
 pub(crate) const FIELD: &str = "routed_experts";

@@ -38,8 +38,7 @@ const ROOMS_OF_API: Rooms = &[
 
 const ROOMS_OF_WIRE: Rooms = &[
     ("error", &[]),
-    ("npy", &[]),
-    ("routed_experts", &["error", "npy"]),
+    ("routed_experts", &["error"]),
     ("said", &[]),
     ("answer", &["error"]),
     ("fields", &["error"]),

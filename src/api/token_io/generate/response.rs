@@ -9,6 +9,7 @@ use crate::{
     engine::{PromptImage, PromptOutput, SampledToken},
     generation::{Completion, Delta, Event},
     http::sse,
+    npy,
     request_fields::progress::Progress,
     sampling::TopLogprob,
     state::Api,
@@ -23,7 +24,6 @@ use crate::{
             weight_versions::weight_versions,
         },
         error::ApiError,
-        npy,
         token_io::generate::{
             ChunkUsage, GenerateAnswer, GenerateChoice, GenerateChunk, GenerateLogprobs, IdLogprob, IdLogprobs,
             OutputMode, TextLogprob, TextLogprobs,
