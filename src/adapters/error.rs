@@ -1,6 +1,9 @@
 //! Why an adapter was not loaded or unloaded.
 
-use crate::weights::peft::PeftError;
+use crate::{
+    engine::{EngineError, UpdateError},
+    weights::peft::PeftError,
+};
 
 /// Why a call was not done. The words are those of vLLM 0.33 where it has some.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +49,12 @@ pub enum AdapterError {
     /// The adapter cannot be used now, and the same call may work later.
     #[error("{0}")]
     NotNow(String),
+    /// It is compared with weights that are being replaced.
+    #[error("{0}")]
+    Unsettled(String),
+    /// It is compared with weights that are away.
+    #[error("{0}")]
+    WithoutWeights(String),
     /// The rank is too great.
     #[error("LoRA rank {rank} is greater than max_lora_rank {most}.")]
     Rank {
@@ -63,6 +72,15 @@ pub enum AdapterError {
 }
 
 impl AdapterError {
+    /// Why the weights of the base were not read that an adapter is compared with.
+    pub(super) fn of_weights(error: &UpdateError) -> Self {
+        match error {
+            UpdateError::Unsettled => Self::Unsettled(error.to_string()),
+            UpdateError::Engine(EngineError::WithoutWeights { .. }) => Self::WithoutWeights(error.to_string()),
+            _ => Self::Model(error.to_string()),
+        }
+    }
+
     pub(super) fn of_directory(name: &str, path: &str, error: PeftError) -> Self {
         match error {
             PeftError::NotFound(_) => Self::NotFound { name: name.to_owned(), path: path.to_owned() },

@@ -352,7 +352,7 @@ impl Adapters {
             }
         };
         let read = control.read_weights(names, Box::new(visit)).await;
-        read.map_err(|error| AdapterError::Model(error.to_string()))?;
+        read.map_err(|error| AdapterError::of_weights(&error))?;
         match differences.try_recv() {
             Ok(name) => Err(AdapterError::Model(format!(
                 "the adapter has other numbers for {name} than the model that is served, so it was trained with another one"

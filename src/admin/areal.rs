@@ -53,7 +53,7 @@ async fn update_weights(State(admin): State<Shared>, RequiredFields(fields): Req
     check_load_format(&fields)?;
     truth_of(&fields, "abort_all_requests", true)?;
     let path = required_text(&fields, "model_path")?;
-    Ok(of_rank(weights::replace(&admin, &path, None, true).await))
+    Ok(of_rank(weights::replace(&admin, path.into(), None, true).await))
 }
 
 /// Ends what runs, and loads an adapter in the place of the one that has its name. As in `/v1/unload_lora_adapter`,

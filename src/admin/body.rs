@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{
     AdminError,
-    labels::check_label,
+    labels::{check_label, check_weight_name},
     query::{parameters_of, tags},
 };
 use crate::{asked_for::is_truthy, control::SleepTag};
@@ -152,6 +152,13 @@ pub(super) fn required_text(fields: &Map<String, Value>, name: &str) -> Result<S
 pub(super) fn label_of(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, AdminError> {
     let label = text_of(fields, name)?;
     check_label(&format!("body.{name}"), label.as_deref())?;
+    Ok(label)
+}
+
+/// Returns the name that a field has for weights; `None` where it is not there or null.
+pub(super) fn weight_name_of(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, AdminError> {
+    let label = text_of(fields, name)?;
+    check_weight_name(&format!("body.{name}"), label.as_deref())?;
     Ok(label)
 }
 

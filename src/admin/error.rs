@@ -83,6 +83,9 @@ impl From<ControlError> for AdminError {
             ControlError::State(_) | ControlError::Update(UpdateError::Unsettled) => {
                 Self::out_of_turn(StatusCode::CONFLICT, "ConflictError", message)
             }
+            ControlError::EndsUpdate(_) => {
+                Self { cause: Cause::HalfDone, ..Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message) }
+            }
             // A client that sends the same again gets the same answer: prime-rl repeats what is answered with 5xx.
             ControlError::Update(UpdateError::Refused(_) | UpdateError::NoRoomForUndo { .. }) => {
                 Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
@@ -116,7 +119,12 @@ impl From<AdapterError> for AdminError {
             AdapterError::Incomplete | AdapterError::Name(_) | AdapterError::IsBase(_) | AdapterError::Taken(_) => {
                 Self::user_input(message)
             }
-            AdapterError::TooMany(_) => Self::out_of_turn(StatusCode::CONFLICT, "ConflictError", message),
+            AdapterError::WithoutWeights(_) => {
+                Self::out_of_turn(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", message)
+            }
+            AdapterError::TooMany(_) | AdapterError::Unsettled(_) => {
+                Self::out_of_turn(StatusCode::CONFLICT, "ConflictError", message)
+            }
             AdapterError::NotNow(_) => Self::out_of_turn(StatusCode::BAD_REQUEST, "BadRequestError", message),
             // A client that sends the same again gets the same answer.
             AdapterError::Outside | AdapterError::Unusable(_) | AdapterError::Rank { .. } | AdapterError::Model(_) => {
@@ -225,6 +233,19 @@ mod tests {
                 (response.status(), response.headers()["x-retry"].to_str().unwrap()),
                 (StatusCode::BAD_REQUEST, expected)
             );
+        }
+    }
+
+    /// An adapter with saved weights of the base is compared with those that are served.
+    #[test]
+    fn an_adapter_that_cannot_be_compared_now_may_be_loaded_later() {
+        let missing = EngineError::WithoutWeights { missing: 1 };
+        for (error, expected) in
+            [(AdapterError::Unsettled("no".to_owned()), 409), (AdapterError::WithoutWeights(missing.to_string()), 503)]
+        {
+            let response = AdminError::from(error).into_response();
+            let retry = response.headers()["x-retry"].to_str().unwrap();
+            assert_eq!((response.status().as_u16(), retry), (expected, "here; done=nothing"));
         }
     }
 }

@@ -57,7 +57,7 @@ async fn generates(admin: &Shared) -> bool {
         // It is well, and has no room for one request more.
         Ok(Either::Left((Some(Err(EngineError::Overloaded)), _))) => engine.health().is_ok(),
         // Somebody may have paused it meanwhile.
-        _ => engine.health().is_ok() && admin.control.status().stands_still(),
+        _ => engine.health().is_ok() && admin.control.stands_still(),
     }
 }
 

@@ -5,6 +5,18 @@ use super::AdminError;
 /// Characters of the longest label.
 const MOST_OF_A_LABEL: usize = 256;
 
+/// Refuses a name for weights that is none.
+pub(super) fn check_weight_name(place: &str, label: Option<&str>) -> Result<(), AdminError> {
+    if label == Some("") {
+        let name = place.rsplit('.').next().unwrap_or(place);
+        return Err(AdminError::field(
+            place,
+            format!("`{name}` is empty: leave it out, or call the weights something"),
+        ));
+    }
+    check_label(place, label)
+}
+
 /// Refuses a label that would break a line, or fill a page; `place` is where it stands.
 pub(super) fn check_label(place: &str, label: Option<&str>) -> Result<(), AdminError> {
     let label = label.unwrap_or_default();

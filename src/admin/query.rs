@@ -98,10 +98,20 @@ impl Parameters {
     }
 
     fn only(&self, known: &[&str]) -> Result<(), AdminError> {
-        let Some((name, _)) = self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) else { return Ok(()) };
+        let Some((name, _)) = self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) else {
+            return self.once();
+        };
         check_label("query", Some(name))?;
         let has = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         let message = format!("this call has no parameter `{name}` in its query; it has {has}");
+        Err(AdminError::field(&format!("query.{name}"), message))
+    }
+
+    /// Refuses a parameter that is there twice, of which only one would count. Tags are a list.
+    fn once(&self) -> Result<(), AdminError> {
+        let is_repeated = |name: &str| name != "tags" && self.all(name).len() > 1;
+        let Some((name, _)) = self.0.iter().find(|(name, _)| is_repeated(name)) else { return Ok(()) };
+        let message = format!("`{name}` is there more than once in the query, and only one could count");
         Err(AdminError::field(&format!("query.{name}"), message))
     }
 
@@ -120,8 +130,7 @@ impl Parameters {
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        // As in Starlette, the last one counts.
-        self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     pub(super) fn all(&self, name: &str) -> Vec<&str> {
@@ -164,12 +173,12 @@ impl Parameters {
         })
     }
 
-    pub(super) fn level(&self) -> Result<(u8, SleepLevel), AdminError> {
-        let Some(value) = self.get("level") else { return Ok((1, SleepLevel::KvCache)) };
+    pub(super) fn level(&self) -> Result<SleepLevel, AdminError> {
+        let Some(value) = self.get("level") else { return Ok(SleepLevel::KvCache) };
         match value.trim().parse::<i64>() {
-            Ok(0) => Ok((0, SleepLevel::Scheduling)),
-            Ok(1) => Ok((1, SleepLevel::KvCache)),
-            Ok(2) => Ok((2, SleepLevel::Weights)),
+            Ok(0) => Ok(SleepLevel::Scheduling),
+            Ok(1) => Ok(SleepLevel::KvCache),
+            Ok(2) => Ok(SleepLevel::Weights),
             Ok(below @ ..0) => {
                 let said = "Input should be greater than or equal to 0";
                 Err(refused("level", "greater_than_equal", said, &below.to_string(), "'ge': 0"))

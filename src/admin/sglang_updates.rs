@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{Fields, RequiredFields, label_of, only, required_text, text_of, truth_of, without},
+    body::{Fields, RequiredFields, label_of, only, required_text, text_of, truth_of, weight_name_of, without},
     error::failed,
     json as answer,
     labels::check_label,
@@ -53,7 +53,7 @@ async fn begin(State(admin): State<Shared>, Fields(fields): Fields) -> Answered 
     only(&fields, &["selector"])?;
     check_selector(&admin, &fields, DRAFT_IN_ONE_CALL)?;
     let operation = Operation::Update("start_weight_update");
-    let begun = admin.timed(operation, |control| async move { control.start_update().await }).await;
+    let begun = admin.timed(operation, |control| async move { control.start_update_with_directories().await }).await;
     Ok(outcome(begun))
 }
 
@@ -91,7 +91,7 @@ pub(super) fn check_selector(admin: &Shared, fields: &Map<String, Value>, reason
 /// `POST /end_weight_update`.
 async fn end(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
     only(&fields, &["weight_version"])?;
-    let label = label_of(&fields, "weight_version")?;
+    let label = weight_name_of(&fields, "weight_version")?;
     let operation = Operation::Update("finish_weight_update");
     let ended =
         admin.timed(operation, |control| async move { control.finish_update(label.map(Into::into)).await }).await;
@@ -155,7 +155,7 @@ impl FromDisk {
         )?;
         let keeps_cache = !truth_of(fields, "flush_cache", true)?;
         let aborts = truth_of(fields, "abort_all_requests", false)?;
-        let label = label_of(fields, "weight_version")?;
+        let label = weight_name_of(fields, "weight_version")?;
         if selector == Selector::Draft {
             let reason = "the weights of the draft model have no version: they change no token";
             without(fields, &[("weight_version", reason)])?;

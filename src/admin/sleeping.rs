@@ -14,9 +14,15 @@ use crate::control::{Awakened, PauseMode, SleepLevel, SleepTag};
 
 /// `POST /sleep`.
 pub(super) async fn sleep(State(admin): State<Shared>, query: Parameters, _: NoFields) -> Answered {
-    let (number, level) = query.level()?;
+    let level = query.level()?;
     let mode = query.mode()?;
-    admin.timed(Operation::Sleep("sleep"), |control| async move { control.sleep(level, mode).await }).await?;
+    let level =
+        admin.timed(Operation::Sleep("sleep"), |control| async move { control.sleep(level, mode).await }).await?;
+    let number = match level {
+        SleepLevel::Scheduling => 0,
+        SleepLevel::KvCache => 1,
+        SleepLevel::Weights => 2,
+    };
     Ok(answer(json!({ "status": "sleeping", "level": number })))
 }
 

@@ -1,6 +1,6 @@
 //! vLLM's paths, but those of weights.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use axum::{
     body::Body,
@@ -70,11 +70,13 @@ async fn collective_rpc(State(admin): State<Shared>, body: Body) -> Answered {
         "reload_weights" => {
             let path = match path_of_weights(&listed, &named)? {
                 Some(path) => path,
-                None => own_weights(&admin)
-                    .ok_or_else(|| AdminError::field("body.kwargs.weights_path", NO_PATH))?
-                    .to_owned(),
+                // As in vLLM, the weights that the server was started with.
+                None => {
+                    let own = admin.served.weights.clone();
+                    own.ok_or_else(|| AdminError::field("body.kwargs.weights_path", NO_PATH))?
+                }
             };
-            weights::replace(&admin, &path, None, false).await?;
+            weights::replace(&admin, path, None, false).await?;
         }
         "skyrl_sleep_for_weight_sync" => {
             let arguments = only_named(&listed, &named, &["offload_kv"])?;
@@ -130,7 +132,7 @@ fn only_named<'a>(
 }
 
 /// Returns the directory that `reload_weights` names, in `kwargs` or alone in `args`; `None` for the model's own.
-fn path_of_weights(listed: &[Value], named: &Map<String, Value>) -> Result<Option<String>, AdminError> {
+fn path_of_weights(listed: &[Value], named: &Map<String, Value>) -> Result<Option<PathBuf>, AdminError> {
     only_at("body.kwargs", "method", named, &["weights_path", "is_checkpoint_format"])?;
     check_checkpoint_format("body.kwargs", named)?;
     let (place, path) = match (named.get("weights_path").filter(|path| !path.is_null()), listed) {
@@ -144,15 +146,9 @@ fn path_of_weights(listed: &[Value], named: &Map<String, Value>) -> Result<Optio
         }
     };
     match path {
-        Value::String(path) => Ok(Some(path.clone())),
+        Value::String(path) => Ok(Some(PathBuf::from(path))),
         _ => Err(AdminError::field(place, "the directory of the weights must be a string")),
     }
-}
-
-/// Returns where the model itself was loaded from, which vLLM reads again without a path.
-fn own_weights(admin: &Shared) -> Option<&str> {
-    let model = admin.served.model.as_str();
-    Path::new(model).exists().then_some(model)
 }
 
 const NO_PATH: &str =

@@ -18,12 +18,12 @@ use serde_json::{Map, Value, json};
 use super::{
     AdminError, Answered, Shared,
     body::{
-        Fields, NoFields, RequiredFields, check_checkpoint_format, label_of, missing, only, only_at, required_text,
-        truth_of, without,
+        Fields, NoFields, RequiredFields, check_checkpoint_format, missing, only, only_at, required_text, truth_of,
+        weight_name_of, without,
     },
     error::failed,
     json as answer,
-    labels::check_label,
+    labels::{check_label, check_weight_name},
     meters::Operation,
     posted,
     query::Parameters,
@@ -75,11 +75,11 @@ pub(super) async fn not_from_memory() -> AdminError {
 /// Replaces weights by those of a directory or file; `aborts` ends the requests that run.
 pub(super) async fn replace(
     admin: &Shared,
-    path: &str,
+    path: PathBuf,
     label: Option<String>,
     aborts: bool,
 ) -> Result<Updated, AdminError> {
-    let update = Update { path: PathBuf::from(path), label: label.map(Into::into), aborts };
+    let update = Update { path, label: label.map(Into::into), aborts };
     admin.timed(Operation::Update("update_weights"), |control| async move { control.update(update).await }).await
 }
 
@@ -154,7 +154,7 @@ async fn update(State(admin): State<Shared>, query: Parameters, request: Request
     let media_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if media_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/octet-stream") {
         let label = query.get("weight_version").map(str::to_owned);
-        admin.or_end_update(check_label("query.weight_version", label.as_deref())).await?;
+        admin.or_end_update(check_weight_name("query.weight_version", label.as_deref())).await?;
         return update_from_body(admin, request.into_body(), label).await;
     }
     let only_in_body = query.none_of(&["weight_version"]);
@@ -167,7 +167,7 @@ async fn update(State(admin): State<Shared>, query: Parameters, request: Request
     }
     // It may be a part whose field is misspelt.
     let (path, label) = admin.or_end_update(only_in_body.and_then(|()| own_update(&fields))).await?;
-    let updated = replace(&admin, path, label, false).await?;
+    let updated = replace(&admin, path.into(), label, false).await?;
     Ok(answer(update_answer(&updated)))
 }
 
@@ -176,7 +176,7 @@ fn own_update(fields: &Map<String, Value>) -> Result<(&str, Option<String>), Adm
     match fields.get("weight_dir") {
         Some(Value::String(path)) => {
             only(fields, &["weight_dir", "weight_version"])?;
-            Ok((path, label_of(fields, "weight_version")?))
+            Ok((path, weight_name_of(fields, "weight_version")?))
         }
         // The trainer wants to send them over NCCL. prime-rl repeats whatever is answered with a status over 499.
         Some(Value::Null) => Err(AdminError::field("body.weight_dir", NOT_FROM_MEMORY)),
@@ -291,7 +291,7 @@ async fn update_part(admin: Shared, part: Part) -> Answered {
 /// `POST /finish_weight_update`.
 async fn finish(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
     only(&fields, &["weight_version"])?;
-    let label = label_of(&fields, "weight_version")?;
+    let label = weight_name_of(&fields, "weight_version")?;
     admin
         .timed(Operation::Update("finish_weight_update"), |control| async move {
             control.finish_update(label.map(Into::into)).await
@@ -307,7 +307,7 @@ const GO_ON: &str = ". Requests that run go on, as in vLLM; SGLang's call ends t
 /// `POST /update_weight_version`, of vLLM, where requests go on, and of SGLang, which ends them unless it is told not to.
 async fn relabel(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
     only(&fields, &["new_version", "abort_all_requests"])?;
-    let version = label_of(&fields, "new_version")?.ok_or_else(|| missing(&fields, "new_version"))?;
+    let version = weight_name_of(&fields, "new_version")?.ok_or_else(|| missing(&fields, "new_version"))?;
     let is_told = fields.get("abort_all_requests").is_some_and(|aborts| !aborts.is_null());
     let aborts = truth_of(&fields, "abort_all_requests", false)?;
     let load = admin.control.engine().load();

@@ -27,7 +27,9 @@ impl Control {
         let engine = self.of_engine("have its weights sent again")?;
         engine.replaces_weights()?;
         let _state = self.idle().await?;
-        Ok(engine.lose_weights().await?)
+        engine.lose_weights().await?;
+        self.has_changed();
+        Ok(())
     }
 
     /// Returns the checksum of every tensor, by name: of its name, type, shape and bytes as the engine holds them.

@@ -76,7 +76,7 @@ impl Control {
     /// If a delta is missing or damaged.
     pub async fn pull(&self, local: PathBuf, published: PathBuf, version: u64) -> Result<(), ControlError> {
         let mut state = self.state.lock().await;
-        versions(self.held_weights(&state), published.clone(), version).await?;
+        self.check_versions(&state, published.clone(), version).await?;
         let (place, pulled) = blocking(move || {
             let place = pulled::place(&local);
             let pulled = pulled::PulledVersion::new(&place, published, version);
@@ -94,9 +94,27 @@ impl Control {
     /// If a delta is missing or damaged.
     pub async fn check_version(&self, published: PathBuf, version: u64) -> Result<(), ControlError> {
         let state = self.state.lock().await;
-        versions(self.held_weights(&state), published, version).await?;
-        Ok(())
+        self.check_versions(&state, published, version).await
     }
+
+    async fn check_versions(&self, state: &State, published: PathBuf, version: u64) -> Result<(), ControlError> {
+        let source = versions(self.held_weights(state), published, version).await?;
+        match (source.start(), self.engine.control()) {
+            (Some(start), Some(engine)) => Ok(check_start(engine, start).await?),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Refuses a checkpoint from which deltas go on, or that is the last of the versions, if it lacks tensors: they would stay
+/// as they are, and the deltas before it are not applied to them. Only one that a caller names itself may be partial.
+async fn check_start(engine: &dyn EngineControl, checkpoint: &Path) -> Result<(), UpdateError> {
+    let said =
+        |reason: String| format!("the checkpoint {} cannot stand for its version: {reason}", checkpoint.display());
+    engine.check_whole(checkpoint.to_owned()).await.map_err(|error| match error {
+        UpdateError::Refused(reason) => UpdateError::Refused(said(reason)),
+        other => other,
+    })
 }
 
 fn unknown(name: &str) -> UpdateError {
@@ -148,6 +166,23 @@ impl Source {
         }
     }
 
+    /// The checkpoint from which deltas go on, where one was published in between.
+    fn start(&self) -> Option<&Path> {
+        match self {
+            Self::Deltas(chain, ..) => match chain.start() {
+                Start::Checkpoint(path) => Some(path),
+                Start::Current => None,
+            },
+            Self::Given(_) | Self::Checkpoint(_) => None,
+        }
+    }
+
+    /// Whether the weights that are there were known to be of a version from which this one leads on, so that what it brings
+    /// has its number whatever came before.
+    pub(super) fn builds_on_what_is_there(&self) -> bool {
+        matches!(self, Self::Deltas(..))
+    }
+
     /// Whether nothing is written: the weights that are there are said to be that version, and
     /// [`write`](Self::write) looks whether they are.
     pub(super) fn proves(&self) -> bool {
@@ -172,7 +207,10 @@ impl Source {
         }
         let mut all = match chain.start() {
             Start::Current => Written::default(),
-            Start::Checkpoint(path) => engine.write_weights(NewWeights::Path(path.clone())).await?,
+            Start::Checkpoint(path) => {
+                check_start(engine, path).await?;
+                engine.write_weights(NewWeights::Path(path.clone())).await?
+            }
         };
         let (mut changes, mut bytes) = (Changes::default(), 0);
         for names in parts(&engine.tensors(), chain.changed()).map_err(|name| unknown(&name))? {

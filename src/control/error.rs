@@ -16,6 +16,9 @@ pub enum ControlError {
     /// The call does not fit the state that the server is in.
     #[error("{0}")]
     State(&'static str),
+    /// The call does not belong to the update in parts that was active, which it ended. The same call may be done now.
+    #[error("{0}")]
+    EndsUpdate(&'static str),
     /// The weights were not replaced.
     #[error(transparent)]
     Update(#[from] UpdateError),

@@ -17,6 +17,7 @@ mod checksums;
 mod deltas;
 mod error;
 mod meters;
+mod naming;
 mod paused;
 mod pausing;
 mod pulled;
@@ -26,19 +27,22 @@ mod state;
 mod streaming;
 mod tensor_rows;
 mod updating;
+mod waiting;
 mod weight_sets;
 
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 pub use self::{
     checksums::model_checksum,
     error::ControlError,
+    naming::Relabelled,
     paused::{Newcomers, PauseMode},
     sleeping::{Awakened, SleepLevel, SleepTag},
     tensor_rows::TensorRows,
-    updating::{Relabelled, Update, Updated},
+    updating::{Update, Updated},
     weight_sets::WeightSets,
 };
 use crate::{
@@ -79,6 +83,8 @@ pub struct Control {
     policy: ControlPolicy,
     /// Held while a call is done.
     state: tokio::sync::Mutex<State>,
+    /// Tells those that wait for requests to end that the state may be another one.
+    changes: watch::Sender<()>,
     /// The same, for those that only look.
     shown: Mutex<ControlStatus>,
 }
@@ -97,23 +103,22 @@ pub struct ControlStatus {
     pub held: bool,
 }
 
-impl ControlStatus {
-    /// Whether nothing is computed until somebody says so.
-    pub fn stands_still(self) -> bool {
-        self.held || self.updating
-    }
-}
-
 impl Control {
     /// Makes the control plane of an engine whose requests are `requests`.
     pub fn new(engine: Arc<dyn Engine>, requests: RunningRequests, policy: ControlPolicy) -> Arc<Self> {
-        let (state, shown) = (tokio::sync::Mutex::default(), Mutex::default());
-        Arc::new(Self { engine, requests, policy, state, shown })
+        let (state, changes, shown) = (tokio::sync::Mutex::default(), watch::Sender::new(()), Mutex::default());
+        Arc::new(Self { engine, requests, policy, state, changes, shown })
     }
 
     /// Returns what is to be seen of the state, without waiting for a call that is being done.
     pub fn status(&self) -> ControlStatus {
         *self.shown.lock()
+    }
+
+    /// Whether nothing is computed until somebody says so, or sends the weights that are lost.
+    pub fn stands_still(&self) -> bool {
+        let ControlStatus { held, updating, .. } = self.status();
+        held || updating || self.lacking() > 0
     }
 
     /// Returns the weights that sample now.
@@ -192,6 +197,7 @@ impl Control {
             held,
         };
         meters::show(state.asleep);
+        self.has_changed();
         match self.engine.control() {
             Some(engine) if held => Ok(engine.hold().await?),
             Some(engine) => Ok(engine.release().await?),

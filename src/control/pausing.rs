@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     Control, ControlError,
     paused::{Newcomers, PauseMode, Paused},
+    waiting::{Waited, without_weights},
 };
 
 impl Control {
@@ -12,14 +13,15 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// If requests are to be kept and the engine cannot hold them, or if the server was resumed while requests were
-    /// awaited.
+    /// If requests are to be kept and the engine cannot hold them; if requests are to be awaited while weights are lost, so
+    /// that none ends; or as soon as the server is resumed or paused anew while they are awaited.
     pub async fn pause(self: &Arc<Self>, mode: PauseMode, newcomers: Newcomers) -> Result<(), ControlError> {
         if mode == PauseMode::Keep {
             self.of_engine("keep running requests in a pause")?;
         }
         let mut state = self.state.lock().await;
         let call = state.begin();
+        let before = state.paused;
         state.paused = Some(Paused { call, mode, newcomers, draining: mode == PauseMode::Wait });
         self.settle(&state).await?;
         if mode == PauseMode::Abort {
@@ -30,15 +32,21 @@ impl Control {
             return Ok(());
         }
         drop(state);
-        self.requests.settled().await;
-        let mut state = self.state.lock().await;
-        match &mut state.paused {
-            Some(paused) if paused.call == call => paused.draining = false,
-            _ => {
-                return Err(ControlError::State("the server was resumed or paused anew before its requests had ended"));
+        let (mut state, waited) = self.wait_for_requests(|state| state.is_paused_by(call)).await;
+        match waited {
+            Waited::Superseded => {
+                Err(ControlError::State("the server was resumed or paused anew before its requests had ended"))
+            }
+            Waited::Settled => {
+                state.paused = Some(Paused { call, mode, newcomers, draining: false });
+                self.settle(&state).await
+            }
+            Waited::WithoutWeights(missing) => {
+                state.paused = before;
+                self.settle(&state).await?;
+                Err(without_weights(missing))
             }
         }
-        self.settle(&state).await
     }
 
     /// Ends a pause; a server that is not paused goes on as before.

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Control, ControlError, PauseMode, asleep::Asleep};
+use super::{
+    Control, ControlError, PauseMode,
+    asleep::Asleep,
+    waiting::{Waited, without_weights},
+};
 use crate::engine::Memory;
 
 /// How deep a server sleeps, as in vLLM.
@@ -37,14 +41,18 @@ pub struct Awakened {
 }
 
 const UPDATING: ControlError = ControlError::State("the server cannot sleep while a weight update is active");
+const SUPERSEDED: ControlError = ControlError::State("another call came before the requests of the server had ended");
 
 impl Control {
-    /// Has the server sleep; requests that come wait. A server that sleeps already sleeps at least as deep.
+    /// Has the server sleep; requests that come wait. A server that sleeps already sleeps at least as deep; returns how deep it
+    /// sleeps then.
     ///
     /// # Errors
     ///
-    /// If the engine cannot, or while weights are being replaced; if weights are to go that cannot be sent again.
-    pub async fn sleep(self: &Arc<Self>, level: SleepLevel, mode: PauseMode) -> Result<(), ControlError> {
+    /// If the engine cannot, or while weights are being replaced; if weights are to go that cannot be sent again; if requests
+    /// are to be awaited while weights are lost, so that none ends, or as soon as another call takes the place of one that
+    /// awaits them.
+    pub async fn sleep(self: &Arc<Self>, level: SleepLevel, mode: PauseMode) -> Result<SleepLevel, ControlError> {
         let parts = Asleep { weights: level >= SleepLevel::Weights, kv_cache: level >= SleepLevel::KvCache };
         self.fall_asleep(parts, mode).await
     }
@@ -57,10 +65,11 @@ impl Control {
     pub async fn give_back(self: &Arc<Self>, parts: &[SleepTag]) -> Result<(), ControlError> {
         let has = |tag| parts.contains(&tag);
         let parts = Asleep { weights: has(SleepTag::Weights), kv_cache: has(SleepTag::KvCache) };
-        self.fall_asleep(parts, PauseMode::Keep).await
+        self.fall_asleep(parts, PauseMode::Keep).await?;
+        Ok(())
     }
 
-    async fn fall_asleep(self: &Arc<Self>, parts: Asleep, mode: PauseMode) -> Result<(), ControlError> {
+    async fn fall_asleep(self: &Arc<Self>, parts: Asleep, mode: PauseMode) -> Result<SleepLevel, ControlError> {
         let engine = self.of_engine("give memory back")?;
         let mut state = self.state.lock().await;
         if state.update.is_some() {
@@ -76,15 +85,18 @@ impl Control {
             state.draining = true;
             self.settle(&state).await?;
             drop(state);
-            self.requests.settled().await;
-            state = self.state.lock().await;
-            if state.calls != call {
-                return Err(ControlError::State("another call came before the requests of the server had ended"));
-            }
-            if state.update.is_some() {
+            let waited;
+            (state, waited) = self.wait_for_requests(|state| state.calls == call).await;
+            let refusal = match waited {
+                Waited::Superseded => return Err(SUPERSEDED),
+                Waited::Settled if state.update.is_some() => Some(UPDATING),
+                Waited::Settled => None,
+                Waited::WithoutWeights(missing) => Some(without_weights(missing)),
+            };
+            if let Some(refusal) = refusal {
                 state.begin();
                 self.settle(&state).await?;
-                return Err(UPDATING);
+                return Err(refusal);
             }
         }
         state.begin();
@@ -102,7 +114,11 @@ impl Control {
                 engine.discard(memory).await?;
             }
         }
-        Ok(())
+        Ok(match asleep {
+            Asleep { weights: true, .. } => SleepLevel::Weights,
+            Asleep { kv_cache: true, .. } => SleepLevel::KvCache,
+            Asleep { .. } => SleepLevel::Scheduling,
+        })
     }
 
     /// Wakes up parts of the server, or all of it. A sleep that still waits for requests to end does not come any more.

@@ -1,12 +1,12 @@
 //! The state that the server is in, and the update that is a part of it.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{asleep::Asleep, error::ControlError, paused::Paused, pulled::Pulled};
-use crate::engine::Written;
+use crate::engine::{UpdateError, Written};
 
 pub(super) const OF_A_BODY: ControlError = ControlError::State(
     "a weight update is already active whose weights come in the body of another call; it ends with that call, and has no \
@@ -60,6 +60,11 @@ impl State {
         self.calls
     }
 
+    /// Whether the pause of this number is the one that there is.
+    pub(super) fn is_paused_by(&self, call: u64) -> bool {
+        self.paused.is_some_and(|paused| paused.call == call)
+    }
+
     /// The update that a call is about; `none` is the error where there is no update at all.
     pub(super) fn phase(&mut self, whose: Whose, none: ControlError) -> Result<&mut Phase, ControlError> {
         let Some(phase) = &mut self.update else { return Err(if whose == Whose::Started { none } else { OVER }) };
@@ -74,6 +79,7 @@ impl State {
 
 /// An update that was begun and is not finished.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub(super) struct Phase {
     /// Its number among the updates.
     pub(super) call: u64,
@@ -85,14 +91,50 @@ pub(super) struct Phase {
     /// When something of it came last: a call, or a piece of a body.
     pub(super) heard: Heard,
     pub(super) written: Written,
-    /// The number that the trainer gives to what was written last, where it says one.
+    /// The number that the trainer gives to what was written, where all parts say the same one.
     pub(super) trained: Option<u64>,
     /// Whether what is there was proven to be what was to be written.
     pub(super) proven: bool,
-    /// What its last body calls the weights.
+    /// What its last part calls the weights, or who named them since.
     pub(super) label: Option<Arc<str>>,
+    /// All names that its parts have for them.
+    pub(super) names: BTreeSet<Arc<str>>,
+    /// Whether an update from a directory is a part of it, as in SGLang's words.
+    pub(super) takes_directories: bool,
     /// Whether one of its parts ends the requests that run, once the weights are there.
     pub(super) aborts: bool,
+}
+
+impl Phase {
+    /// Takes note of a part that was written: how much it was, and the number that the trainer gives to it. Where it
+    /// `builds_on` what was there, that is the number of all; else all parts have to say the same one.
+    pub(super) fn wrote(&mut self, written: Written, number: Option<u64>, builds_on: bool) {
+        let is_first = self.written.tensors == 0;
+        self.trained = number.filter(|_| builds_on || is_first || self.trained == number);
+        self.written += written;
+    }
+
+    /// Takes note of the name that a part has for the weights.
+    pub(super) fn part_is_named(&mut self, name: Option<Arc<str>>) {
+        self.names.extend(name.clone());
+        self.label = name.or_else(|| self.label.take());
+    }
+
+    /// What the weights are called: by who ends the update, who named them amid it, or by the number of what was written.
+    /// Parts of two names, or an end that calls them something else than its parts, are those of two trainers.
+    pub(super) fn name(&self, at_end: Option<Arc<str>>) -> Result<Option<Arc<str>>, UpdateError> {
+        let names: BTreeSet<&str> = self.names.iter().chain(&at_end).map(|name| &**name).collect();
+        if !self.names.is_empty() && names.len() > 1 {
+            let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+            return Err(UpdateError::Refused(format!(
+                "parts of this update and its end call the weights {}, so that they are of more than one update; the old \
+                 weights were put back",
+                names.join(" and ")
+            )));
+        }
+        let number = || self.trained.map(|number| number.to_string().into());
+        Ok(at_end.or_else(|| self.label.clone()).or_else(number))
+    }
 }
 
 /// When something of an update came last. Whoever takes a body says so for each piece, which waits for no call.

@@ -1,6 +1,6 @@
 //! Replacing weights: in one call, or in phases.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -35,15 +35,6 @@ pub struct Updated {
     pub took: Duration,
 }
 
-/// Which weights have a name that was given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Relabelled {
-    /// Those that are there.
-    Now,
-    /// Those of an update, once it is finished.
-    OnceUpdated,
-}
-
 /// The update that a body is for.
 pub(super) struct Joined {
     /// The number of the update.
@@ -62,8 +53,10 @@ const NOT_STARTED: ControlError =
 const NOT_MATCHING: ControlError = ControlError::Update(UpdateError::OutOfOrder(
     "finish_weight_update called without a matching start_weight_update.",
 ));
-const INSTEAD_OF_A_PART: &str = "an update in parts was active, and this call is none of its parts but an update of its own; that \
-     update is ended, with the old weights put back: begin it anew, and name each part within `update_info`";
+const INSTEAD_OF_A_PART: ControlError = ControlError::EndsUpdate(
+    "an update in parts was active, and this call is none of its parts but an update of its own; that update is ended, with \
+     the old weights put back: begin it anew, and name each part within `update_info`",
+);
 const COMING: ControlError = ControlError::State(
     "a body that is a part of the weight update has not ended: call finish_weight_update when it was answered",
 );
@@ -96,7 +89,7 @@ impl Control {
         if state.update.as_ref().is_some_and(|phase| phase.in_phases) {
             // Its end would name weights that lack these.
             self.drop_phase(&mut state).await?;
-            return Err(UpdateError::Refused(INSTEAD_OF_A_PART.to_owned()).into());
+            return Err(INSTEAD_OF_A_PART);
         }
         self.update_alone(&mut state, update).await
     }
@@ -184,6 +177,7 @@ impl Control {
 
     fn show_update(&self, updating: bool) {
         self.shown.lock().updating = updating;
+        self.has_changed();
     }
 
     /// Begins an update in phases. Nothing is computed until it is finished, or cancelled because no call of it came for
@@ -196,6 +190,19 @@ impl Control {
         let engine = self.of_engine(WHAT)?;
         let mut state = self.idle().await?;
         self.begin(engine, &mut state, true).await?;
+        Ok(())
+    }
+
+    /// The same, and updates from directories that come before its end are parts of it: see [`Control::update_or_part`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Control::start_update`].
+    pub async fn start_update_with_directories(self: &Arc<Self>) -> Result<(), ControlError> {
+        let engine = self.of_engine(WHAT)?;
+        let mut state = self.idle().await?;
+        let (call, _) = self.begin(engine, &mut state, true).await?;
+        state.phase(Whose::Of(call), OVER)?.takes_directories = true;
         Ok(())
     }
 
@@ -220,6 +227,8 @@ impl Control {
             trained: None,
             proven: false,
             label: None,
+            names: BTreeSet::new(),
+            takes_directories: false,
             aborts: false,
         });
         let patience = self.policy.update_timeout;
@@ -253,7 +262,7 @@ impl Control {
         let mut state = self.state.lock().await;
         let phase = state.phase(Whose::Of(call), OVER)?;
         phase.coming -= 1;
-        phase.label = label.or_else(|| phase.label.take());
+        phase.part_is_named(label);
         Ok(())
     }
 
@@ -305,8 +314,8 @@ impl Control {
         self.write_part(state, source).await
     }
 
-    /// Replaces weights in one call, or within an update in phases writes a part of that, which ends it where it fails. Such
-    /// a part is answered with nothing: its weights sample once the update is finished.
+    /// Replaces weights in one call, or within an update in phases that takes directories writes a part of that, which ends
+    /// it where it fails. Such a part is answered with nothing: its weights sample once the update is finished.
     ///
     /// # Errors
     ///
@@ -314,12 +323,18 @@ impl Control {
     pub async fn update_or_part(&self, update: Update) -> Result<Option<Updated>, ControlError> {
         self.of_engine(WHAT)?;
         let mut state = self.state.lock().await;
-        if !state.update.as_ref().is_some_and(|phase| phase.in_phases) {
-            return self.update_alone(&mut state, update).await.map(Some);
+        match &state.update {
+            Some(phase) if phase.in_phases && !phase.takes_directories => {
+                // Another trainer may have sent it.
+                self.drop_phase(&mut state).await?;
+                return Err(INSTEAD_OF_A_PART);
+            }
+            Some(phase) if phase.in_phases => {}
+            _ => return self.update_alone(&mut state, update).await.map(Some),
         }
         self.write_path(&mut state, update.path).await?;
         if let Some(phase) = &mut state.update {
-            phase.label = update.label.or_else(|| phase.label.take());
+            phase.part_is_named(update.label);
             phase.aborts |= update.aborts;
         }
         Ok(None)
@@ -368,18 +383,18 @@ impl Control {
         source: Result<Source, UpdateError>,
     ) -> Result<Written, ControlError> {
         let engine = self.of_engine(WHAT)?;
-        let (outcome, trained, proves) = match source {
+        let (outcome, number, builds_on, proves) = match source {
             Ok(source) => {
-                let (trained, proves) = (source.version(), source.proves());
-                (source.write(engine).await, trained, proves)
+                let (number, builds_on) = (source.version(), source.builds_on_what_is_there());
+                let proves = source.proves();
+                (source.write(engine).await, number, builds_on, proves)
             }
-            Err(error) => (Err(error), None, false),
+            Err(error) => (Err(error), None, false, false),
         };
         if let (Ok(written), Some(phase)) = (&outcome, &mut state.update) {
             phase.heard.again();
-            phase.trained = trained;
+            phase.wrote(*written, number, builds_on);
             phase.proven |= proves;
-            phase.written += *written;
         } else {
             state.update = None;
             self.show_update(false);
@@ -409,7 +424,13 @@ impl Control {
             engine.cancel_update().await?;
             return Err(error.into());
         }
-        let label = label.or(phase.label);
+        let label = match phase.name(label) {
+            Ok(label) => label,
+            Err(error) => {
+                engine.cancel_update().await?;
+                return Err(error.into());
+            }
+        };
         let trained = trained(phase.trained, label.as_deref());
         let finish = async { Ok(engine.finish_update(label, self.policy.on_weights_change).await?) };
         let version = self.ending_requests(phase.aborts, &state, finish).await?;
@@ -447,29 +468,9 @@ impl Control {
         if self.engine.control().is_none() { Ok(()) } else { self.cancel_update(None).await }
     }
 
-    /// Calls the weights something else from the next token on. Amid an update, these are the weights that it brings.
-    /// `aborts` ends the requests that run with what they have.
-    ///
-    /// # Errors
-    ///
-    /// If the engine cannot.
-    pub async fn relabel(&self, label: Arc<str>, aborts: bool) -> Result<Relabelled, ControlError> {
-        let engine = self.of_engine("give its weights a version")?;
-        // Whoever asks while weights are replaced in one call means those that come.
-        let mut state = self.state.lock().await;
-        if let Some(phase) = &mut state.update {
-            phase.label = Some(label);
-            phase.aborts |= aborts;
-            return Ok(Relabelled::OnceUpdated);
-        }
-        let relabel = async { Ok(engine.relabel(label).await?) };
-        self.ending_requests(aborts, &state, relabel).await?;
-        Ok(Relabelled::Now)
-    }
-
     /// Makes a change, and where `aborts` says so, ends the requests that run before anything is computed after it; none
     /// where it is refused.
-    async fn ending_requests<T>(
+    pub(super) async fn ending_requests<T>(
         &self,
         aborts: bool,
         state: &State,

@@ -142,8 +142,11 @@ impl ApiError {
     /// Makes the error of an adapter that was found by its name and not loaded. Only what another request may end is worth
     /// asking again for.
     pub fn adapter_not_loaded(name: &str, error: &AdapterError) -> Self {
-        let is_passing = matches!(error, AdapterError::TooMany(_) | AdapterError::NotNow(_));
-        let kind = if is_passing { ErrorKind::Conflict } else { ErrorKind::Invalid };
+        let kind = match error {
+            AdapterError::TooMany(_) | AdapterError::NotNow(_) => ErrorKind::Conflict,
+            AdapterError::Unsettled(_) | AdapterError::WithoutWeights(_) => ErrorKind::Paused,
+            _ => ErrorKind::Invalid,
+        };
         let message = format!("LoRA adapter '{name}' was found but could not be loaded. The reason: {error}");
         Self::new(kind, None, message)
     }

@@ -1,6 +1,6 @@
 //! All that is loaded of a model, and the API that is made of it.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use time::UtcOffset;
 
@@ -19,7 +19,7 @@ use crate::{
     continuity_store::ContinuityStore,
     engine::Engine,
     generation::Generator,
-    model::ModelFiles,
+    model::{ModelFiles, ModelSource},
     prompt::PromptRenderer,
     records::Responses,
     state::{Api, Readiness, ServedModels, ServerLoad},
@@ -86,6 +86,12 @@ impl Loaded {
             store,
             images,
         })
+    }
+
+    /// The file or directory from which the weights were loaded, wherever the process is later.
+    pub(super) fn weights_path(&self) -> std::io::Result<PathBuf> {
+        let (ModelSource::Directory { path } | ModelSource::Gguf { path }) = &self.files.source;
+        std::path::absolute(path)
     }
 
     /// Makes the API of the model, on whose streams clients may stall for so long; `utc_offset` is the time zone of its templates.

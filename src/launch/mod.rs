@@ -83,6 +83,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let served = Served {
         model: settings.model.name.clone(),
         name: loaded.models.name().to_owned(),
+        weights: Some(loaded.weights_path()?),
         kv_block_size: settings.engine.kv_events.as_ref().map(|_| BLOCK_SIZE),
     };
     let api = Arc::new(loaded.into_api(settings, config.stream_stall_timeout, utc_offset)?);
@@ -135,7 +136,7 @@ fn work(engine: Arc<dyn Engine>, api: &Api, admin: &Admin) -> Work {
             captures.await;
         }),
         readiness: api.readiness.clone(),
-        stands_still: Box::new(move || control.status().stands_still()),
+        stands_still: Box::new(move || control.stands_still()),
         turn_away: Box::new(move || running.stop_queueing()),
     }
 }

@@ -116,7 +116,7 @@ async fn a_replacement_ends_the_requests_of_the_adapter_whether_or_not_its_clien
     let engine: Arc<dyn Engine> = engine;
     let served = control::serve(Arc::clone(&engine), ControlPolicy::default());
     let adapters = Arc::new(Adapters::new(engine, AdapterPolicy::default()));
-    let names = admin::Served { model: "tiny".to_owned(), name: "tiny".to_owned(), kv_block_size: None };
+    let names = admin::Served { model: "tiny".to_owned(), name: "tiny".to_owned(), weights: None, kv_block_size: None };
     let (control, loaded) = (Arc::clone(&served.control), Arc::clone(&adapters));
     let router = admin::router(Arc::new(Admin { control, served: names, adapters }));
     let (media_type, bytes) = ("application/octet-stream", adapter(&settings));

@@ -255,3 +255,35 @@ async fn version_0_of_a_directory_is_what_the_server_was_started_with() {
     assert_eq!(control.write_weights(NewWeights::Path(model())).await.unwrap().tensors, updated.tensors);
     control.cancel_update(None).await.unwrap();
 }
+
+/// A checkpoint among published versions that lacks tensors: those would stay as they are, without the deltas before it.
+#[tokio::test]
+async fn a_chain_does_not_go_on_from_a_checkpoint_that_lacks_tensors() {
+    let directory = tempfile::tempdir().unwrap();
+    publish(&directory, 1, (BEFORE, Some(0.5)));
+    let partial = directory.path().join("weight_v000002");
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join("model.safetensors"), norm_file(NORM, 0.25)).unwrap();
+    let delta = publish(&directory, 3, (0.25, Some(0.75)));
+    let control = trained().await;
+    let before = (control.checksums().await.unwrap(), control.weights());
+    let published = || directory.path().to_owned();
+    let reason = "weight_v000002 cannot stand for its version: the weights lack `model.";
+    for version in [2, 3] {
+        refused(&control.check_version(published(), version).await, reason);
+        refused(&control.pull(published().join("local"), published(), version).await, reason);
+        control.start_update().await.unwrap();
+        refused(&control.write_version(published(), version).await, reason);
+    }
+    refused(&update(&control, &delta, None).await, reason);
+    assert_eq!((control.checksums().await.unwrap(), control.weights()), before);
+    // Who names it wants just its tensors.
+    assert_eq!(update(&control, &partial, None).await.unwrap().written.tensors, 1);
+    // A whole one is where a chain begins.
+    let control = trained().await;
+    let whole = model().join("model.safetensors");
+    fs::copy(whole, partial.join("model.safetensors")).unwrap();
+    control.pull(published().join("local"), published(), 2).await.unwrap();
+    let updated = update(&control, &published().join("local"), None).await.unwrap();
+    assert_eq!((updated.written.tensors, &*updated.version.label), (updated.tensors, "2"));
+}

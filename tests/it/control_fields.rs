@@ -177,6 +177,12 @@ async fn what_is_not_served_is_refused_by_its_name() {
             ("/continue_generation", json!({ "torch_empty_cache": "no" }), "body.torch_empty_cache"),
             ("/reset_prefix_cache?reset_external=maybe", Value::Null, "query.reset_external"),
             ("/flush_cache?timeout=3", Value::Null, "query.timeout"),
+            ("/pause?mode=keep&mode=wait", Value::Null, "query.mode"),
+            ("/update_weights?weight_version=a&weight_version=b", Value::Null, "query.weight_version"),
+            ("/update_weights", json!({ "weight_dir": model(), "weight_version": "" }), "body.weight_version"),
+            ("/update_weights_from_disk", of_areal("weight_version", ""), "body.weight_version"),
+            ("/finish_weight_update", json!({ "weight_version": "" }), "body.weight_version"),
+            ("/update_weight_version", json!({ "new_version": "" }), "body.new_version"),
             ("/skyrl/v1/load_lora_adapter", json!({ "lora_name": "a", "in_memory": true }), "body.in_memory"),
         ],
     )

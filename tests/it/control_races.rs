@@ -17,12 +17,15 @@ use futures::{
 use tokio::task::JoinHandle;
 
 use super::{
-    control::{Served, answered, control, norm, norm_file, request, streamed},
+    control::{Events, MODEL, Served, answered, control, norm, norm_file, request, streamed},
     patience::until,
 };
 use tito::{
-    control::{ControlError, ControlPolicy, ControlStatus, Newcomers, PauseMode, SleepLevel, SleepTag, Updated},
-    engine::UpdateError,
+    control::{
+        ControlError, ControlPolicy, ControlStatus, Newcomers, PauseMode, SleepLevel, SleepTag, Update, Updated,
+    },
+    engine::{EngineError, UpdateError},
+    generation::Finish,
 };
 
 const NORM: &str = "model.norm.weight";
@@ -259,4 +262,70 @@ async fn a_pause_that_still_waits_outlives_a_sleep() {
     drop(running);
     pausing.await.unwrap().unwrap();
     assert_eq!(control.status(), ControlStatus { paused: true, asleep: false, updating: false, held: true });
+}
+
+/// A request that nobody reads on, so that it does not end, and a call that awaits it.
+async fn awaited<T: Send + 'static>(
+    control: &Served,
+    wait: impl Future<Output = Result<T, ControlError>> + Send + 'static,
+) -> (Events, JoinHandle<Result<T, ControlError>>) {
+    let mut running = request(control, 400);
+    running.next().await.unwrap().unwrap();
+    let mut waiting = Box::pin(wait);
+    assert!(poll!(&mut waiting).is_pending());
+    (running, tokio::spawn(waiting))
+}
+
+#[tokio::test]
+async fn a_wait_that_another_call_supersedes_is_answered_before_the_requests_end() {
+    for is_sleep in [false, true] {
+        let control = control(ControlPolicy::default());
+        let wait = {
+            let control = Arc::clone(&control);
+            async move {
+                if is_sleep {
+                    return control.sleep(SleepLevel::KvCache, PauseMode::Wait).await.map(|_| ());
+                }
+                control.pause(PauseMode::Wait, Newcomers::Refused).await
+            }
+        };
+        let (_running, waiting) = awaited(&control, wait).await;
+        control.pause(PauseMode::Keep, Newcomers::Refused).await.unwrap();
+        until("the wait is over", async || waiting.is_finished()).await;
+        let refused = waiting.await.unwrap();
+        assert!(matches!(refused, Err(ControlError::State(_))), "{refused:?}");
+        assert_eq!(control.status(), ControlStatus { paused: true, asleep: false, updating: false, held: true });
+    }
+}
+
+fn is_without_weights<T>(outcome: &Result<T, ControlError>) -> bool {
+    matches!(outcome, Err(ControlError::Engine(EngineError::WithoutWeights { .. })))
+}
+
+#[tokio::test]
+async fn no_request_is_awaited_while_weights_are_lost() {
+    let control = control(ControlPolicy::default());
+    let pause = {
+        let control = Arc::clone(&control);
+        async move { control.pause(PauseMode::Wait, Newcomers::Refused).await }
+    };
+    let (running, waiting) = awaited(&control, pause).await;
+    let serving = ControlStatus::default();
+    control.reset_weights().await.unwrap();
+    until("the wait is over", async || waiting.is_finished()).await;
+    assert!(is_without_weights(&waiting.await.unwrap()));
+    assert_eq!(control.status(), serving);
+    assert!(control.stands_still(), "a server that stops waits for nobody");
+    assert!(is_without_weights(&control.pause(PauseMode::Wait, Newcomers::Queued).await));
+    assert!(is_without_weights(&control.sleep(SleepLevel::Weights, PauseMode::Wait).await));
+    assert_eq!(control.status(), serving);
+    // Requests that run go on once the weights are there.
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL);
+    control.update(Update { path, label: None, aborts: false }).await.unwrap();
+    assert!(!control.stands_still());
+    assert_eq!(answered(running).await.unwrap().1, Finish::Length);
+    // Nothing runs that would be awaited.
+    control.reset_weights().await.unwrap();
+    control.pause(PauseMode::Wait, Newcomers::Refused).await.unwrap();
+    assert!(control.status().paused);
 }

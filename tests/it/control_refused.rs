@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use axum::http::{Method, StatusCode};
+use axum::http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 use tito::generation::Finish;
+use tower::ServiceExt;
 
 use super::{
     control::{MODEL, settings},
@@ -79,14 +80,14 @@ async fn a_part_ends_requests_once_the_weights_are_there() {
     let part = ("/update_weights", json!({ "update_info": { "weight_dir": model() } }));
     let name = ("/update_weight_version", json!({ "new_version": "zz", "abort_all_requests": true }));
     let disk = ("/update_weights_from_disk", json!({ "model_path": model(), "abort_all_requests": true }));
-    for (parts, finish) in [
-        (vec![&name], Finish::Length),
-        (vec![&name, &part], Finish::Abort),
-        (vec![&disk], Finish::Abort),
-        (vec![&part], Finish::Length),
+    for (start, parts, finish) in [
+        ("/start_weight_update", vec![&name], Finish::Length),
+        ("/start_weight_update", vec![&name, &part], Finish::Abort),
+        ("/begin_weight_update", vec![&disk], Finish::Abort),
+        ("/start_weight_update", vec![&part], Finish::Length),
     ] {
         let running = under_way(&server).await;
-        done(&server, "/start_weight_update", json!({})).await;
+        done(&server, start, json!({})).await;
         for (path, body) in &parts {
             done(&server, path, body.clone()).await;
         }
@@ -102,16 +103,24 @@ async fn an_update_of_its_own_ends_an_update_in_parts() {
     for (path, body) in [
         ("/update_weights", json!({ "weight_dir": model(), "weight_version": "9" })),
         ("/areal_update_weights", json!({ "model_path": model() })),
+        ("/update_weights_from_disk", json!({ "model_path": model(), "weight_version": "theirs" })),
         ("/collective_rpc", json!({ "method": "reload_weights", "kwargs": { "weights_path": model() } })),
     ] {
         done(&server, "/start_weight_update", json!({})).await;
         done(&server, "/update_weights", json!({ "update_info": { "weight_dir": model() } })).await;
-        let (status, said) = posted(&server, path, &body).await;
-        assert_eq!(status, 400, "{path}: {said}");
-        assert!(
-            said.to_string().contains("an update in parts was active, and this call is none of its parts"),
-            "{said}"
-        );
+        let request = Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");
+        let answer = server
+            .router()
+            .clone()
+            .oneshot(request.body(axum::body::Body::from(body.to_string())).unwrap())
+            .await
+            .unwrap();
+        // The same call may be done now, and the other update was undone.
+        let retry = answer.headers()["x-retry"].to_str().unwrap().to_owned();
+        assert_eq!((answer.status().as_u16(), retry.as_str()), (400, "here; done=maybe"), "{path}");
+        let said = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        let said = String::from_utf8(said.to_vec()).unwrap();
+        assert!(said.contains("an update in parts was active, and this call is none of its parts"), "{said}");
         // The end names no weights that lack what was refused.
         let (status, said) = posted(&server, "/finish_weight_update", &json!({ "weight_version": "9" })).await;
         assert!(!status.is_success(), "{said}");
@@ -119,4 +128,79 @@ async fn an_update_of_its_own_ends_an_update_in_parts() {
     }
     done(&server, "/update_weights", json!({ "weight_dir": model(), "weight_version": "9" })).await;
     assert_eq!(weights(&server).await, json!({ "weight_version": "9", "updates": 1 }));
+}
+
+/// Two trainers that send parts of one update.
+#[tokio::test]
+async fn parts_of_two_names_are_no_update() {
+    let server = Server::new();
+    let disk = |version: &str| json!({ "model_path": model(), "weight_version": version });
+    for (parts, end) in [
+        (vec![disk("mine"), disk("theirs")], json!({ "weight_version": "mine" })),
+        (vec![disk("mine"), disk("theirs")], json!({})),
+        (vec![disk("theirs")], json!({ "weight_version": "mine" })),
+    ] {
+        done(&server, "/begin_weight_update", json!({})).await;
+        for part in parts {
+            done(&server, "/update_weights_from_disk", part).await;
+        }
+        let (status, said) = posted(&server, "/end_weight_update", &end).await;
+        assert_eq!(status, 400, "{said}");
+        assert!(said.to_string().contains("call the weights `mine` and `theirs`"), "{said}");
+        assert_eq!(weights(&server).await, json!({ "weight_version": "default", "updates": 0 }));
+    }
+    done(&server, "/begin_weight_update", json!({})).await;
+    done(&server, "/update_weights_from_disk", disk("mine")).await;
+    // Whoever names the weights anew means all of them.
+    done(&server, "/update_weight_version", json!({ "new_version": "renamed" })).await;
+    done(&server, "/update_weights_from_disk", json!({ "model_path": model() })).await;
+    done(&server, "/end_weight_update", json!({})).await;
+    assert_eq!(weights(&server).await["weight_version"], "renamed");
+}
+
+/// A copy of the weights that the server was started with, in a directory of a step.
+fn step(directory: &tempfile::TempDir, number: u64) -> Value {
+    let step = directory.path().join(format!("step_{number}"));
+    std::fs::create_dir_all(&step).unwrap();
+    let weights = Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL).join("model.safetensors");
+    std::fs::copy(weights, step.join("model.safetensors")).unwrap();
+    json!(step)
+}
+
+#[tokio::test]
+async fn weights_of_a_step_have_its_number_also_where_they_come_in_parts() {
+    let (server, directory) = (Server::new(), tempfile::tempdir().unwrap());
+    let (seven, eight) = (step(&directory, 7), step(&directory, 8));
+    for (parts, called) in
+        [(vec![&seven], "7"), (vec![&seven, &seven], "7"), (vec![&eight, &seven], "3"), (vec![&seven, &model()], "4")]
+    {
+        done(&server, "/start_weight_update", json!({})).await;
+        for part in parts {
+            done(&server, "/update_weights", json!({ "update_info": { "weight_dir": part } })).await;
+        }
+        done(&server, "/finish_weight_update", json!({})).await;
+        assert_eq!(weights(&server).await["weight_version"], called);
+    }
+    done(&server, "/begin_weight_update", json!({})).await;
+    done(&server, "/update_weights_from_disk", json!({ "model_path": eight })).await;
+    done(&server, "/end_weight_update", json!({})).await;
+    assert_eq!(weights(&server).await["weight_version"], "8");
+}
+
+#[tokio::test]
+async fn a_sleep_says_how_deep_the_server_sleeps() {
+    let server = Server::new();
+    for (asked, sleeps) in [(0, 0), (1, 1), (0, 1), (2, 2), (1, 2)] {
+        let said = done(&server, &format!("/sleep?level={asked}"), Value::Null).await;
+        assert_eq!(said, json!({ "status": "sleeping", "level": sleeps }));
+    }
+}
+
+#[tokio::test]
+async fn the_weights_of_the_start_are_read_again_from_where_they_lie() {
+    let server = Server::new().with_weights(Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL));
+    done(&server, "/sleep?level=2", Value::Null).await;
+    done(&server, "/wake_up", Value::Null).await;
+    done(&server, "/collective_rpc", json!({ "method": "reload_weights" })).await;
+    assert_eq!(weights(&server).await["updates"], 1);
 }

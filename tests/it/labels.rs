@@ -147,7 +147,7 @@ pub(crate) fn admin_of(app: &TestApp) -> Arc<Admin> {
     let engine = app.engine() as Arc<dyn Engine>;
     let control = Control::new(Arc::clone(&engine), app.running().clone(), ControlPolicy::default());
     let adapters = Arc::new(Adapters::new(engine, AdapterPolicy::default()));
-    let served = Served { model: "tiny".to_owned(), name: "tiny".to_owned(), kv_block_size: None };
+    let served = Served { model: "tiny".to_owned(), name: "tiny".to_owned(), weights: None, kv_block_size: None };
     Arc::new(Admin { control, served, adapters })
 }
 

@@ -216,6 +216,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 53] = [
             "foreign_fields",
             "generation",
             "json",
+            "npy",
             "parser",
             "pydantic",
             "retry",

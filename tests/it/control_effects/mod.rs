@@ -4,7 +4,12 @@
 
 mod rows;
 
-use std::{collections::BTreeMap, fmt::Write as _, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use axum::{
     Router,
@@ -51,9 +56,18 @@ impl Server {
         let engine: Arc<dyn Engine> = Arc::new(engine_of(settings_of_engine));
         let served = serve(Arc::clone(&engine), ControlPolicy::default());
         let adapters = Arc::new(Adapters::new(engine, AdapterPolicy::default()));
-        let names = admin::Served { model: "tiny".to_owned(), name: "tiny".to_owned(), kv_block_size: None };
+        let names =
+            admin::Served { model: "tiny".to_owned(), name: "tiny".to_owned(), weights: None, kv_block_size: None };
         let admin = Arc::new(Admin { control: Arc::clone(&served.control), served: names, adapters });
         Self { router: admin::router(Arc::clone(&admin)), admin, served, disk: rows::disk(&settings()) }
+    }
+
+    /// The same server, whose weights were loaded from there.
+    pub(super) fn with_weights(self, weights: PathBuf) -> Self {
+        let Admin { control, served, adapters } = &*self.admin;
+        let served = admin::Served { weights: Some(weights), ..served.clone() };
+        let admin = Arc::new(Admin { control: Arc::clone(control), served, adapters: Arc::clone(adapters) });
+        Self { router: admin::router(Arc::clone(&admin)), admin, ..self }
     }
 
     pub(super) fn router(&self) -> &Router {

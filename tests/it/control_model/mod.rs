@@ -127,14 +127,18 @@ impl Both {
     async fn go_on(&mut self, mut begun: VecDeque<Begun>) {
         let mut answered = Vec::new();
         while let Some(Begun { handle, step, call }) = begun.pop_front() {
-            let next = self.model.step(step);
+            let is_look = !matches!(step, Step::Call(_)) && self.requests.entered() > 0;
+            let next = if is_look { self.model.look(step) } else { self.model.step(step) };
             let next = self.abort(call, next);
+            if is_look && let Next::WhenSettled(step) = next {
+                self.parked.push(Begun { handle, step, call });
+                continue;
+            }
+            // Those that wait look at the state again.
+            begun.extend(self.parked.drain(..));
             match next {
                 Next::Done(outcome) => answered.push((handle, outcome, call)),
-                Next::WhenSettled(step) if self.requests.entered() == 0 => {
-                    begun.push_back(Begun { handle, step, call });
-                }
-                Next::WhenSettled(step) => self.parked.push(Begun { handle, step, call }),
+                Next::WhenSettled(step) => begun.push_back(Begun { handle, step, call }),
             }
         }
         for (handle, expected, call) in answered {
@@ -211,11 +215,15 @@ impl Both {
     /// Reads all requests, and has those calls go on that waited for their ends.
     async fn settle(&mut self, stepped: bool) {
         self.requests.look(&self.model, stepped);
-        while self.requests.entered() == 0 && !self.parked.is_empty() {
+        while !self.parked.is_empty() {
             let parked = std::mem::take(&mut self.parked);
+            let waiting = parked.len();
             tokio::task::yield_now().await;
             self.go_on(parked.into()).await;
             self.requests.look(&self.model, false);
+            if self.parked.len() == waiting {
+                break;
+            }
         }
         for (seen, sampled) in self.requests.take_seen() {
             reference::compare(seen, sampled).await;

@@ -170,6 +170,7 @@ fn adapters_say(outcome: Result<Said, AdapterError>) -> Outcome {
         AdapterError::Taken(_) => Fault::Taken,
         AdapterError::Unknown(_) => Fault::Unknown,
         AdapterError::Rank { .. } | AdapterError::NotFound { .. } | AdapterError::Model(_) => Fault::Refused,
+        AdapterError::Unsettled(_) | AdapterError::WithoutWeights(_) => Fault::NotNow,
         other => panic!("{other:?}"),
     })
 }
@@ -177,6 +178,8 @@ fn adapters_say(outcome: Result<Said, AdapterError>) -> Outcome {
 fn said(outcome: Result<Said, ControlError>) -> Outcome {
     outcome.map_err(|error| match error {
         ControlError::State(_) => Fault::State,
+        ControlError::EndsUpdate(_) => Fault::EndsUpdate,
+        ControlError::Engine(EngineError::WithoutWeights { .. }) => Fault::WithoutWeights,
         ControlError::Update(UpdateError::OutOfOrder(_)) => Fault::OutOfOrder,
         ControlError::Update(UpdateError::Refused(_)) => Fault::Refused,
         ControlError::Update(UpdateError::Lost { .. }) => Fault::Lost,
@@ -297,7 +300,7 @@ async fn done(control: &Arc<Control>, call: Call) -> Result<Said, ControlError> 
     match call {
         Call::Pause(mode, newcomers) => control.pause(mode, newcomers).await?,
         Call::Resume => control.resume().await?,
-        Call::Sleep(level, mode) => control.sleep(level, mode).await?,
+        Call::Sleep(level, mode) => _ = control.sleep(level, mode).await?,
         Call::Wake(tag) => {
             let tags = tag.map(|tag| [tag]);
             let awakened = control.wake_up(tags.as_ref().map(|tags| &tags[..])).await?;

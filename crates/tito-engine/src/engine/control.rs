@@ -177,6 +177,9 @@ pub trait EngineControl: Send + Sync {
     /// Compares names and shapes without writing anything.
     fn check_weights(&self, tensors: Vec<TensorInfo>) -> Answer<'_, (), UpdateError>;
 
+    /// Looks whether a file or directory has every tensor of the model, without writing anything.
+    fn check_whole(&self, path: PathBuf) -> Answer<'_, (), UpdateError>;
+
     /// Overwrites weights; answers with what this call wrote. An error ends the update, and the engine has the weights
     /// that it had before, but for [`UpdateError::Lost`] and [`UpdateError::OutOfOrder`].
     fn write_weights(&self, weights: NewWeights) -> Answer<'_, Written, UpdateError>;

@@ -38,7 +38,8 @@ impl Adapters {
             Lora::Attention(_) => {}
             // No update of the test writes another head.
             Lora::Head if is_settled => {}
-            Lora::Head | Lora::TooGreat | Lora::Missing => return Err(Fault::Refused),
+            Lora::Head => return Err(Fault::NotNow),
+            Lora::TooGreat | Lora::Missing => return Err(Fault::Refused),
         }
         let version = self.given.entry(name).or_default();
         *version += 1;

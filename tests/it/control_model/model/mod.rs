@@ -49,6 +49,12 @@ pub(super) enum Fault {
     OutOfOrder,
     Refused,
     Lost,
+    /// Requests are awaited that nothing computes.
+    WithoutWeights,
+    /// An adapter is compared with weights that are away, or are being replaced.
+    NotNow,
+    /// It ended an update in phases of which it was no part.
+    EndsUpdate,
     /// An adapter has this name.
     Taken,
     /// No adapter has this name.
@@ -88,7 +94,7 @@ pub(super) type Outcome = Result<Said, Fault>;
 pub(super) enum Step {
     Call(Call),
     /// After all requests have ended.
-    EndPause(u64, PauseMode, Newcomers),
+    EndPause(Paused, Option<Paused>),
     EndSleep(u64, SleepLevel),
 }
 
@@ -100,8 +106,9 @@ pub(super) enum Next {
     WhenSettled(Step),
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Paused {
+/// A pause, and for one that waits the pause before it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Paused {
     call: u64,
     mode: PauseMode,
     newcomers: Newcomers,
@@ -131,6 +138,8 @@ struct Phase {
     trained: Option<u64>,
     proven: bool,
     label: Label,
+    /// All names that its parts have for the weights.
+    names: BTreeSet<&'static str>,
 }
 
 /// Whether a request may begin.
@@ -246,8 +255,8 @@ impl Model {
     pub(super) fn step(&mut self, step: Step) -> Next {
         match step {
             Step::Call(call) => self.call(call),
-            Step::EndPause(call, mode, newcomers) if self.paused.is_some_and(|paused| paused.call == call) => {
-                self.paused = Some(Paused { call, mode, newcomers, draining: false });
+            Step::EndPause(pause, _) if self.is_awaited(step) => {
+                self.paused = Some(Paused { draining: false, ..pause });
                 Next::Done(Ok(Said::Nothing))
             }
             Step::EndSleep(call, _) if self.calls == call && self.update.is_some() => {
@@ -259,13 +268,38 @@ impl Model {
         }
     }
 
+    /// Whether no other call took the place of the one whose end this is.
+    fn is_awaited(&self, step: Step) -> bool {
+        match step {
+            Step::Call(_) => true,
+            Step::EndPause(pause, _) => self.paused.is_some_and(|paused| paused.call == pause.call),
+            Step::EndSleep(call, _) => self.calls == call,
+        }
+    }
+
+    /// A look at the state amid a wait for requests.
+    pub(super) fn look(&mut self, step: Step) -> Next {
+        if !self.is_awaited(step) {
+            return Next::Done(Err(Fault::State));
+        }
+        if self.lacking() == 0 {
+            return Next::WhenSettled(step);
+        }
+        match step {
+            Step::EndPause(_, before) => self.paused = before,
+            Step::Call(_) | Step::EndSleep(..) => _ = self.begin_call(),
+        }
+        Next::Done(Err(Fault::WithoutWeights))
+    }
+
     fn call(&mut self, call: Call) -> Next {
         match call {
             Call::Pause(mode, newcomers) => {
-                let number = self.begin_call();
-                self.paused = Some(Paused { call: number, mode, newcomers, draining: mode == PauseMode::Wait });
+                let (call, before) = (self.begin_call(), self.paused);
+                let pause = Paused { call, mode, newcomers, draining: mode == PauseMode::Wait };
+                self.paused = Some(pause);
                 if mode == PauseMode::Wait {
-                    return Next::WhenSettled(Step::EndPause(number, mode, newcomers));
+                    return Next::WhenSettled(Step::EndPause(pause, before));
                 }
             }
             Call::Sleep(..) if self.update.is_some() => return Next::Done(Err(Fault::State)),

@@ -1,5 +1,7 @@
 //! What updates do to the weights, and to what is known of them.
 
+use std::collections::BTreeSet;
+
 use tito::engine::{OnWeightsChange, UndoPolicy};
 
 use super::{Begun, Content, Fault, Model, Outcome, PUBLISHED, Phase, Said, Weights};
@@ -26,8 +28,8 @@ impl Model {
         self.begin_engine()?;
         self.updates += 1;
         let call = self.updates;
-        let (coming, tensors, trained, proven, label) = (0, 0, None, false, None);
-        self.update = Some(Phase { call, in_phases, coming, tensors, trained, proven, label });
+        let (coming, tensors, trained, proven, label, names) = (0, 0, None, false, None, BTreeSet::new());
+        self.update = Some(Phase { call, in_phases, coming, tensors, trained, proven, label, names });
         Ok(call)
     }
 
@@ -124,7 +126,10 @@ impl Model {
     pub(super) fn update(&mut self, place: Place, label: Label) -> Outcome {
         match &self.update {
             None => {}
-            Some(phase) if phase.in_phases => return Err(self.fail()),
+            Some(phase) if phase.in_phases => {
+                self.cancel()?;
+                return Err(Fault::EndsUpdate);
+            }
             Some(_) => return Err(Fault::State),
         }
         let source = self.source(place)?;
@@ -177,28 +182,30 @@ impl Model {
         let written = match part {
             Part::At(place) => {
                 let source = self.source(place);
-                source.and_then(|source| self.write(place, source))
+                source.and_then(|source| Ok((self.write(place, source)?, source.is_some())))
             }
             Part::Version(to) => {
                 let as_loaded = self.held().1;
                 let chain = self.chain(to);
-                chain.and_then(|from| Ok((self.write_deltas(from, to, as_loaded)?, Some(to), from == to)))
+                chain.and_then(|from| Ok(((self.write_deltas(from, to, as_loaded)?, Some(to), from == to), true)))
             }
             Part::Filled(tensor, number) => {
                 self.fill(tensor, number);
-                Ok((1, None, false))
+                Ok(((1, None, false), false))
             }
             Part::Empty => Err(Fault::Refused),
         };
-        let Ok((tensors, version, proven)) = written else { return Err(self.fail()) };
-        self.wrote(tensors, version, proven);
+        let Ok(((tensors, version, proven), builds_on)) = written else { return Err(self.fail()) };
+        self.wrote(tensors, version, builds_on, proven);
         Ok(Said::Wrote { tensors })
     }
 
-    fn wrote(&mut self, tensors: usize, version: Option<u64>, proven: bool) {
+    /// Deltas have a number whatever was there; what else is written has it where all of it is called so.
+    fn wrote(&mut self, tensors: usize, version: Option<u64>, builds_on: bool, proven: bool) {
         let phase = self.update.as_mut().expect("an update");
+        let is_one = builds_on || phase.tensors == 0 || phase.trained == version;
+        phase.trained = if is_one { version } else { None };
         phase.tensors += tensors;
-        phase.trained = version;
         phase.proven |= proven;
     }
 
@@ -224,9 +231,13 @@ impl Model {
         if phase.tensors == 0 && !phase.proven {
             return Err(self.fail());
         }
+        if !phase.names.is_empty() && phase.names.iter().copied().chain(label).collect::<BTreeSet<_>>().len() > 1 {
+            return Err(self.fail());
+        }
         let label = label.or(phase.label);
         let trained = phase.trained.or_else(|| label?.parse().ok());
-        self.finish(label.map(str::to_owned), trained, phase.tensors)
+        let number = || phase.trained.map(|number| number.to_string());
+        self.finish(label.map(str::to_owned).or_else(number), trained, phase.tensors)
     }
 
     /// A body begins to come; returns the number of its update, and whether it is a part of it.
@@ -255,7 +266,7 @@ impl Model {
             return Err(Fault::State);
         }
         self.fill(tensor, number);
-        self.wrote(1, None, false);
+        self.wrote(1, None, false, false);
         Ok(())
     }
 
@@ -275,6 +286,7 @@ impl Model {
         let phase = self.update.as_mut().expect("an update");
         phase.coming -= 1;
         phase.label = label.or(phase.label);
+        phase.names.extend(label);
         Ok(Said::WasPart)
     }
 }

@@ -125,6 +125,10 @@ impl EngineControl for NativeEngine {
         ask(self, |thread| thread.check_weights(tensors))
     }
 
+    fn check_whole(&self, path: PathBuf) -> Answer<'_, (), UpdateError> {
+        ask(self, move |thread| thread.check_whole(&path))
+    }
+
     fn write_weights(&self, weights: NewWeights) -> Answer<'_, Written, UpdateError> {
         ask(self, |thread| thread.write_weights(weights))
     }

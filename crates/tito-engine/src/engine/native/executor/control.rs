@@ -189,6 +189,11 @@ impl<B: Backend> Controlled for Executor<B> {
         self.model.check(&Shapes(tensors)).map(|_| ()).map_err(|error| refused(&error))
     }
 
+    fn check_whole(&self, path: &Path) -> Result<(), UpdateError> {
+        let check = || self.model.check_whole(&*open_any(path)?);
+        check().map_err(|error| refused(&error))
+    }
+
     fn write_weights(&mut self, weights: NewWeights) -> Result<Written, UpdateError> {
         if self.standing.update.is_none() {
             return Err(NOT_STARTED);

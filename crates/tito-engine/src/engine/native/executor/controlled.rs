@@ -19,6 +19,7 @@ pub(in crate::engine::native) trait Controlled {
     fn read_weights_amid_update(&mut self, names: &[String], visit: Visit) -> Result<(), UpdateError>;
     fn begin_update(&mut self, undo: UndoPolicy) -> Result<(), UpdateError>;
     fn check_weights(&mut self, tensors: Vec<TensorInfo>) -> Result<(), UpdateError>;
+    fn check_whole(&self, path: &Path) -> Result<(), UpdateError>;
     fn write_weights(&mut self, weights: NewWeights) -> Result<Written, UpdateError>;
     fn finish_update(
         &mut self,

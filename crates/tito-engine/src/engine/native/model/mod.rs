@@ -113,6 +113,11 @@ impl<B: Backend> Model<B> {
         Checked::new(&self.tensors, weights, false)
     }
 
+    /// The same for weights that have to be all of them.
+    pub(crate) fn check_whole(&self, weights: &dyn Weights) -> Result<(), WeightsError> {
+        Checked::new(&self.tensors, weights, true).map(drop)
+    }
+
     /// Computes a batch; gives the consumer the logits of each row of `batch.logit_rows`, by its place there.
     ///
     /// Answers for each span whether all its new keys and values are finite. Where they are not, nobody else may use

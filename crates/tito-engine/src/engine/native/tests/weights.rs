@@ -325,3 +325,20 @@ async fn weights_change_under_a_running_generation_without_losing_it() {
     let (_, tokens, end) = collected(stream).await;
     assert_eq!((tokens.len(), end), (150, FinishReason::Length));
 }
+
+/// The way back of a server that was started with a file, whose weights were given back.
+#[tokio::test]
+async fn a_gguf_file_is_read_again_as_at_the_start() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/gguf_mxfp4/model.gguf");
+    let config = crate::gguf::GgufFile::open(&path).unwrap().model_config().unwrap();
+    let source = WeightsSource::Gguf { path: path.clone(), keep_blocks: false };
+    for dtype in [Dtype::Bf16, Dtype::F32] {
+        let engine =
+            engine(&NativeSettings { source: source.clone(), config: config.clone(), dtype, ..settings("llama") });
+        let bytes = all_bytes(&engine).await;
+        engine.check_whole(path.clone()).await.unwrap();
+        engine.lose_weights().await.unwrap();
+        replace_by(&engine, NewWeights::Path(path.clone())).await.unwrap();
+        assert_eq!(all_bytes(&engine).await, bytes);
+    }
+}

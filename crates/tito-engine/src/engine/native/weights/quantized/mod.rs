@@ -41,8 +41,8 @@ use self::{
     section::Section,
     widened::{Unpack, Widened},
 };
-use super::{Rows, SafetensorsFiles, Weights, WeightsError};
-use crate::{files, json, weights::fault};
+use super::{GgufWeights, Rounded, Rows, SafetensorsFiles, Weights, WeightsError};
+use crate::{files, gguf::GgufFile, json, weights::fault};
 
 /// No config.json is longer.
 const MOST_CONFIG_BYTES: u64 = 64 << 20;
@@ -127,8 +127,11 @@ pub(crate) fn may_hold_codes(config: &Map<String, Value>) -> Result<bool, Weight
 }
 
 /// Weights that somebody brings to a model that is loaded, see [`SafetensorsFiles::open_any`]: widened, where a config.json
-/// beside them says that they are quantised.
+/// beside them says that they are quantised. A GGUF file is read as at the start of a server that widens it.
 pub(crate) fn open_any(path: &Path) -> Result<Box<dyn Weights>, WeightsError> {
+    if path.is_file() && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+        return Ok(Box::new(Rounded(GgufWeights::open(&GgufFile::open(path)?)?)));
+    }
     let (path, directory) = match (path.is_file(), path.parent(), path.file_name()) {
         (true, Some(parent), Some(name)) => (resolved(parent).join(name), resolved(parent)),
         _ => (resolved(path), resolved(path)),
