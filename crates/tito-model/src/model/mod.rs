@@ -11,6 +11,7 @@ mod hub;
 mod json;
 mod processor_files;
 mod source;
+mod tokenizer_class;
 mod tokenizer_config;
 mod tokenizer_files;
 

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{ChatTemplates, ModelError, json};
+use super::{ChatTemplates, ModelError, json, tokenizer_class::TokenizerClass};
 use crate::{
     TokenId,
     tokenizer::{AddedToken, Tokenizer},
@@ -26,6 +26,8 @@ pub struct TokenizerConfig {
     pub chat_templates: ChatTemplates,
     /// The file, whole.
     pub raw: Map<String, Value>,
+    /// What is made of a tokenizer.json beside it.
+    pub(super) class: TokenizerClass,
     declared: Vec<Declared>,
 }
 
@@ -83,6 +85,7 @@ impl TokenizerConfig {
         special_tokens_map: Option<Map<String, Value>>,
         path: &Path,
     ) -> Result<Self, ModelError> {
+        check_flags(&raw, path)?;
         let mut config = Self::default();
         if let Some(template) = raw.get("chat_template").filter(|template| !template.is_null()) {
             config.chat_templates = ChatTemplates::parse(template, path)?;
@@ -131,6 +134,13 @@ impl TokenizerConfig {
         tokens
     }
 
+    /// Returns the special tokens that do not have the attributes which a class gives to all of them.
+    pub(super) fn tokens_to_make_plain(&self, tokenizer: &Tokenizer) -> Vec<AddedToken> {
+        let added = tokenizer.added_tokens().iter().filter(|token| self.has_role(&token.content));
+        let plain = added.map(|token| (token, AddedToken::verbatim(token.id, token.content.clone(), true)));
+        plain.filter(|(token, plain)| *token != plain).map(|(_, plain)| plain).collect()
+    }
+
     fn has_role(&self, content: &str) -> bool {
         self.special_tokens.values().chain(&self.additional_special_tokens).any(|token| token == content)
     }
@@ -160,6 +170,17 @@ impl TokenizerConfig {
     fn add_role(&mut self, role: &str, token: SpecialToken) {
         self.special_tokens.insert(role.to_owned(), token.content().to_owned());
         self.declared.push(Declared { id: None, token });
+    }
+}
+
+/// Without its special tokens, a text has no places where known ids can be joined to it.
+fn check_flags(raw: &Map<String, Value>, path: &Path) -> Result<(), ModelError> {
+    match raw.get("split_special_tokens") {
+        None | Some(Value::Null | Value::Bool(false)) => Ok(()),
+        Some(other) => Err(ModelError::Invalid {
+            path: path.to_owned(),
+            reason: format!("`split_special_tokens` is {other}; only false is supported"),
+        }),
     }
 }
 
@@ -204,6 +225,17 @@ mod tests {
         assert_eq!(parse(json!({"eos_token": "<old>"}), map()).special_token("eos_token"), Some("<new>"));
         let listed = json!({"eos_token": "<old>", "added_tokens_decoder": {}});
         assert_eq!(parse(listed, map()).special_token("eos_token"), Some("<old>"));
+    }
+
+    #[test]
+    fn special_tokens_that_are_to_be_split_are_refused() {
+        let read = |value: Value| {
+            let raw = object(json!({"split_special_tokens": value}));
+            TokenizerConfig::parse(raw, None, Path::new("tokenizer_config.json")).map_err(|error| error.to_string())
+        };
+        let error = read(json!(true)).unwrap_err();
+        assert_eq!(error, "invalid tokenizer_config.json: `split_special_tokens` is true; only false is supported");
+        assert!(read(json!(false)).is_ok() && read(Value::Null).is_ok());
     }
 
     #[test]

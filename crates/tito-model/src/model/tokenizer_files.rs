@@ -7,6 +7,7 @@ use serde_json::Map;
 use super::{
     ChatTemplates, HubOptions, ModelError, ModelSource, TokenizerConfig, json,
     source::{locate, tokenizer_of},
+    tokenizer_class::class_of,
 };
 use crate::{gguf::GgufFile, tokenizer::Tokenizer};
 
@@ -47,7 +48,9 @@ impl TokenizerFiles {
         let path = directory.join("tokenizer_config.json");
         let raw = json::read_object(&path)?.unwrap_or_else(Map::new);
         let map = json::read_object(&directory.join("special_tokens_map.json"))?;
+        let of_model = json::read_object(&directory.join("config.json"))?.unwrap_or_default();
         let mut config = TokenizerConfig::parse(raw, map, &path)?;
+        config.class = class_of(&config.raw, &of_model);
         if let Some(templates) = ChatTemplates::read(directory)? {
             config.chat_templates = templates;
         }

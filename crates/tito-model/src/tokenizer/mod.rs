@@ -6,6 +6,7 @@
 mod added_token;
 mod around;
 mod ascii_pairs;
+mod built;
 mod byte_level;
 mod byte_level_bpe;
 mod cuts;
@@ -30,6 +31,7 @@ use std::{
 };
 
 pub use added_token::AddedToken;
+pub(crate) use built::{Built, BuiltClass, BuiltKind};
 pub use byte_level_bpe::{ByteLevelBpe, Split};
 pub use error::TokenizerError;
 pub use incremental::IncrementalDecoder;
@@ -83,10 +85,12 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Reads a tokenizer.json.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TokenizerError> {
-        let path = path.as_ref();
-        let bytes =
-            files::read(path, MOST_BYTES).map_err(|source| TokenizerError::Read { path: path.to_owned(), source })?;
-        Self::from_bytes(&bytes)
+        Self::from_bytes(&Self::read(path.as_ref())?)
+    }
+
+    /// Reads a tokenizer.json as it is.
+    pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TokenizerError> {
+        files::read(path, MOST_BYTES).map_err(|source| TokenizerError::Read { path: path.to_owned(), source })
     }
 
     /// Reads the content of a tokenizer.json. Truncation and padding in it are ignored.

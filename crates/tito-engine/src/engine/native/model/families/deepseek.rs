@@ -62,6 +62,7 @@ pub(super) fn v2(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
 pub(super) fn v3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let variant = Variant { epsilon: 1e-6, query_rank: Some(1536), halves_too: true };
     let mut shape = compressed(settings, variant)?;
+    only_rotated(settings)?;
     let mut sparse = experts(settings, SOFTMAX, 1)?;
     sparse.router = sigmoid_router(settings, &sparse, (8, 4), 2.5)?;
     only(settings, "topk_method", &json!("noaux_tc"))?;
@@ -74,10 +75,16 @@ pub(super) fn v3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
 pub(super) fn glm4_moe_lite(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let variant = Variant { epsilon: 1e-5, query_rank: Some(768), halves_too: true };
     let mut shape = compressed(settings, variant)?;
+    only_rotated(settings)?;
     let mut sparse = experts(settings, SOFTMAX, 1)?;
     sparse.router = sigmoid_router(settings, &sparse, (1, 1), 1.8)?;
     listed_mixtures(settings, &sparse, 1, &mut shape)?;
     counted("n_routed_experts", shape)
+}
+
+/// Refuses a `head_dim` other than the rotated part of a head: transformers would take it for the frequencies.
+fn only_rotated(settings: &Settings<'_>) -> Result<(), ConfigError> {
+    only(settings, "head_dim", &json!(settings.size("qk_rope_head_dim", MOST_HEADS)?))
 }
 
 /// Gives layers their mixtures: those that are listed, or else all after so many.
@@ -177,4 +184,42 @@ fn experts(settings: &Settings<'_>, router: RouterShape, shared: usize) -> Resul
 fn groups_by_one(settings: &Settings<'_>, experts: usize, per_token: usize) -> Result<Option<Groups>, ConfigError> {
     let groups = groups(settings, (1, 1), experts, per_token)?;
     Ok(groups.map(|groups| Groups { best: 1, ..groups }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn with_head_dim(architecture: &str, head_dim: &Value) -> Result<ModelShape, ConfigError> {
+        let config = json!({
+            "architectures": [architecture], "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "num_key_value_heads": 2, "vocab_size": 9, "intermediate_size": 16, "kv_lora_rank": 8, "q_lora_rank": 8,
+            "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8, "n_routed_experts": 4, "n_group": 1,
+            "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "max_position_embeddings": 64,
+            "head_dim": head_dim, "rope_parameters": {
+                "rope_theta": 10000.0, "rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64,
+                "llama_4_scaling_beta": 0.1, "mscale_all_dim": 1.0, "mscale": 1.0, "beta_fast": 32.0, "beta_slow": 1.0,
+            },
+        });
+        ModelShape::read(config.as_object().unwrap())
+    }
+
+    #[test]
+    fn a_head_dim_that_transformers_takes_for_other_frequencies_is_refused() {
+        for (architecture, right) in
+            [("DeepseekV3ForCausalLM", 4), ("Glm4MoeLiteForCausalLM", 4), ("Mistral4ForCausalLM", 12)]
+        {
+            for served in [json!(right), Value::Null] {
+                with_head_dim(architecture, &served).unwrap();
+            }
+            for refused in [1, 8, 16] {
+                let error = with_head_dim(architecture, &json!(refused)).unwrap_err().to_string();
+                assert!(error.contains("`head_dim`"), "{architecture}: {error}");
+            }
+        }
+        // Its class overwrites what the file says.
+        with_head_dim("DeepseekV2ForCausalLM", &json!(16)).unwrap();
+    }
 }

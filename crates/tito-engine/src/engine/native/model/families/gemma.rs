@@ -30,11 +30,25 @@ pub(super) fn gemma(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
     if activation == "hidden_act" && older.as_deref() == Some("gelu") {
         return Err(ConfigError::setting(activation, "\"gelu\" is not supported in this key"));
     }
+    if let (Some(own_name), Some(older)) = (&own_name, &older) {
+        check_both(own_name, older)?;
+    }
     let mut shape = decoder(settings, Defaults { activation, ..defaults() })?;
     attention_biases(settings, false, &mut shape)?;
     one_more(&mut shape);
     same_windows(settings, None, &mut shape)?;
     Ok(shape)
+}
+
+/// Refuses two names of activations that contradict each other: vLLM reads `hidden_activation`, and transformers 5 reads
+/// `hidden_act` alone. Published files say `gelu` in the latter, and both take it for the other gelu.
+fn check_both(own_name: &str, older: &str) -> Result<(), ConfigError> {
+    if own_name == older || (own_name, older) == ("gelu_pytorch_tanh", "gelu") {
+        return Ok(());
+    }
+    let reason =
+        format!("is \"{older}\", and `hidden_activation` is \"{own_name}\"; readers differ in which one counts");
+    Err(ConfigError::setting("hidden_act", reason))
 }
 
 /// Gemma 2.
@@ -140,4 +154,31 @@ fn with_thetas(settings: &Settings<'_>, [local, global]: [Map<String, Value>; 2]
         }
         parameters
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gemma_with(settings: &Value) -> Result<ModelShape, ConfigError> {
+        let mut config = json!({
+            "architectures": ["GemmaForCausalLM"], "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 9, "intermediate_size": 16,
+        });
+        config.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+        ModelShape::read(config.as_object().unwrap())
+    }
+
+    #[test]
+    fn activations_of_gemma_1_that_contradict_each_other_are_refused() {
+        for (own_name, older) in [("gelu_pytorch_tanh", "silu"), ("gelu_pytorch_tanh", "relu"), ("gelu", "silu")] {
+            let error =
+                gemma_with(&json!({"hidden_activation": own_name, "hidden_act": older})).unwrap_err().to_string();
+            assert!(error.contains("`hidden_act`") && error.contains("`hidden_activation` is"), "{error}");
+        }
+        for older in ["gelu", "gelu_pytorch_tanh"] {
+            gemma_with(&json!({"hidden_activation": "gelu_pytorch_tanh", "hidden_act": older})).unwrap();
+        }
+        gemma_with(&json!({"hidden_activation": null, "hidden_act": "gelu_pytorch_tanh"})).unwrap();
+    }
 }

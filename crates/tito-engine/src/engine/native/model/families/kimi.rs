@@ -57,7 +57,8 @@ fn names() -> Names {
         choice_bias: ChoiceBias { name: "block_sparse_moe.gate.e_score_correction_bias", is_table: false },
         experts: ExpertNames::Each(expert),
         shared: names.shared.under("block_sparse_moe.shared_experts"),
-        aliases_within: &[(".forget_gate.", "."), (".mlp.", ".block_sparse_moe.")],
+        // Up to 5.19, transformers saves layers without experts under the name of those that have some.
+        aliases_within: &[(".forget_gate.", "."), (".mlp.", ".block_sparse_moe."), (".block_sparse_moe.", ".mlp.")],
         ..names
     }
 }

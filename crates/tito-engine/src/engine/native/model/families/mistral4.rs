@@ -9,7 +9,7 @@ use super::{
         settings::{ConfigError, Settings},
         shape::{ModelShape, RouterShape},
     },
-    decoder::{MOST_HEADS, activation},
+    decoder::{MOST_HEADS, activation, only},
     deepseek::{Variant, compressed},
     mistral::far_factor,
     mixtures::{MixtureKeys, SOFTMAX, counted, groups, normalized, routed, shared_experts, sparse_from},
@@ -30,6 +30,9 @@ pub(super) fn mistral4(settings: &Settings<'_>) -> Result<ModelShape, ConfigErro
     config.insert("rope_parameters".to_owned(), Value::Object(parameters.clone()));
     let variant = Variant { epsilon: 1e-6, query_rank: Some(1024), halves_too: true };
     let mut shape = compressed(&Settings(&config), variant)?;
+    // transformers rotates a share of it.
+    let [apart, rotated] = ["qk_nope_head_dim", "qk_rope_head_dim"].map(|part| settings.size(part, MOST_HEADS));
+    only(settings, "head_dim", &json!(apart? + rotated?))?;
     let far = far_factor(&Settings(&parameters))?;
     let growth = shape.ropes.len();
     for attention in shape.attentions() {

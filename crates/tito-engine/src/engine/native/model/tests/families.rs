@@ -383,6 +383,21 @@ fn experts_that_are_one_tensor_are_those_that_have_tensors_of_their_own() {
 }
 
 #[test]
+fn a_kimi_linear_that_transformers_5_19_saved_is_the_same() {
+    let golden = Golden::named("families/kimi_linear_plain");
+    let mut tensors = golden.tensors();
+    for tensor in &mut tensors {
+        tensor.name = tensor.name.replace(".mlp.", ".block_sparse_moe.");
+    }
+    assert!(tensors.iter().any(|tensor| tensor.name.ends_with("layers.0.block_sparse_moe.up_proj.weight")));
+    let shape = ModelShape::read(golden.config()).unwrap();
+    let backend = cpu(KernelSet::PORTABLE, 2, Precision::F32);
+    let mut model = Model::load(backend, shape, &GivenTensors::new(tensors).unwrap(), &mut |_, _| ()).unwrap();
+    model.allocate_cache(golden.room()).unwrap();
+    assert!(golden.compare(&mut model) < FAR);
+}
+
+#[test]
 fn a_prompt_in_pieces_gives_the_same_bits_in_every_kind_of_arithmetic() {
     for (name, set) in KINDS.into_iter().zip(KernelSet::tested().into_iter().cycle()) {
         for precision in [Precision::F32, Precision::Bf16] {
