@@ -110,6 +110,11 @@ impl Control {
         Arc::new(Self { engine, requests, policy, state, changes, shown })
     }
 
+    /// Has those look at the state who wait for requests to end.
+    fn has_changed(&self) {
+        self.changes.send_replace(());
+    }
+
     /// Returns what is to be seen of the state, without waiting for a call that is being done.
     pub fn status(&self) -> ControlStatus {
         *self.shown.lock()

@@ -57,9 +57,4 @@ impl Control {
             }
         }
     }
-
-    /// Has those look at the state who wait for requests to end.
-    pub(super) fn has_changed(&self) {
-        self.changes.send_replace(());
-    }
 }

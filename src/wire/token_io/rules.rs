@@ -4,7 +4,7 @@
 use crate::{
     json::{Node, NodeKind},
     pydantic::{
-        Schema::{self, Nullable, Object},
+        Schema::{Nullable, Object},
         Shape::Model,
         optional,
     },
@@ -17,22 +17,16 @@ use crate::{
 };
 
 /// The rules of `POST /v1/chat/completions/derender`.
-pub(super) static DERENDER_CHAT: Rules = Rules { before: Some(check_chat), ..Rules::new(&WITH_CHAT) };
+pub(super) static DERENDER_CHAT: Rules = Rules {
+    before: Some(|body| check_within(body, "chat_request", &chat_completions::rules::RULES)),
+    ..Rules::new(&Object(Model, &[optional("chat_request", Nullable(&CHAT))]))
+};
 
 /// The rules of `POST /v1/completions/derender`.
-pub(super) static DERENDER_COMPLETION: Rules = Rules { before: Some(check_completion), ..Rules::new(&WITH_COMPLETION) };
-
-static WITH_CHAT: Schema = Object(Model, &[optional("chat_request", Nullable(&CHAT))]);
-
-static WITH_COMPLETION: Schema = Object(Model, &[optional("completion_request", Nullable(&COMPLETION))]);
-
-fn check_chat(body: &mut Node<'_>) -> Result<(), ApiError> {
-    check_within(body, "chat_request", &chat_completions::rules::RULES)
-}
-
-fn check_completion(body: &mut Node<'_>) -> Result<(), ApiError> {
-    check_within(body, "completion_request", &completions::rules::RULES)
-}
+pub(super) static DERENDER_COMPLETION: Rules = Rules {
+    before: Some(|body| check_within(body, "completion_request", &completions::rules::RULES)),
+    ..Rules::new(&Object(Model, &[optional("completion_request", Nullable(&COMPLETION))]))
+};
 
 /// Runs the check that comes before that of types on the request in a body.
 fn check_within(body: &mut Node<'_>, field: &str, rules: &Rules) -> Result<(), ApiError> {

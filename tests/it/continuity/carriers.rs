@@ -169,7 +169,7 @@ fn edits() -> Vec<Edit> {
                 body["tool_choice"] = json!("none");
             },
             "context_changed",
-            "",
+            "context_changed",
         ),
         ("template variables", |body| body["chat_template_kwargs"] = json!({"x": 1}), "context_changed", ""),
         (

@@ -12,18 +12,9 @@ use crate::{
     json::Value,
     parser::{
         ForcedCall, OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, SpecialTokens, ToolCall,
-        ToolFormat, ToolParser,
+        ToolFormat,
     },
 };
-
-/// The formats in which a model writes its answers; `None` where nobody reads them.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct AnswerFormats {
-    /// How it writes what it thinks.
-    pub reasoning: Option<ReasoningParser>,
-    /// How it writes calls.
-    pub tools: Option<ToolParser>,
-}
 
 /// What an answer says.
 #[derive(Debug, Default)]
@@ -105,6 +96,11 @@ impl Comparison<'_> {
         }
     }
 
+    /// Whether a client may have left out the end of a text: it is nothing, or may be a stop string, where no token ended the answer.
+    pub(super) fn may_be_stop_string(&self, left: &str, sampled: &[TokenId]) -> bool {
+        left.is_empty() || (left.len() <= LONGEST_STOP_STRING && self.without_stop(sampled).len() == sampled.len())
+    }
+
     /// The text of ids in which these special tokens have one.
     fn text_of(&self, ids: &[TokenId], special: &SpecialTokens) -> Result<String, PromptError> {
         let is_shown = |id: &TokenId| match special {
@@ -140,12 +136,11 @@ pub(super) fn read(text: &str, format: &OutputFormat, left: PromptReasoning, cut
 }
 
 impl Reading {
-    /// Whether a message says the same; it may leave out what it thought, and what may be a stop string.
-    pub(super) fn is_said_by(&self, message: &Message, may_be_stop_string: bool) -> bool {
+    /// Whether a message says the same; it may leave out what it thought, and an end of its text of which `may_be_left_out` says so.
+    pub(super) fn is_said_by(&self, message: &Message, may_be_left_out: impl Fn(&str) -> bool) -> bool {
         let content: String = message.content.texts().collect();
         let thought = message.reasoning.as_deref().unwrap_or_default().trim();
-        let left = trimmed(&self.content).strip_prefix(trimmed(&content));
-        left.is_some_and(|left| left.is_empty() || (may_be_stop_string && left.len() <= LONGEST_STOP_STRING))
+        trimmed(&self.content).strip_prefix(trimmed(&content)).is_some_and(may_be_left_out)
             && (thought.is_empty() || thought == self.reasoning.trim())
             && same_calls(&self.calls, message.tool_calls.as_deref().unwrap_or_default())
     }

@@ -8,7 +8,7 @@
 use super::{
     PromptError,
     answers::{read, same_calls},
-    comparison::{Comparison, Written, dense, encoded},
+    comparison::{Comparison, LONGEST_STOP_STRING, Written, dense, encoded},
 };
 use crate::{
     chat::{self, Message},
@@ -48,10 +48,14 @@ impl Between<'_> {
         if !same_calls(&ids.calls, &said) {
             return Ok(true);
         }
-        if ids.says_more(&render) {
+        // An answer of which nothing is left may have begun with a stop string.
+        let is_silent =
+            |message: &Message| message.role.is_assistant() && message.tool_calls.iter().flatten().next().is_none();
+        let most_left_out = if messages.iter().any(is_silent) { LONGEST_STOP_STRING } else { 0 };
+        if ids.says_more(&render, most_left_out) {
             render = self.rest(&encoded(self.comparison.tokenizer, self.render)?);
         }
-        Ok(ids.says_more(&render))
+        Ok(ids.says_more(&render, most_left_out))
     }
 
     /// Whether both have other words, but for dates that the template writes.
@@ -88,8 +92,13 @@ impl Between<'_> {
 }
 
 impl Rest {
-    fn says_more(&self, render: &Self) -> bool {
-        self.pieces.iter().any(|piece| !render.pieces.contains(piece))
+    /// Whether there is a piece that the render is without, longer by more than so many bytes than any that begins it.
+    fn says_more(&self, render: &Self, most_left_out: usize) -> bool {
+        let left = |piece: &str| {
+            let begins = render.pieces.iter().filter(|begin| piece.starts_with(begin.as_str()));
+            piece.len() - begins.map(String::len).max().unwrap_or_default()
+        };
+        self.pieces.iter().any(|piece| left(piece) > most_left_out)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What known ids are compared with, and what a comparison lets pass.
 
 use super::{
-    ChatPrompt, KnownPrefix, PromptError, answers::AnswerFormats, messages::without_billing_header, seams::Seams,
+    ChatPrompt, KnownPrefix, PromptError, answer_formats::AnswerFormats, messages::without_billing_header, seams::Seams,
 };
 use crate::{TokenId, chat::Message, tokenizer::Tokenizer};
 

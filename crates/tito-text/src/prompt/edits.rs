@@ -61,11 +61,11 @@ fn says(
     sampled: &[TokenId],
     message: &Message,
 ) -> Result<bool, PromptError> {
-    let may_be_stop_string = comparison.without_stop(sampled).len() == sampled.len();
-    Ok(comparison.reads(sampled, message, |reading| reading.is_said_by(message, may_be_stop_string))?
+    let may_be_left_out = |left: &str| comparison.may_be_stop_string(left, sampled);
+    Ok(comparison.reads(sampled, message, |reading| reading.is_said_by(message, may_be_left_out))?
         || (shows_message(comparison, before, sampled, message)?
             && makes_calls(comparison, sampled, message)?
-            && thinks_so(comparison.tokenizer, before, sampled, message)?))
+            && thinks_so(comparison, before, sampled, message)?))
 }
 
 /// Whether the text of sampled ids has what an assistant message says, and names what it calls, and ends with it. One that was
@@ -124,21 +124,36 @@ fn json_escaped(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// Whether ids have the thoughts of a message, where it tells them; clients lay out white space.
+/// Whether ids have the thoughts of a message, where it tells them; clients lay out white space. Where nobody reads any, they have to
+/// be there.
 fn thinks_so(
-    tokenizer: &Tokenizer,
+    comparison: &Comparison<'_>,
     before: &[TokenId],
     sampled: &[TokenId],
     message: &Message,
 ) -> Result<bool, PromptError> {
+    let tokenizer = comparison.tokenizer;
     let thought = dense(message.reasoning.as_deref().unwrap_or_default());
+    if thought.is_empty() {
+        return Ok(true);
+    }
+    let mut are_read = false;
+    let same = comparison.reads(sampled, message, |reading| {
+        let read = dense(&reading.reasoning);
+        are_read |= !read.is_empty();
+        read.strip_prefix(&thought).is_some_and(|left| comparison.may_be_stop_string(left, sampled))
+    })?;
+    if same {
+        return Ok(true);
+    }
     // Those that were continued begin in the prompt. A text has no more tokens than bytes.
     let begun = &before[before.len().saturating_sub(thought.len())..];
-    for ids in [sampled, &[begun, sampled].concat()] {
-        for skip_special_tokens in [false, true] {
-            if dense(&decode(tokenizer, ids, skip_special_tokens)?).contains(&thought) {
-                return Ok(true);
-            }
+    for skip_special_tokens in [false, true] {
+        let begun = dense(&decode(tokenizer, begun, skip_special_tokens)?);
+        let text = dense(&decode(tokenizer, sampled, skip_special_tokens)?);
+        let begins_before = [begun.as_str(), &text].concat().find(&thought).is_some_and(|place| place < begun.len());
+        if begins_before || (!are_read && text.contains(&thought)) {
+            return Ok(true);
         }
     }
     Ok(false)

@@ -4,6 +4,7 @@
 //! Refuses HTTP, the engine, and the question which ids are known (`continuity`).
 
 mod anchor;
+mod answer_formats;
 mod answers;
 mod between;
 mod comparison;
@@ -35,7 +36,7 @@ use crate::{
     model::{EosTokens, TokenizerConfig},
     tokenizer::{Extent, Tokenizer},
 };
-pub use answers::AnswerFormats;
+pub use answer_formats::AnswerFormats;
 use comparison::{Comparison, Written};
 use conversation::Conversation;
 #[cfg(any(test, feature = "internals"))]

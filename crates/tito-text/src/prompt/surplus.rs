@@ -26,8 +26,6 @@ struct Said<'m> {
     /// The index of the message.
     message: usize,
     is_assistant: bool,
-    /// Whether it may be the first text behind what the template writes by itself.
-    is_system: bool,
     /// Whether calls follow it.
     calls: bool,
 }
@@ -107,9 +105,10 @@ impl History<'_> {
 
     /// Whether the ids begin otherwise than the render, before the first text that is not the system's: tools stand there.
     fn begins_otherwise(&self, count: usize) -> Result<bool, PromptError> {
-        let Some(first) = self.said[..count].iter().position(|said| !said.is_system && !said.is_assistant) else {
-            return Ok(false);
-        };
+        let messages = &self.comparison.prompt.messages;
+        let first = messages.iter().position(|message| !is_system(message));
+        let first = self.said[..count].iter().position(|said| Some(said.message) == first && !said.is_assistant);
+        let Some(first) = first else { return Ok(false) };
         match self.find(first, 0)? {
             Found::At(place) => Ok(self.between(0..place.start, 0..self.places[first].start).has_other_words()),
             Found::Somewhere | Found::Nowhere => Ok(false),
@@ -211,12 +210,16 @@ impl History<'_> {
     }
 }
 
+/// Whether a message stands with what the template writes by itself.
+fn is_system(message: &Message) -> bool {
+    matches!(message.role.as_str(), "system" | "developer")
+}
+
 /// The texts of a message that say something.
 fn said_by((number, message): (usize, &Message)) -> Vec<Said<'_>> {
     let is_assistant = message.role.is_assistant();
-    let is_system = matches!(message.role.as_str(), "system" | "developer");
     let calls = message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
-    let said = |text| Said { text, message: number, is_assistant, is_system, calls };
+    let said = |text| Said { text, message: number, is_assistant, calls };
     let texts: Vec<&str> =
         if is_assistant { message.content.texts().map(spoken).collect() } else { shown_texts(message).collect() };
     texts.into_iter().map(str::trim).filter(|text| !text.is_empty()).map(said).collect()
