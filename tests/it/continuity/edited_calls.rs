@@ -10,7 +10,7 @@ use tito::{
 use crate::it::app::{IM_END, TestApp};
 
 const CHAT: &str = "/v1/chat/completions";
-const FIRST: &str = "I do both. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"one\"}}\n</tool_call>\n\
+const FIRST: &str = "<think>so</think>I do both. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"one\"}}\n</tool_call>\n\
                      <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"two\", \"n\": 5}}\n</tool_call>";
 const LAST: &str = "<think>hm, more</think>Once more. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"last\"}}\n\
                     </tool_call>";
@@ -38,19 +38,16 @@ fn tool(name: &str) -> Value {
 async fn conversation() -> Value {
     let app = app();
     let script = |text: &str| -> Vec<TokenId> { app.spelled(text).into_iter().chain([IM_END]).collect() };
-    let scripts = [FIRST, "All is fine then.", LAST].map(script);
+    let scripts =
+        [FIRST, "<think>well</think>All is fine then, and there is nothing more that I could do for you today.", LAST]
+            .map(script);
     let app = self::app().scripts(scripts);
     let mut messages = vec![json!({ "role": "user", "content": "go on" })];
     let tools = [tool("f"), tool("g")];
-    for (number, results) in [&["result one", "result two"][..], &[], &["the last result"]].into_iter().enumerate() {
+    for results in [&["result one", "result two"][..], &[], &["the last result"]] {
         let body = json!({ "messages": messages, "tools": tools, "return_token_ids": true, "max_tokens": 2000 });
         let answer = app.post(CHAT, body).await.ok();
-        let mut message = answer["choices"][0]["message"].clone();
-        if number < 2 {
-            for field in ["prompt_token_ids", "generation_token_ids", "generation_log_probs"] {
-                message.as_object_mut().unwrap().shift_remove(field);
-            }
-        }
+        let message = answer["choices"][0]["message"].clone();
         let calls = message["tool_calls"].as_array().cloned().unwrap_or_default();
         assert_eq!(calls.len(), results.len(), "{message}");
         messages.push(message);
@@ -59,6 +56,11 @@ async fn conversation() -> Value {
         }
         if results.is_empty() {
             messages.push(json!({ "role": "user", "content": "and so?" }));
+        }
+    }
+    for message in &mut messages[..LAST_ANSWER] {
+        for field in ["prompt_token_ids", "generation_token_ids", "generation_log_probs"] {
+            message.as_object_mut().unwrap().shift_remove(field);
         }
     }
     json!({ "messages": messages, "tools": tools, "return_token_continuity": true })
@@ -74,7 +76,7 @@ const FIRST_ANSWER: usize = 1;
 const LAST_ANSWER: usize = 6;
 
 /// What a client does, and the warnings that it gets.
-const EDITS: [(&str, Change, &[&str]); 22] = [
+const EDITS: [(&str, Change, &[&str]); 23] = [
     ("nothing", |_| {}, &[]),
     ("spells arguments otherwise", |body| arguments(body, 1, 1, &json!({ "n": 5.0, "a": "two" })), &[]),
     ("leaves thoughts out", |body| body["messages"][LAST_ANSWER]["reasoning"] = Value::Null, &[]),
@@ -114,6 +116,11 @@ const EDITS: [(&str, Change, &[&str]); 22] = [
         &["history_edited"],
     ),
     ("no earlier text", |body| body["messages"][FIRST_ANSWER]["content"] = Value::Null, &["history_edited"]),
+    (
+        "half of an earlier answer",
+        |body| body["messages"][4]["content"] = json!("All is fine then,"),
+        &["history_edited"],
+    ),
     ("an emptied result", |body| body["messages"][2]["content"] = json!(""), &["history_edited"]),
     (
         "two emptied results",
@@ -143,4 +150,59 @@ async fn edited_calls_results_and_tools_beside_ids_are_told() {
         let answer = strict.post("/tokenize", body).await;
         assert_eq!(answer.status, status, "{name}: {}", answer.text);
     }
+}
+
+/// What this server answered is never taken for another text, whatever its readers leave out of it.
+#[tokio::test]
+async fn what_the_readers_leave_out_of_an_answer_is_no_edit() {
+    let policy = ToolPolicy {
+        parser: ToolParser::named("hermes"),
+        reasoning: ReasoningParser::named("qwen3"),
+        auto: true,
+        ..ToolPolicy::default()
+    };
+    let call = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>";
+    for text in [
+        format!("<think>so</think>A {call} B"),
+        format!("<think>so</think>A {call} B {call} C"),
+        "<think>so</think>one</think>two".to_owned(),
+        format!("<think>about {call} it"),
+        format!("<think>so</think>{call}"),
+    ] {
+        let app = app().tools(policy);
+        let script: Vec<TokenId> = app.spelled(&text).into_iter().chain([IM_END]).collect();
+        let app = app.script(script).continuity(|policy| policy.strict = true);
+        let mut messages = vec![json!({ "role": "user", "content": "go on" })];
+        for _ in 0..3 {
+            let body =
+                json!({ "messages": messages, "tools": [tool("f")], "return_token_ids": true, "max_tokens": 900 });
+            let answer = app.post(CHAT, body).await;
+            assert_eq!(answer.status, 200, "{text}: {}", answer.text);
+            let answer = answer.json();
+            let message = answer["choices"][0]["message"].clone();
+            let calls = message["tool_calls"].as_array().cloned().unwrap_or_default();
+            messages.push(message);
+            for call in &calls {
+                messages.push(json!({ "role": "tool", "tool_call_id": call["id"], "content": "a result" }));
+            }
+            if calls.is_empty() {
+                messages.push(json!({ "role": "user", "content": "and so?" }));
+            }
+        }
+    }
+}
+
+/// A token that ends answers may have a text, which the next request, with the same tokens, does not take for a part of it.
+#[tokio::test]
+async fn a_stop_token_with_a_text_is_no_edit() {
+    let app = TestApp::new().continuity(|policy| (policy.memory, policy.strict) = (None, true));
+    let ids = app.ids("hello world");
+    let app = app.script(ids.clone());
+    let asked = json!({ "role": "user", "content": "hi" });
+    let body = json!({ "messages": [asked], "stop_token_ids": [ids[ids.len() - 1]], "return_token_ids": true });
+    let answer = app.post(CHAT, body.clone()).await.ok();
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    let mut next = body;
+    next["messages"] = json!([asked, answer["choices"][0]["message"], asked]);
+    assert_eq!(app.post("/tokenize", next).await.status, 200);
 }

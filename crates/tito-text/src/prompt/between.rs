@@ -32,15 +32,17 @@ struct Rest {
 }
 
 impl Between<'_> {
-    /// Whether the ids say something else of these messages than the messages; no where nobody can tell.
-    pub(super) fn differs(&self, messages: &[Message]) -> Result<bool, PromptError> {
+    /// Whether the ids say something else of these messages than the messages; no where nobody can tell. Behind an answer, its end
+    /// comes first, which may be a stop string.
+    pub(super) fn differs(&self, messages: &[Message], is_after_answer: bool) -> Result<bool, PromptError> {
         let said: Vec<chat::ToolCall> =
             messages.iter().flat_map(|message| message.tool_calls.iter().flatten()).cloned().collect();
         let is_read = self.comparison.formats.tools.is_some();
         if messages.is_empty() || (!said.is_empty() && !is_read) {
             return Ok(false);
         }
-        let (ids, mut render) = (self.rest(self.ids), self.rest(self.render));
+        let first = self.written.seams.find(self.ids).next().filter(|_| is_after_answer && said.is_empty());
+        let (ids, mut render) = (self.rest(&self.ids[first.map_or(0, |seam| seam.start)..]), self.rest(self.render));
         // Behind the last of the messages, a render may go on with those of the one that the ids end with.
         if render.calls.len() < said.len() || !same_calls(&render.calls[..said.len()], &said) {
             return Ok(false);
@@ -56,6 +58,11 @@ impl Between<'_> {
             render = self.rest(&encoded(self.comparison.tokenizer, self.render)?);
         }
         Ok(ids.says_more(&render, most_left_out))
+    }
+
+    /// Whether the ids have a text, but for calls and marks of thoughts that stand within it.
+    pub(super) fn says_beside_calls(&self, text: &str) -> bool {
+        self.rest(self.ids).pieces.iter().any(|piece| piece.contains(&dense(text)))
     }
 
     /// Whether both have other words, but for dates that the template writes.

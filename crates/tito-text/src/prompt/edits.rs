@@ -82,6 +82,7 @@ fn shows_message(
     // What ended with an end token did not end with a stop string. The token may have a text, which is told if it was asked for.
     let unended = comparison.without_stop(sampled);
     let stopped = unended.len() < sampled.len();
+    let last = decode(tokenizer, &sampled[unended.len()..], false)?;
     if said.is_empty() && called.is_empty() && message.reasoning.is_none() {
         return Ok(comparison.may_follow(&decode(tokenizer, sampled, false)?, !stopped) || thinks(tokenizer, before)?);
     }
@@ -89,7 +90,11 @@ fn shows_message(
         let text = decode(tokenizer, ids, skip_special_tokens)?;
         // Without special tokens, a turn that follows would look like a stop string.
         let may_be_stop_string = !stopped && !skip_special_tokens;
-        let may_follow = |rest: &str| !called.is_empty() || comparison.may_follow(rest, may_be_stop_string);
+        // A stop string may stand within the text of the token that would have ended the answer, where ends are ignored.
+        let within_last = |rest: &str| rest.len() < last.len() && last.ends_with(rest);
+        let may_follow = |rest: &str| {
+            !called.is_empty() || comparison.may_follow(rest, may_be_stop_string) || (stopped && within_last(rest))
+        };
         let says = ends_in_order(&text, &said, &may_follow) || goes_on(tokenizer, before, &text, &said, &may_follow)?;
         if in_order(&text, &called) && says {
             return Ok(true);

@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::{
     Edits, PromptError,
     between::Between,
-    comparison::{Comparison, LONGEST_STOP_STRING, Written, decode, encoded, shown_texts},
+    comparison::{Comparison, LONGEST_STOP_STRING, Written, decode, dense, encoded, shown_texts},
     seams::Seam,
     splice::spoken,
 };
@@ -18,6 +18,9 @@ use crate::chat::Message;
 
 /// A shorter text of an assistant may stand anywhere, in the name of a role for one.
 const SHORTEST: usize = 8;
+
+/// So many bytes before a message tell whether it begins there.
+const BYTES_BEFORE: usize = 24;
 
 /// A text of a message.
 #[derive(Clone, Copy)]
@@ -82,11 +85,13 @@ impl History<'_> {
             };
             let place = &self.places[number];
             // An answer that goes on after an end of its turn does not begin as the template begins one.
-            let begins =
-                !self.said[number].is_assistant || self.shown[..found.start].trim_end().ends_with(self.opening(number));
-            if let Some(known) = known.filter(|_| begins) {
+            let opening = self.opening(number);
+            let begins = |before: &str| !self.said[number].is_assistant || before.trim_end().ends_with(opening);
+            if let Some(known) = known {
                 let between = self.between(end..found.start, known..place.start);
-                if self.has_more_turns(&between) || between.differs(self.unsaid_before(number))? {
+                let more = begins(between.ids) && self.has_more_turns(&between);
+                let other = || between.differs(self.unsaid_before(number), self.is_after_answer(number));
+                if more || (begins(&self.comparison.without_thoughts(between.ids)) && other()?) {
                     return Ok(true);
                 }
             }
@@ -97,10 +102,27 @@ impl History<'_> {
         else {
             return Ok(false);
         };
-        let anchor = self.places.get(count).map(|anchor| anchor.start);
+        let anchor = self.anchor_start(count, known);
         let between = self.between(end..self.shown.len(), known..anchor.unwrap_or(self.comparison.render.len()));
-        let is_long = self.said.get(count).is_some_and(|said| said.text.len() >= SHORTEST);
-        Ok((is_long && self.has_more_turns(&between)) || between.differs(self.unsaid_before(count))?)
+        let is_long = anchor.is_some() && self.said.get(count).is_some_and(|said| said.text.len() >= SHORTEST);
+        Ok((is_long && self.has_more_turns(&between))
+            || between.differs(self.unsaid_before(count), self.is_after_answer(count))?)
+    }
+
+    /// Where the render has the message that the ids end with: there it has the same before it as the ids, as its words may stand
+    /// elsewhere too.
+    fn anchor_start(&self, count: usize, from: usize) -> Option<usize> {
+        let before = |text: &str| {
+            let start = text.floor_char_boundary(text.len().saturating_sub(BYTES_BEFORE));
+            dense(&self.comparison.without_thoughts(&text[start..]))
+        };
+        let shown = before(self.shown);
+        let text = self.said.get(count)?.text;
+        let mut places = whole_matches(self.comparison.render, from, &self.seams, text).map(|place| place.start);
+        places.find(|start| {
+            let render = before(&self.comparison.render[..*start]);
+            shown.ends_with(&render) || render.ends_with(&shown)
+        })
     }
 
     /// Whether the ids begin otherwise than the render, before the first text that is not the system's: tools stand there.
@@ -120,6 +142,11 @@ impl History<'_> {
         let Self { comparison, written, shown, .. } = *self;
         let [ids, render] = [shown.get(ids), comparison.render.get(render)].map(Option::unwrap_or_default);
         Between { comparison, written, ids, render }
+    }
+
+    /// Whether the text before one is an answer's, so that the end of that answer follows it.
+    fn is_after_answer(&self, number: usize) -> bool {
+        number.checked_sub(1).is_some_and(|before| self.said[before].is_assistant)
     }
 
     /// The messages, or their calls, that stand between a text and the one before it.
@@ -163,9 +190,18 @@ impl History<'_> {
         if let Some(place) = places.find(|place| ends(&self.shown[place.end..])) {
             return Ok(if text.len() < SHORTEST { Found::Somewhere } else { Found::At(place) });
         }
-        // Special tokens within it were left out of the text that the client got.
+        let shown = &self.shown[from..];
+        if shown.contains(text) {
+            // A stop string may have cut it within the text of a special token. Otherwise the ids go on behind it.
+            let is_cut = |place: usize| self.shown_seams.iter().any(|seam| (seam.start + 1..seam.end).contains(&place));
+            let mut places = shown.match_indices(text).map(|(at, _)| from + at);
+            let ends_within = places.any(|at| !is_cut(at) && is_cut(at + text.len()));
+            return Ok(if ends_within { Found::Somewhere } else { Found::Nowhere });
+        }
+        // Special tokens within it were left out of the text that the client got, and so were calls and marks of thoughts.
         let plain = decode(self.comparison.tokenizer, &self.comparison.known.token_ids, true)?;
-        Ok(if plain.contains(text) { Found::Somewhere } else { Found::Nowhere })
+        let is_there = plain.contains(text) || self.between(from..self.shown.len(), 0..0).says_beside_calls(text);
+        Ok(if is_there { Found::Somewhere } else { Found::Nowhere })
     }
 
     /// A text of the render with the special tokens next to it, as far as no other text stands between, and how many bytes of
