@@ -68,14 +68,9 @@ async fn collective_rpc(State(admin): State<Shared>, body: Body) -> Answered {
     let (listed, named) = arguments(&fields)?;
     match method {
         "reload_weights" => {
-            let path = match path_of_weights(&listed, &named)? {
-                Some(path) => path,
-                // As in vLLM, the weights that the server was started with.
-                None => {
-                    let own = admin.served.weights.clone();
-                    own.ok_or_else(|| AdminError::field("body.kwargs.weights_path", NO_PATH))?
-                }
-            };
+            // As in vLLM, without a path the weights that the server was started with.
+            let path = path_of_weights(&listed, &named)?.or_else(|| admin.served.weights.clone());
+            let path = path.ok_or_else(|| AdminError::field("body.kwargs.weights_path", NO_PATH))?;
             weights::replace(&admin, path, None, false).await?;
         }
         "skyrl_sleep_for_weight_sync" => {

@@ -51,8 +51,8 @@ impl Control {
             // What changes the state says so while it holds it, and is done before it is looked at again.
             changes.mark_unchanged();
             drop(state);
-            let changed = Box::pin(changes.changed());
-            if let Either::Left(_) = future::select(&mut settled, changed).await {
+            let next_change = Box::pin(changes.changed());
+            if let Either::Left(_) = future::select(&mut settled, next_change).await {
                 is_settled = true;
             }
         }

@@ -36,6 +36,7 @@ impl From<FinishReason> for Finish {
 
 /// A piece of a generation.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "all events but the first are deltas")]
 pub enum Event {
     /// What the engine says about the prompt; first of all events.
     Prompt(PromptOutput),

@@ -50,7 +50,7 @@ async fn the_message_is_that_of_the_chat() {
         json!({ "messages": begun, "continue_final_message": true, "add_generation_prompt": false, "echo": true });
     let repeats = repeated.clone();
     repeated["logprobs"] = json!(true);
-    let cases = [
+    let cases = vec![
         (TestApp::new().says("hello world"), json!({})),
         (TestApp::new().says("hello world"), json!({ "logprobs": true })),
         (TestApp::new().says("hello world"), repeats.clone()),

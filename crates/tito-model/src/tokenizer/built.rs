@@ -89,6 +89,7 @@ struct Vocabulary {
 }
 
 #[derive(Deserialize)]
+#[expect(clippy::zero_sized_map_values, reason = "only the names are read")]
 struct Tokens {
     vocab: HashMap<String, IgnoredAny>,
 }

@@ -82,7 +82,9 @@ mod tests {
     /// Which of the first eight tokens may follow `ids`.
     fn allowed(single: &SingleCall, ids: &[TokenId]) -> Vec<TokenId> {
         let mut state = single.constraint(8).start();
-        ids.iter().for_each(|&id| state.accept(id).unwrap());
+        for &id in ids {
+            state.accept(id).unwrap();
+        }
         let mut mask = TokenMask::default();
         let _ = state.allow(&mut mask).unwrap();
         (0..8).filter(|&id| mask.allows(id)).collect()

@@ -134,13 +134,12 @@ pub(super) fn class_of(tokenizer_config: &Map<String, Value>, config: &Map<Strin
     };
     let model_type = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
     let of_model = class_of_model(model_type);
+    // Code beside the weights is not run; then the name alone counts.
+    let of_model_wins =
+        !has_own_code(tokenizer_config) && (of_model == Some(AS_FILE) || OWN_CLASS.contains(&model_type));
     let class = match (name(tokenizer_config).or_else(|| name(config)), of_model) {
-        (Some(named), None) => named,
-        // Code beside the weights is not run; then the name alone counts.
-        (Some(named), Some(_)) if has_own_code(tokenizer_config) => named,
-        (Some(_), Some(AS_FILE)) => AS_FILE.to_owned(),
-        (Some(_), Some(of_model)) if OWN_CLASS.contains(&model_type) => of_model.to_owned(),
-        (Some(named), Some(_)) => named,
+        (Some(_), Some(of_model)) if of_model_wins => of_model.to_owned(),
+        (Some(named), _) => named,
         (None, of_model) => of_model.unwrap_or(AS_FILE).to_owned(),
     };
     match kind(&class) {
