@@ -80,8 +80,9 @@ async fn start(
     };
     let prompts = vec![prompt; turn.prompts];
     let prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, Delivery::Whole).await?;
-    let mut events = api.turns.start(prepared)?.map_err(ApiError::from);
     // An engine that is full says so at once, and the client is to come again.
+    let events = api.turns.start(prepared).map_err(|error| come_again(error.into()))?;
+    let mut events = events.map_err(ApiError::from);
     let first = match events.next().now_or_never() {
         Some(Some(Err(error))) => return Err(come_again(error)),
         Some(first) => first,

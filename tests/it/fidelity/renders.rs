@@ -67,6 +67,9 @@ const LOSES_CALLS: Refusal = ("refused, since Python loses calls", "makes calls"
 /// vLLM refuses these before it renders them; the recorder's renderer leaves the parts out.
 const LACKS_TEXT: Refusal = ("refused, since a part has no text", "of a content part must be a string");
 
+/// What the model said there is in no prompt of Python's.
+const LOSES_REFUSAL: Refusal = ("refused, since Python loses a refusal", "`refusal` of a message is not served");
+
 /// Why a request that Python renders is refused.
 fn refused_on_purpose(request: &str) -> Option<Refusal> {
     let request: Value = serde_json::from_str(request).unwrap_or_default();
@@ -79,6 +82,13 @@ fn refused_on_purpose(request: &str) -> Option<Refusal> {
     let mut parts = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
     if parts.any(lacks_text) {
         return Some(LACKS_TEXT);
+    }
+    let loses_refusal = |message: &Value| {
+        let refusal = message["refusal"].as_str().filter(|refusal| !refusal.is_empty());
+        refusal.is_some_and(|refusal| !message["content"].to_string().contains(refusal))
+    };
+    if messages.iter().any(loses_refusal) {
+        return Some(LOSES_REFUSAL);
     }
     // Whether the last message is to be continued and makes calls, which Python leaves out of the prompt.
     let calls = messages.last().and_then(|last| last["tool_calls"].as_array()).is_some_and(|calls| !calls.is_empty());
@@ -152,9 +162,9 @@ impl Subject {
 
     fn compare(&self, index: usize, request: &str, recorded: &Value, report: &mut Report) -> Result<(), String> {
         let rendered = self.render(request);
-        // Parts are read before the template can raise anything.
+        // Messages are read before the template can raise anything.
         let refusal =
-            refused_on_purpose(request).filter(|refusal| *refusal == LACKS_TEXT || recorded["text"].is_string());
+            refused_on_purpose(request).filter(|refusal| *refusal != LOSES_CALLS || recorded["text"].is_string());
         if let Some((kind, reason)) = refusal {
             report.count(kind);
             return match rendered {

@@ -58,7 +58,10 @@ fn mistral4(model: &mut Model<'_>) -> Result<(), GgufError> {
     parameters["llama_4_scaling_beta"] = json!(0.0);
     let original = parameters["original_max_position_embeddings"].as_u64().unwrap_or(0);
     let context = u64::try_from(model.settings.required_size("context_length")?).unwrap_or(u64::MAX);
-    model.set(json!({"rope_parameters": parameters, "max_position_embeddings": context.min(original)}));
+    // A head is as wide as its two parts together, which are there.
+    let own =
+        json!({"rope_parameters": parameters, "max_position_embeddings": context.min(original), "head_dim": null});
+    model.set(own);
     model.intermediate()?;
     model.layer(&NORMS)?;
     let settings = &model.settings;
