@@ -53,6 +53,9 @@ DEVIATIONS = {
     "**`guided_json`, `guided_regex`, `guided_choice`, `guided_grammar`, `structural_tag`, which `structured_outputs` replaced.**": {
         "plain/chat_guided_regex_legacy": STATUS,
     },
+    "**`parallel_tool_calls: false` (`disable_parallel_tool_use`).**": {
+        "tools/chat_tools_parallel_false": [r"\.choices\[0\]\.dropped_tool_calls"],
+    },
     "**`logprobs` over `--max-logprobs`.**": {
         "plain/chat_err_top_logprobs_21": [r"\.error\.message"],
         "plain/completions_logprobs_over": [r"\.error\.message"],

@@ -233,7 +233,7 @@ fn every_template_renders_as_python_recorded_it() {
     let report = report.into_inner().unwrap();
     eprintln!("{count} templates, {} requests each, as Python: {:?}", requests.len(), report.counts);
     assert_none(&report.differences);
-    let kinds = ["text", "raised", "failed", LOSES_CALLS.0, LACKS_TEXT.0];
+    let kinds = ["text", "raised", "failed", LOSES_CALLS.0, LACKS_TEXT.0, LOSES_REFUSAL.0];
     let compared: usize = kinds.iter().filter_map(|kind| report.counts.get(kind)).sum();
     assert_eq!(compared, count * requests.len());
 }
