@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from serve.client import BenchError, Client
 
 from .compare import between, prompt_log_probs
+from .session import READY_POLL
 from .shapes import text_ids
 
 HANG_UP_SECONDS = 15
@@ -225,7 +226,13 @@ async def crowd(session, scale, together):
     count, tokens_in, tokens_out = scale.pressed
     prompts = [draw(session.shape, f"pressed {index}", tokens_in) for index in range(count)]
     if together:
-        return await asyncio.gather(*(session.choice(prompt, tokens_out) for prompt in prompts))
+        # They begin at once, however long a busy machine takes to send them.
+        await session.post("/pause?mode=keep", {})
+        asked = [asyncio.create_task(session.choice(prompt, tokens_out)) for prompt in prompts]
+        while await session.gauge("vllm:num_requests_waiting") < count and not any(task.done() for task in asked):
+            await asyncio.sleep(READY_POLL)
+        await session.post("/resume", {})
+        return await asyncio.gather(*asked)
     return [await session.choice(prompt, tokens_out) for prompt in prompts]
 
 
