@@ -26,6 +26,11 @@ impl Role {
     pub fn is_assistant(&self) -> bool {
         self.0 == "assistant"
     }
+
+    /// Whether the message is an instruction of whoever serves the model.
+    pub fn instructs(&self) -> bool {
+        matches!(self.as_str(), "system" | "developer")
+    }
 }
 
 /// One message; what vLLM drops before templating is not kept (vLLM 0.32 `renderers/chat_utils.py`).

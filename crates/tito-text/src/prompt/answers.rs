@@ -56,9 +56,7 @@ impl Comparison<'_> {
 
     /// The ways in which calls may have been read; `None` is not at all.
     fn tool_formats(&self, message: &Message) -> impl Iterator<Item = Option<ToolFormat>> {
-        let tools = self.prompt.tools.as_deref().unwrap_or_default().into();
-        let format =
-            self.formats.tools.map(|parser| ToolFormat { parser, tools, forced: None, first_only: false, held: false });
+        let format = self.call_format();
         let calls = message.tool_calls.iter().flatten();
         let forced = calls.take(1).flat_map(|call| [ForcedCall::Required, ForcedCall::Named(call.name.clone())]);
         let forced = forced.map(Some).collect::<Vec<_>>();
@@ -67,6 +65,13 @@ impl Comparison<'_> {
             .chain(forced)
             .filter_map(move |forced| Some(Some(ToolFormat { forced, ..format.clone()? })));
         read.chain([None])
+    }
+
+    /// How calls are read that the model makes by itself; `None` where nobody reads any.
+    pub(super) fn call_format(&self) -> Option<ToolFormat> {
+        let parser = self.formats.tools?;
+        let tools = self.prompt.tools.as_deref().unwrap_or_default().into();
+        Some(ToolFormat { parser, tools, forced: None, first_only: false, held: false })
     }
 
     /// A text without thoughts, and without the marks of empty ones. Those without an end reach to the end of the turn.

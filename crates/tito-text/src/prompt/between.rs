@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     chat::{self, Message},
-    parser::{OutputFormat, PromptReasoning, ToolCall, ToolFormat},
+    parser::{OutputFormat, PromptReasoning, ToolCall},
 };
 
 /// The same part of a conversation, in the ids and in the render.
@@ -51,8 +51,7 @@ impl Between<'_> {
             return Ok(true);
         }
         // An answer of which nothing is left may have begun with a stop string.
-        let is_silent =
-            |message: &Message| message.role.is_assistant() && message.tool_calls.iter().flatten().next().is_none();
+        let is_silent = |message: &Message| message.role.is_assistant() && !message.makes_calls();
         let most_left_out = if messages.iter().any(is_silent) { LONGEST_STOP_STRING } else { 0 };
         if ids.says_more(&render, most_left_out) {
             render = self.rest(&encoded(self.comparison.tokenizer, self.render)?);
@@ -74,12 +73,7 @@ impl Between<'_> {
 
     fn rest(&self, text: &str) -> Rest {
         let text = self.comparison.without_thoughts(text);
-        let Some(parser) = self.comparison.formats.tools else {
-            return Rest { calls: Vec::new(), pieces: self.pieces(&text) };
-        };
-        let tools = self.comparison.prompt.tools.as_deref().unwrap_or_default().into();
-        let tools = ToolFormat { parser, tools, forced: None, first_only: false, held: false };
-        let format = OutputFormat::new(None, Some(tools), None);
+        let format = OutputFormat::new(None, self.comparison.call_format(), None);
         let reading = read(&text, &format, PromptReasoning::Unmarked, false);
         Rest { calls: reading.calls, pieces: self.pieces(&reading.content) }
     }

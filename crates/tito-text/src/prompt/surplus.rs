@@ -57,9 +57,8 @@ struct History<'a> {
 /// Where the ids before the message that they end with, which are the text `shown`, say something else than the messages.
 pub(super) fn find(comparison: &Comparison<'_>, written: Written<'_>, shown: &str) -> Result<Edits, PromptError> {
     let Comparison { prompt, render, anchor, .. } = *comparison;
-    let said = |count: usize| prompt.messages[..count].iter().enumerate().flat_map(said_by);
-    let count = said(anchor).count();
-    let said: Vec<Said<'_>> = said(anchor + 1).collect();
+    let said: Vec<Said<'_>> = prompt.messages[..=anchor].iter().enumerate().flat_map(said_by).collect();
+    let count = said.partition_point(|said| said.message < anchor);
     let seams: Vec<Seam> = written.seams.find(render).collect();
     // Among texts that spell special tokens, those of the template cannot be told.
     let is_plain = said.iter().all(|said| written.seams.find(said.text).next().is_none());
@@ -128,7 +127,7 @@ impl History<'_> {
     /// Whether the ids begin otherwise than the render, before the first text that is not the system's: tools stand there.
     fn begins_otherwise(&self, count: usize) -> Result<bool, PromptError> {
         let messages = &self.comparison.prompt.messages;
-        let first = messages.iter().position(|message| !is_system(message));
+        let first = messages.iter().position(|message| !message.role.instructs());
         let first = self.said[..count].iter().position(|said| Some(said.message) == first && !said.is_assistant);
         let Some(first) = first else { return Ok(false) };
         match self.find(first, 0)? {
@@ -193,7 +192,7 @@ impl History<'_> {
         let shown = &self.shown[from..];
         if shown.contains(text) {
             // A stop string may have cut it within the text of a special token. Otherwise the ids go on behind it.
-            let is_cut = |place: usize| self.shown_seams.iter().any(|seam| (seam.start + 1..seam.end).contains(&place));
+            let is_cut = |place: usize| is_within(&self.shown_seams, place);
             let mut places = shown.match_indices(text).map(|(at, _)| from + at);
             let ends_within = places.any(|at| !is_cut(at) && is_cut(at + text.len()));
             return Ok(if ends_within { Found::Somewhere } else { Found::Nowhere });
@@ -246,15 +245,10 @@ impl History<'_> {
     }
 }
 
-/// Whether a message stands with what the template writes by itself.
-fn is_system(message: &Message) -> bool {
-    matches!(message.role.as_str(), "system" | "developer")
-}
-
 /// The texts of a message that say something.
 fn said_by((number, message): (usize, &Message)) -> Vec<Said<'_>> {
     let is_assistant = message.role.is_assistant();
-    let calls = message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
+    let calls = message.makes_calls();
     let said = |text| Said { text, message: number, is_assistant, calls };
     let texts: Vec<&str> =
         if is_assistant { message.content.texts().map(spoken).collect() } else { shown_texts(message).collect() };
@@ -279,10 +273,12 @@ fn whole_matches<'t>(
     seams: &'t [Seam],
     wanted: &'t str,
 ) -> impl Iterator<Item = Range<usize>> + 't {
-    let within = |at: usize| {
-        let next = seams.partition_point(|seam| seam.end <= at);
-        seams.get(next).is_some_and(|seam| seam.start < at)
-    };
     let places = text[from..].match_indices(wanted).map(move |(at, found)| from + at..from + at + found.len());
-    places.filter(move |place| !within(place.start) && !within(place.end))
+    places.filter(move |place| !is_within(seams, place.start) && !is_within(seams, place.end))
+}
+
+/// Whether a place is within a special token, of which these are all.
+fn is_within(seams: &[Seam], place: usize) -> bool {
+    let next = seams.partition_point(|seam| seam.end <= place);
+    seams.get(next).is_some_and(|seam| seam.start < place)
 }

@@ -60,7 +60,7 @@ pub(super) fn spoken(
     effort: Effort,
     circumstances: &Circumstances<'_>,
 ) -> Result<Vec<Spoken>, PromptError> {
-    let instructs = |message: &&Message| matches!(message.role.as_str(), "system" | "developer");
+    let instructs = |message: &&Message| message.role.instructs();
     let leading = messages.first().filter(instructs);
     let instructions = leading.map(|message| flat(0, message)).transpose()?.flatten();
     let mut all = vec![Spoken::new(None, "system", circumstances.system(instructions.as_deref(), effort))];
