@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from serve.client import BenchError, Client
 
 from .compare import between, prompt_log_probs
-from .session import READY_POLL
 from .shapes import text_ids
 
 HANG_UP_SECONDS = 15
@@ -188,11 +187,13 @@ async def hang_up(session, scale):
         request = client.post("/v1/completions", target | {"prompt": draw(session.shape, f"gone {index}", 30)})
         jobs.append(asyncio.create_task(client.send(request)))
     most = 0
-    for _ in range(500):
+
+    async def run_at_once():
+        nonlocal most
         most = max(most, await session.gauge("vllm:num_requests_running") or 0)
-        if most == len(jobs) or all(job.done() for job in jobs):
-            break
-        await asyncio.sleep(0.002)
+        return most == len(jobs) or all(job.done() for job in jobs)
+
+    await session.until(run_at_once)
     ended = sum(job.done() for job in jobs)
     for job in jobs:
         job.cancel()
@@ -229,8 +230,11 @@ async def crowd(session, scale, together):
         # They begin at once, however long a busy machine takes to send them.
         await session.post("/pause?mode=keep", {})
         asked = [asyncio.create_task(session.choice(prompt, tokens_out)) for prompt in prompts]
-        while await session.gauge("vllm:num_requests_waiting") < count and not any(task.done() for task in asked):
-            await asyncio.sleep(READY_POLL)
+
+        async def wait_or_ended():
+            return await session.gauge("vllm:num_requests_waiting") >= count or any(task.done() for task in asked)
+
+        await session.until(wait_or_ended)
         await session.post("/resume", {})
         return await asyncio.gather(*asked)
     return [await session.choice(prompt, tokens_out) for prompt in prompts]

@@ -85,12 +85,21 @@ class Session:
         values = re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", text, re.MULTILINE)
         return sum(map(float, values)) if values else None
 
+    async def until(self, holds):
+        """Asks again and again whether something holds, until it does."""
+        while not await holds():
+            await asyncio.sleep(READY_POLL)
+
+    async def is_idle(self):
+        """Whether the server has nothing left to do."""
+        running = await self.gauge("vllm:num_requests_running")
+        return not running and not await self.gauge("vllm:num_requests_waiting")
+
     async def idle(self, seconds):
         """Whether the server has nothing left to do within so many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while await self.gauge("vllm:num_requests_running") or await self.gauge("vllm:num_requests_waiting"):
-                    await asyncio.sleep(READY_POLL)
+                await self.until(self.is_idle)
                 return True
         return False
 

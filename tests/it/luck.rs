@@ -38,9 +38,8 @@ const KNOWN: &[(&str, Luck, usize, &str)] = &[
     ),
     ("tests/clients/test_prometheus.py", Luck::Port, 1, "Prometheus takes the number of a port"),
     ("tests/clients/test_routers.py", Luck::Port, 1, "routers are told of replicas that start again at the same ports"),
-    ("tests/gpu/checks.py", Luck::Sleep, 1, "between two looks at a gauge, of 500 at most"),
     ("tests/gpu/found.py", Luck::Time, 1, "a driver that does not answer is none"),
-    ("tests/gpu/session.py", Luck::Sleep, 1, "between two looks at a gauge, within a bound"),
+    ("tests/gpu/session.py", Luck::Sleep, 1, "between two looks at a gauge"),
     ("tests/ray/conftest.py", Luck::Port, 1, "Ray Serve takes the number of a port, which the test holds"),
 ];
 
