@@ -96,3 +96,28 @@ pub(super) fn decode(tokenizer: &Tokenizer, ids: &[TokenId], skip_special_tokens
 pub(super) fn dense(text: &str) -> String {
     text.chars().filter(|character| !is_blank(*character)).collect()
 }
+
+/// Whether the texts stand in `haystack` one after the other; templates trim them.
+pub(super) fn in_order(haystack: &str, texts: &[&str]) -> bool {
+    let mut rest = haystack;
+    texts.iter().all(|text| {
+        let text = text.trim();
+        let found = rest.find(text).map(|place| place + text.len());
+        rest = found.map_or(rest, |end| &rest[end..]);
+        found.is_some()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_order;
+
+    #[test]
+    fn texts_stand_in_order_and_do_not_overlap() {
+        assert!(in_order("a b a", &["a", " b ", "a"]));
+        assert!(in_order("anything", &[]));
+        for texts in [&["b", "b"][..], &["a", "a", "a"], &["b", "a", "b"]] {
+            assert!(!in_order("a b a", texts), "{texts:?}");
+        }
+    }
+}

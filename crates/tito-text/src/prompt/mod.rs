@@ -4,6 +4,7 @@
 //! Refuses HTTP, the engine, and the question which ids are known (`continuity`).
 
 mod anchor;
+mod answer_edits;
 mod answer_formats;
 mod answers;
 mod between;

@@ -1,0 +1,163 @@
+//! Whether sampled ids say what the assistant message says that they end with.
+//!
+//! An answer is first read as this server reads its own, so that what it gave is never doubted. Otherwise this is no proof:
+//! templates leave out thoughts and calls, and a client leaves out what a stop string ended. So the ids must show what the
+//! message says, and behind it nothing but marks, which begin what a client leaves out.
+
+use super::{
+    PromptError,
+    answers::{same_calls, scalars},
+    comparison::{Comparison, decode, dense, in_order},
+    splice::spoken,
+};
+use crate::{TokenId, chat::Message, json::Value};
+
+/// The most tokens of a mark at the end of a prompt that are looked at.
+const TOKENS_OF_MARK: usize = 8;
+
+/// Known ids, and the assistant message that they end with.
+pub(super) struct SampledAnswer<'a> {
+    pub(super) comparison: &'a Comparison<'a>,
+    /// The ids of the prompt.
+    pub(super) before: &'a [TokenId],
+    /// The ids that were sampled after it.
+    pub(super) sampled: &'a [TokenId],
+    pub(super) message: &'a Message,
+}
+
+impl SampledAnswer<'_> {
+    /// Whether the ids say what the message says and calls: as this server reads answers, or else as a text that ends with it, since
+    /// a client may leave out more than readers do.
+    pub(super) fn is_said(&self) -> Result<bool, PromptError> {
+        let Self { comparison, sampled, message, .. } = *self;
+        let may_be_left_out = |left: &str| comparison.may_be_stop_string(left, sampled);
+        Ok(comparison.reads(sampled, message, |reading| reading.is_said_by(message, may_be_left_out))?
+            || (self.shows_texts()? && self.makes_calls()? && self.has_thoughts()?))
+    }
+
+    /// Whether the text of the ids has what the message says, and names what it calls, and ends with it. A message that was continued
+    /// begins in the prompt.
+    fn shows_texts(&self) -> Result<bool, PromptError> {
+        let Self { comparison, sampled, message, .. } = *self;
+        let said: Vec<&str> = message.content.texts().map(spoken).filter(|text| !text.trim().is_empty()).collect();
+        let called: Vec<&str> = message.tool_calls.iter().flatten().map(|call| call.name.as_str()).collect();
+        // What ended with an end token did not end with a stop string. The token may have a text, which is told if it was asked for.
+        let unended = comparison.without_stop(sampled);
+        let stopped = unended.len() < sampled.len();
+        let last = self.decode(&sampled[unended.len()..], false)?;
+        if said.is_empty() && called.is_empty() && message.reasoning.is_none() {
+            return Ok(comparison.may_follow(&self.decode(sampled, false)?, !stopped) || self.follows_mark()?);
+        }
+        for (ids, skip_special_tokens) in [(sampled, false), (sampled, true), (unended, true)] {
+            let text = self.decode(ids, skip_special_tokens)?;
+            // Without special tokens, a turn that follows would look like a stop string.
+            let may_be_stop_string = !stopped && !skip_special_tokens;
+            // A stop string may stand within the text of the token that would have ended the answer, where ends are ignored.
+            let within_last = |rest: &str| rest.len() < last.len() && last.ends_with(rest);
+            let may_follow = |rest: &str| {
+                !called.is_empty() || comparison.may_follow(rest, may_be_stop_string) || (stopped && within_last(rest))
+            };
+            let says = ends_in_order(&text, &said, &may_follow) || self.goes_on(&text, &said, &may_follow)?;
+            if in_order(&text, &called) && says {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the ids make the calls of the message, and say no more beside them than it. Where nobody can read the calls, all that
+    /// they say has to be there.
+    fn makes_calls(&self) -> Result<bool, PromptError> {
+        let Self { comparison, sampled, message, .. } = *self;
+        let said = message.tool_calls.as_deref().unwrap_or_default();
+        let content = dense(&message.content.texts().collect::<String>());
+        let mut are_read = false;
+        let same = comparison.reads(sampled, message, |reading| {
+            are_read |= !reading.calls.is_empty();
+            // Clients may have taken thoughts out of the text.
+            let read = || dense(&comparison.without_thoughts(&reading.content));
+            !reading.calls.is_empty() && same_calls(&reading.calls, said) && read() == content
+        })?;
+        if are_read {
+            return Ok(same);
+        }
+        let text = self.decode(sampled, false)?;
+        let is_there = |scalar: String| text.contains(&scalar) || text.contains(json_escaped(&scalar).as_str());
+        Ok(said.iter().flat_map(scalars).all(is_there))
+    }
+
+    /// Whether the ids have the thoughts of the message, where it tells them; clients lay out white space. Where nobody reads any,
+    /// they have to be there.
+    fn has_thoughts(&self) -> Result<bool, PromptError> {
+        let Self { comparison, sampled, message, .. } = *self;
+        let thought = dense(message.reasoning.as_deref().unwrap_or_default());
+        if thought.is_empty() {
+            return Ok(true);
+        }
+        let mut are_read = false;
+        let same = comparison.reads(sampled, message, |reading| {
+            let read = dense(&reading.reasoning);
+            are_read |= !read.is_empty();
+            read.strip_prefix(&thought).is_some_and(|left| comparison.may_be_stop_string(left, sampled))
+        })?;
+        if same {
+            return Ok(true);
+        }
+        // Those that were continued begin in the prompt. A text has no more tokens than bytes.
+        for skip_special_tokens in [false, true] {
+            let begun = dense(&self.decode(self.end_of_prompt(thought.len()), skip_special_tokens)?);
+            let text = dense(&self.decode(sampled, skip_special_tokens)?);
+            let place = [begun.as_str(), &text].concat().find(&thought);
+            if place.is_some_and(|place| place < begun.len()) || (!are_read && text.contains(&thought)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the prompt ends with a mark, behind which thoughts may stand that a client leaves out; or nobody says where it ends.
+    fn follows_mark(&self) -> Result<bool, PromptError> {
+        let end = self.decode(self.end_of_prompt(TOKENS_OF_MARK), false)?;
+        Ok(self.before.is_empty() || end.trim_end().ends_with(['>', ']']))
+    }
+
+    /// Whether the end of the prompt and the start of what was sampled after it are what the message says.
+    fn goes_on(&self, sampled: &str, said: &[&str], may_follow: &impl Fn(&str) -> bool) -> Result<bool, PromptError> {
+        let [said] = said else { return Ok(false) };
+        let said = said.trim();
+        // A text has no more tokens than bytes.
+        let prompt = self.decode(self.end_of_prompt(said.len()), false)?;
+        // The part of the prompt is shorter than what the message says, so that this cannot be found in the prompt alone.
+        let start = (prompt.len().saturating_sub(said.len()) + 1..prompt.len()).find(|&at| prompt.is_char_boundary(at));
+        let begun = start.map_or("", |start| &prompt[start..]);
+        Ok(ends_in_order(&format!("{begun}{sampled}"), &[said], may_follow))
+    }
+
+    /// The last ids of the prompt, at the most so many.
+    fn end_of_prompt(&self, most: usize) -> &[TokenId] {
+        &self.before[self.before.len().saturating_sub(most)..]
+    }
+
+    fn decode(&self, ids: &[TokenId], skip_special_tokens: bool) -> Result<String, PromptError> {
+        decode(self.comparison.tokenizer, ids, skip_special_tokens)
+    }
+}
+
+/// A text as it stands within a string of JSON.
+fn json_escaped(text: &str) -> String {
+    let quoted = Value::from(text).to_json_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// Whether the texts stand in order, and only what `may_follow` stands behind the last of them.
+fn ends_in_order(haystack: &str, texts: &[&str], may_follow: &impl Fn(&str) -> bool) -> bool {
+    let Some((last, before)) = texts.split_last() else { return true };
+    let mut rest = haystack;
+    for text in before {
+        let text = text.trim();
+        let Some(place) = rest.find(text) else { return false };
+        rest = &rest[place + text.len()..];
+    }
+    let last = last.trim();
+    rest.rmatch_indices(last).any(|(place, _)| may_follow(&rest[place + last.len()..]))
+}
