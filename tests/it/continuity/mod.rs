@@ -11,6 +11,7 @@ mod continued;
 /// The counterexamples that are known to break other servers.
 mod counterexamples;
 /// Calls, results and tools that a client changes beside ids.
+mod dropped_turns;
 mod edited_calls;
 /// Imitations of the templates of model families, each with the trait that makes it hard.
 mod families;

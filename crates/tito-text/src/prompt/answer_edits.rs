@@ -8,6 +8,7 @@ use super::{
     PromptError,
     answers::{same_calls, scalars},
     comparison::{Comparison, decode, dense, in_order},
+    shown_text::ShownText,
     splice::spoken,
 };
 use crate::{TokenId, chat::Message, json::Value};
@@ -46,7 +47,8 @@ impl SampledAnswer<'_> {
         let stopped = unended.len() < sampled.len();
         let last = self.decode(&sampled[unended.len()..], false)?;
         if said.is_empty() && called.is_empty() && message.reasoning.is_none() {
-            return Ok(comparison.may_follow(&self.decode(sampled, false)?, !stopped) || self.follows_mark()?);
+            let text = self.decode(sampled, false)?;
+            return Ok(ShownText::new(comparison, &text).may_end_at(0, !stopped) || self.follows_mark()?);
         }
         for (ids, skip_special_tokens) in [(sampled, false), (sampled, true), (unended, true)] {
             let text = self.decode(ids, skip_special_tokens)?;
@@ -54,11 +56,15 @@ impl SampledAnswer<'_> {
             let may_be_stop_string = !stopped && !skip_special_tokens;
             // A stop string may stand within the text of the token that would have ended the answer, where ends are ignored.
             let within_last = |rest: &str| rest.len() < last.len() && last.ends_with(rest);
-            let may_follow = |rest: &str| {
-                !called.is_empty() || comparison.may_follow(rest, may_be_stop_string) || (stopped && within_last(rest))
+            let may_end_at = |text: &ShownText<'_>, place: usize| {
+                !called.is_empty()
+                    || text.may_end_at(place, may_be_stop_string)
+                    || (stopped && within_last(&text.text[place..]))
             };
-            let says = ends_in_order(&text, &said, &may_follow) || self.goes_on(&text, &said, &may_follow)?;
-            if in_order(&text, &called) && says {
+            let ends = |text: &str| ends_in_order(&ShownText::new(comparison, text), &said, may_end_at);
+            if in_order(&text, &called)
+                && (ends(&text) || self.with_its_begin(&text, &said)?.is_some_and(|text| ends(&text)))
+            {
                 return Ok(true);
             }
         }
@@ -121,16 +127,15 @@ impl SampledAnswer<'_> {
         Ok(self.before.is_empty() || end.trim_end().ends_with(['>', ']']))
     }
 
-    /// Whether the end of the prompt and the start of what was sampled after it are what the message says.
-    fn goes_on(&self, sampled: &str, said: &[&str], may_follow: &impl Fn(&str) -> bool) -> Result<bool, PromptError> {
-        let [said] = said else { return Ok(false) };
-        let said = said.trim();
+    /// What was sampled, behind so much of the end of the prompt that the only text of the message may begin there.
+    fn with_its_begin(&self, sampled: &str, said: &[&str]) -> Result<Option<String>, PromptError> {
+        let [said] = said else { return Ok(None) };
+        let length = said.trim().len();
         // A text has no more tokens than bytes.
-        let prompt = self.decode(self.end_of_prompt(said.len()), false)?;
+        let prompt = self.decode(self.end_of_prompt(length), false)?;
         // The part of the prompt is shorter than what the message says, so that this cannot be found in the prompt alone.
-        let start = (prompt.len().saturating_sub(said.len()) + 1..prompt.len()).find(|&at| prompt.is_char_boundary(at));
-        let begun = start.map_or("", |start| &prompt[start..]);
-        Ok(ends_in_order(&format!("{begun}{sampled}"), &[said], may_follow))
+        let start = (prompt.len().saturating_sub(length) + 1..prompt.len()).find(|&at| prompt.is_char_boundary(at));
+        Ok(Some([start.map_or("", |start| &prompt[start..]), sampled].concat()))
     }
 
     /// The last ids of the prompt, at the most so many.
@@ -149,15 +154,16 @@ fn json_escaped(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// Whether the texts stand in order, and only what `may_follow` stands behind the last of them.
-fn ends_in_order(haystack: &str, texts: &[&str], may_follow: &impl Fn(&str) -> bool) -> bool {
+/// Whether texts stand in order in another one, and the last of them where that may end.
+fn ends_in_order(shown: &ShownText<'_>, texts: &[&str], may_end_at: impl Fn(&ShownText<'_>, usize) -> bool) -> bool {
     let Some((last, before)) = texts.split_last() else { return true };
-    let mut rest = haystack;
+    let mut start = 0;
     for text in before {
         let text = text.trim();
-        let Some(place) = rest.find(text) else { return false };
-        rest = &rest[place + text.len()..];
+        let Some(place) = shown.text[start..].find(text) else { return false };
+        start += place + text.len();
     }
     let last = last.trim();
-    rest.rmatch_indices(last).any(|(place, _)| may_follow(&rest[place + last.len()..]))
+    let mut places = shown.text[start..].rmatch_indices(last).map(|(place, _)| start + place + last.len());
+    places.any(|place| may_end_at(shown, place))
 }

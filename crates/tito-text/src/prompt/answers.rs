@@ -3,7 +3,6 @@
 use super::{
     PromptError,
     comparison::{Comparison, LONGEST_STOP_STRING, decode},
-    seams::Seam,
     splice::spoken,
 };
 use crate::{
@@ -76,21 +75,28 @@ impl Comparison<'_> {
 
     /// A text without thoughts, and without the marks of empty ones. Those without an end reach to the end of the turn.
     pub(super) fn without_thoughts(&self, text: &str) -> String {
-        let marks = self.formats.reasoning.and_then(ReasoningParser::marks);
-        let [start, end] = marks.map_or(THOUGHTS, |marks| [marks.start, marks.end]);
-        let ends_turn = |seam: &Seam| self.stops.contains(&seam.id);
-        let turn = |text: &str| {
-            let end = self.written.and_then(|written| written.seams.find(text).find(ends_turn));
-            end.map_or(text.len(), |seam| seam.start)
-        };
-        let (mut out, mut rest) = (String::new(), text);
-        while let Some((before, thoughts)) = rest.split_once(start) {
-            out.push_str(before);
-            let turn = turn(thoughts);
-            rest = thoughts[..turn].find(end).map_or(&thoughts[turn..], |place| &thoughts[place + end.len()..]);
+        let [start, end] = self.thought_marks();
+        let seams = self.written.iter().flat_map(|written| written.seams.find(text));
+        let mut turns = seams.filter(|seam| self.stops.contains(&seam.id)).map(|seam| seam.start).peekable();
+        let mut ends = text.match_indices(end).map(|(place, _)| place).peekable();
+        let (mut out, mut at) = (String::new(), 0);
+        while let Some(before) = text[at..].find(start) {
+            out.push_str(&text[at..at + before]);
+            let thoughts = at + before + start.len();
+            // Each place is passed once, however many thoughts there are.
+            while ends.next_if(|place| *place < thoughts).is_some() {}
+            while turns.next_if(|place| *place < thoughts).is_some() {}
+            let turn = turns.peek().copied().unwrap_or(text.len());
+            at = ends.peek().filter(|place| **place + end.len() <= turn).map_or(turn, |place| place + end.len());
         }
-        out.push_str(rest);
+        out.push_str(&text[at..]);
         out.replace(end, "")
+    }
+
+    /// What begins and ends thoughts.
+    pub(super) fn thought_marks(&self) -> [&'static str; 2] {
+        let marks = self.formats.reasoning.and_then(ReasoningParser::marks);
+        marks.map_or(THOUGHTS, |marks| [marks.start, marks.end])
     }
 
     /// Sampled ids without the one that ended them.

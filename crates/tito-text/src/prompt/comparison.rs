@@ -35,41 +35,6 @@ pub(super) struct Written<'a> {
     pub(super) dated: bool,
 }
 
-impl Comparison<'_> {
-    /// Whether a client may have left out what stands behind a text: white space, half a character, the end of the turn, a stop
-    /// string and what was sampled with it, or what a mark begins.
-    pub(super) fn may_follow(&self, rest: &str, may_be_stop_string: bool) -> bool {
-        let rest = rest.trim_start_matches(is_blank);
-        let stops = self.prompt.stop_strings.iter().map(|stop| stop.trim_start());
-        let tokens = self.tokenizer.added_tokens().iter().map(|token| token.content.as_str());
-        let begins_otherwise = |rest: &str| {
-            rest.starts_with(['<', '['])
-                || stops.chain(tokens).any(|begin| !begin.is_empty() && rest.starts_with(begin))
-        };
-        let special = self.written.and_then(|written| written.seams.find(rest).next()).map(|seam| seam.start);
-        let text = special.unwrap_or(rest.len());
-        if special == Some(0) || (may_be_stop_string && text <= LONGEST_STOP_STRING) {
-            let rest = &rest[text..];
-            return self.after_turn(rest).map_or_else(|| rest.is_empty() || begins_otherwise(rest), str::is_empty);
-        }
-        rest.is_empty() || begins_otherwise(rest)
-    }
-
-    /// What stands behind tokens that end a turn; `None` where a text does not begin with one.
-    fn after_turn<'t>(&self, text: &'t str) -> Option<&'t str> {
-        let end = |rest: &str| {
-            let seam = self.written?.seams.find(rest).next()?;
-            (seam.start == 0 && self.stops.contains(&seam.id)).then_some(seam.end)
-        };
-        let mut rest = &text[end(text)?..];
-        loop {
-            rest = rest.trim_start_matches(is_blank);
-            let Some(length) = end(rest) else { return Some(rest) };
-            rest = &rest[length..];
-        }
-    }
-}
-
 /// Whether a character says nothing: white space, or a part of a character.
 pub(super) fn is_blank(character: char) -> bool {
     character == '\u{FFFD}' || character.is_whitespace()

@@ -24,6 +24,7 @@ mod rendered;
 mod request;
 mod seams;
 mod short;
+mod shown_text;
 mod splice;
 mod splice_context;
 mod surplus;

@@ -5,13 +5,14 @@
 //! are. A text of an assistant may begin later than what was sampled, since thoughts come first, so that only its end is
 //! looked at. What stands between two texts is in `between`.
 
-use std::ops::Range;
+use std::{cell::OnceCell, ops::Range};
 
 use super::{
     Edits, PromptError,
     between::Between,
     comparison::{Comparison, LONGEST_STOP_STRING, Written, decode, dense, encoded, shown_texts},
     seams::Seam,
+    shown_text::{ShownText, whole_matches},
     splice::spoken,
 };
 use crate::chat::Message;
@@ -21,6 +22,10 @@ const SHORTEST: usize = 8;
 
 /// So many bytes before a message tell whether it begins there.
 const BYTES_BEFORE: usize = 24;
+
+/// An answer is read up to the end of so many turns behind the one at which it is looked for: its own, and one that the text
+/// before it ends with.
+const TURNS_NEARBY: usize = 2;
 
 /// A text of a message.
 #[derive(Clone, Copy)]
@@ -46,8 +51,10 @@ struct History<'a> {
     comparison: &'a Comparison<'a>,
     written: Written<'a>,
     /// The text of the ids.
-    shown: &'a str,
-    shown_seams: Vec<Seam>,
+    shown: ShownText<'a>,
+    /// Their text without special tokens, and without marks that end thoughts either: readers leave out those of later thoughts.
+    plain: OnceCell<[String; 2]>,
+    /// Special tokens of the render.
     seams: Vec<Seam>,
     said: Vec<Said<'a>>,
     /// Where the render has the texts.
@@ -63,8 +70,8 @@ pub(super) fn find(comparison: &Comparison<'_>, written: Written<'_>, shown: &st
     // Among texts that spell special tokens, those of the template cannot be told.
     let is_plain = said.iter().all(|said| written.seams.find(said.text).next().is_none());
     let Some(places) = places(render, &seams, &said).filter(|_| is_plain) else { return Ok(Edits::default()) };
-    let shown_seams = written.seams.find(shown).collect();
-    let history = History { comparison, written, shown, shown_seams, seams, said, places };
+    let shown = ShownText::new(comparison, shown);
+    let history = History { comparison, written, shown, plain: OnceCell::new(), seams, said, places };
     Ok(Edits { history: history.says_more(count)?, context: history.begins_otherwise(count)?, message: false })
 }
 
@@ -88,9 +95,13 @@ impl History<'_> {
             let begins = |before: &str| !self.said[number].is_assistant || before.trim_end().ends_with(opening);
             if let Some(known) = known {
                 let between = self.between(end..found.start, known..place.start);
-                let more = begins(between.ids) && self.has_more_turns(&between);
-                let other = || between.differs(self.unsaid_before(number), self.is_after_answer(number));
-                if more || (begins(&self.comparison.without_thoughts(between.ids)) && other()?) {
+                if begins(between.ids) && self.has_more_turns(between.ids, between.render) {
+                    return Ok(true);
+                }
+                // Thoughts may stand between the opening and the text.
+                let [ids, render] = [between.ids, between.render].map(|text| self.comparison.without_thoughts(text));
+                let differs = || between.differs(self.unsaid_before(number), self.is_after_answer(number));
+                if begins(&ids) && (self.has_more_turns(&ids, &render) || differs()?) {
                     return Ok(true);
                 }
             }
@@ -102,10 +113,26 @@ impl History<'_> {
             return Ok(false);
         };
         let anchor = self.anchor_start(count, known);
-        let between = self.between(end..self.shown.len(), known..anchor.unwrap_or(self.comparison.render.len()));
-        let is_long = anchor.is_some() && self.said.get(count).is_some_and(|said| said.text.len() >= SHORTEST);
-        Ok((is_long && self.has_more_turns(&between))
-            || between.differs(self.unsaid_before(count), self.is_after_answer(count))?)
+        let between = self.between(end..self.shown.text.len(), known..anchor.unwrap_or(self.comparison.render.len()));
+        let more = match (self.end_of_anchor()?, anchor, self.said.get(count)) {
+            // No text of the message, which ends there, has special tokens.
+            (Some(end), _, _) if end >= known => self.has_more_turns(between.ids, &self.comparison.render[known..end]),
+            (_, Some(_), Some(said)) => said.text.len() >= SHORTEST && self.has_more_turns(between.ids, between.render),
+            _ => false,
+        };
+        Ok(more || between.differs(self.unsaid_before(count), self.is_after_answer(count))?)
+    }
+
+    /// Where the render ends the message that the ids end with, without the end of its turn; `None` where what the prompt has behind
+    /// the ids is not the end of the render.
+    fn end_of_anchor(&self) -> Result<Option<usize>, PromptError> {
+        let Comparison { tokenizer, known, render, stops, .. } = *self.comparison;
+        let Some(behind) = self.written.prompt_ids.strip_prefix(known.token_ids.as_slice()) else { return Ok(None) };
+        let behind = decode(tokenizer, behind, false)?;
+        let Some(head) = render.strip_suffix(behind.as_str()) else { return Ok(None) };
+        let ends_turn = |seam: &&Seam| seam.end == head.trim_end().len() && stops.contains(&seam.id);
+        let close = self.seams[..self.seams.partition_point(|seam| seam.end <= head.len())].last().filter(ends_turn);
+        Ok(Some(close.map_or(head.len(), |seam| seam.start)))
     }
 
     /// Where the render has the message that the ids end with: there it has the same before it as the ids, as its words may stand
@@ -115,7 +142,7 @@ impl History<'_> {
             let start = text.floor_char_boundary(text.len().saturating_sub(BYTES_BEFORE));
             dense(&self.comparison.without_thoughts(&text[start..]))
         };
-        let shown = before(self.shown);
+        let shown = before(self.shown.text);
         let text = self.said.get(count)?.text;
         let mut places = whole_matches(self.comparison.render, from, &self.seams, text).map(|place| place.start);
         places.find(|start| {
@@ -138,8 +165,8 @@ impl History<'_> {
 
     /// The same part of a conversation, in the ids and in the render.
     fn between(&self, ids: Range<usize>, render: Range<usize>) -> Between<'_> {
-        let Self { comparison, written, shown, .. } = *self;
-        let [ids, render] = [shown.get(ids), comparison.render.get(render)].map(Option::unwrap_or_default);
+        let Self { comparison, written, .. } = *self;
+        let [ids, render] = [self.shown.text.get(ids), comparison.render.get(render)].map(Option::unwrap_or_default);
         Between { comparison, written, ids, render }
     }
 
@@ -170,7 +197,7 @@ impl History<'_> {
     fn find_window(&self, number: usize, from: usize) -> Result<Found, PromptError> {
         let (before, window, behind) = self.window(number);
         let find = |window: &str| {
-            let start = from + self.shown[from..].find(window)?;
+            let start = from + self.shown.text[from..].find(window)?;
             Some(start + before..start + window.len() - behind)
         };
         let found = match find(window) {
@@ -183,24 +210,40 @@ impl History<'_> {
     /// A text of an assistant, where it ends there.
     fn find_answer(&self, number: usize, from: usize) -> Result<Found, PromptError> {
         let Said { text, calls, .. } = self.said[number];
-        let turn = |rest: &str| self.written.seams.find(rest).next().map_or(rest.len(), |seam| seam.start);
-        let ends = |rest: &str| calls || turn(rest) <= LONGEST_STOP_STRING || self.comparison.may_follow(rest, false);
-        let mut places = whole_matches(self.shown, from, &self.shown_seams, text);
-        if let Some(place) = places.find(|place| ends(&self.shown[place.end..])) {
+        let shown = &self.shown;
+        let ends = |place: usize| {
+            calls || shown.bytes_before_seam(place) <= LONGEST_STOP_STRING || shown.may_end_at(place, false)
+        };
+        if let Some(place) = shown.whole_matches(from, text).find(|place| ends(place.end)) {
             return Ok(if text.len() < SHORTEST { Found::Somewhere } else { Found::At(place) });
         }
-        let shown = &self.shown[from..];
-        if shown.contains(text) {
+        let mut places = shown.text[from..].match_indices(text).map(|(at, _)| from + at).peekable();
+        let is_there = if places.peek().is_some() {
             // A stop string may have cut it within the text of a special token. Otherwise the ids go on behind it.
-            let is_cut = |place: usize| is_within(&self.shown_seams, place);
-            let mut places = shown.match_indices(text).map(|(at, _)| from + at);
-            let ends_within = places.any(|at| !is_cut(at) && is_cut(at + text.len()));
-            return Ok(if ends_within { Found::Somewhere } else { Found::Nowhere });
-        }
-        // Special tokens within it were left out of the text that the client got, and so were calls and marks of thoughts.
-        let plain = decode(self.comparison.tokenizer, &self.comparison.known.token_ids, true)?;
-        let is_there = plain.contains(text) || self.between(from..self.shown.len(), 0..0).says_beside_calls(text);
+            places.any(|at| !shown.is_within_seam(at) && shown.is_within_seam(at + text.len()))
+        } else {
+            // Special tokens within it were left out of the text that the client got, and so were calls and marks of thoughts.
+            self.plain()?.iter().any(|plain| plain.contains(text)) || self.says_beside_calls(from, text)
+        };
         Ok(if is_there { Found::Somewhere } else { Found::Nowhere })
+    }
+
+    /// The text of the ids without special tokens, and without marks that end thoughts either.
+    fn plain(&self) -> Result<&[String; 2], PromptError> {
+        if let Some(plain) = self.plain.get() {
+            return Ok(plain);
+        }
+        let plain = decode(self.comparison.tokenizer, &self.comparison.known.token_ids, true)?;
+        let [_, end] = self.comparison.thought_marks();
+        Ok(self.plain.get_or_init(|| [plain.replace(end, ""), plain]))
+    }
+
+    /// Whether the ids have a text from a place on, but for calls and marks of thoughts within it. It is looked for in the turns at
+    /// that place first, as all that follows takes the longer the more there is.
+    fn says_beside_calls(&self, from: usize, text: &str) -> bool {
+        let end = self.shown.end_of_turn(from, TURNS_NEARBY);
+        let says = |end: usize| self.between(from..end, 0..0).says_beside_calls(text);
+        says(end) || (end < self.shown.text.len() && says(self.shown.text.len()))
     }
 
     /// A text of the render with the special tokens next to it, as far as no other text stands between, and how many bytes of
@@ -222,7 +265,7 @@ impl History<'_> {
     }
 
     /// Whether more turns end in a part of the ids' text than in the same part of the render.
-    fn has_more_turns(&self, between: &Between<'_>) -> bool {
+    fn has_more_turns(&self, ids: &str, render: &str) -> bool {
         let ends = |text: &str| {
             let seams: Vec<Seam> = self.written.seams.find(text).collect();
             let ends = |seam: &Seam| self.comparison.stops.contains(&seam.id);
@@ -241,7 +284,7 @@ impl History<'_> {
             }
             turns
         };
-        ends(between.ids) > ends(between.render)
+        ends(ids) > ends(render)
     }
 }
 
@@ -264,21 +307,4 @@ fn places(render: &str, seams: &[Seam], said: &[Said<'_>]) -> Option<Vec<Range<u
         Some(place)
     });
     places.collect()
-}
-
-/// Where a text stands from a place on, but for places that begin or end within a special token.
-fn whole_matches<'t>(
-    text: &'t str,
-    from: usize,
-    seams: &'t [Seam],
-    wanted: &'t str,
-) -> impl Iterator<Item = Range<usize>> + 't {
-    let places = text[from..].match_indices(wanted).map(move |(at, found)| from + at..from + at + found.len());
-    places.filter(move |place| !is_within(seams, place.start) && !is_within(seams, place.end))
-}
-
-/// Whether a place is within a special token, of which these are all.
-fn is_within(seams: &[Seam], place: usize) -> bool {
-    let next = seams.partition_point(|seam| seam.end <= place);
-    seams.get(next).is_some_and(|seam| seam.start < place)
 }

@@ -1,0 +1,95 @@
+//! Turns that a client drops beside ids which the server does not remember.
+
+use serde_json::{Value, json};
+use tito::{TokenId, parser::ReasoningParser, turn::ToolPolicy};
+
+use crate::it::app::{IM_END, TestApp};
+
+const CHAT: &str = "/v1/chat/completions";
+const TURNS: usize = 5;
+
+/// How answers are written, by the number of the turn.
+const ANSWERS: [(&str, fn(usize) -> String); 4] = [
+    ("plain", |turn| format!("This is what I say in turn {turn}.")),
+    ("thoughts", |turn| format!("<think>\nhm {turn}\n</think>\n\nThis is what I say in turn {turn}.")),
+    ("thoughts in a row", |turn| format!("<think>hm</think><think>{turn}</think>This is what I say in turn {turn}.")),
+    ("thoughts now and then", |turn| {
+        let thoughts = if turn % 2 == 0 { "<think>\nhm\n</think>\n\n" } else { "" };
+        format!("{thoughts}This is what I say in turn {turn}.")
+    }),
+];
+
+/// An app that remembers nothing.
+fn app() -> TestApp {
+    let policy = ToolPolicy { reasoning: ReasoningParser::named("qwen3"), ..ToolPolicy::default() };
+    TestApp::new()
+        .tools(policy)
+        .chat_template(include_str!("../../golden/template/hermes.jinja"))
+        .max_model_len(1 << 20)
+        .continuity(|policy| policy.memory = None)
+}
+
+/// The messages of a conversation, of which only the last answer carries its ids, and a new question.
+async fn conversation(answer: fn(usize) -> String) -> Vec<Value> {
+    let app = app();
+    let script = |turn| -> Vec<TokenId> { app.spelled(&answer(turn)).into_iter().chain([IM_END]).collect() };
+    let app = self::app().scripts((0..TURNS).map(script));
+    let question = |turn: usize| json!({ "role": "user", "content": format!("and question {turn}?") });
+    let mut messages = vec![question(0)];
+    for turn in 0..TURNS {
+        let body = json!({ "messages": messages, "return_token_ids": true, "max_tokens": 1000 });
+        messages.push(app.post(CHAT, body).await.ok()["choices"][0]["message"].clone());
+        messages.push(question(turn + 1));
+    }
+    for message in &mut messages[..2 * TURNS - 1] {
+        for field in ["prompt_token_ids", "generation_token_ids", "generation_log_probs"] {
+            message.as_object_mut().unwrap().shift_remove(field);
+        }
+    }
+    messages
+}
+
+/// The warnings of the next turn.
+async fn warnings(messages: &[Value]) -> Value {
+    let body = json!({ "messages": messages, "return_token_continuity": true, "max_tokens": 1 });
+    let app = app().scripts([vec![IM_END]]);
+    let answer = app.post(CHAT, body).await.ok();
+    assert_eq!(answer["token_continuity"]["outcome"], "exact");
+    answer["token_continuity"]["warnings"].clone()
+}
+
+#[tokio::test]
+async fn a_turn_that_a_client_drops_is_reported_whatever_answers_begin_with() {
+    for (name, answer) in ANSWERS {
+        let messages = conversation(answer).await;
+        assert_eq!(warnings(&messages).await, json!([]), "{name}");
+        for turn in 0..TURNS - 1 {
+            let dropped = [&messages[..2 * turn + 1], &messages[2 * turn + 3..]].concat();
+            assert_eq!(warnings(&dropped).await, json!(["history_edited"]), "{name}, turn {turn}");
+            let question = [&messages[..2 * turn], &messages[2 * turn + 2..]].concat();
+            assert_eq!(
+                warnings(&question).await,
+                json!(["history_edited"]),
+                "{name}, turn {turn} from its question on"
+            );
+        }
+    }
+}
+
+/// Each took a minute and more where every place was compared with all that follows it.
+#[tokio::test]
+async fn answers_with_very_many_places_to_look_at_are_compared_all_the_same() {
+    const PLACES: usize = 30_000;
+    let app = app();
+    let ids = |text: &str| app.spelled(text);
+    let prompt = ids("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+    for (content, repeated, end) in [("ab", "abx<", "> b b"), ("a", "a<|im_end|>", "and so on")] {
+        let sampled = [&ids(&repeated.repeat(PLACES))[..], &ids(end), &[IM_END]].concat();
+        let answer = json!({
+            "role": "assistant", "content": content, "prompt_token_ids": prompt, "generation_token_ids": sampled,
+        });
+        let messages =
+            [json!({ "role": "user", "content": "hi" }), answer, json!({ "role": "user", "content": "more" })];
+        assert_ne!(warnings(&messages).await, json!([]), "{repeated}");
+    }
+}
