@@ -17,14 +17,9 @@ pub(super) struct ByteRun {
 }
 
 impl ByteRun {
-    /// The run that the byte tokens of a prompt begin. What has a text in the prompt, U+FFFD included, has none here.
-    pub(super) fn begun(tokens: impl Iterator<Item = (TokenId, u8)>) -> Self {
-        let mut run = Self::default();
-        for (id, byte) in tokens {
-            run.push(id, byte);
-            run.broken = run.broken.map(|_| 0);
-        }
-        run
+    /// A run that begins with a character that a prompt leaves incomplete: its ids and their bytes.
+    pub(super) fn begun(ids: Vec<TokenId>, character: Vec<u8>) -> Self {
+        Self { ids, character, broken: None }
     }
 
     /// Adds a byte; returns the ids of the character that it completes.

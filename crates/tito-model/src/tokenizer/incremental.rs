@@ -36,10 +36,10 @@ impl Tokenizer {
         IncrementalDecoder { tokenizer: Arc::clone(self), skip_special_tokens, state }
     }
 
-    /// Starts decoding after a prompt, of which only the last few ids and the last run of byte tokens are looked at.
+    /// Starts decoding after a prompt, of which only the last few ids are looked at.
     ///
     /// A character that the prompt leaves incomplete is reported whole by the id that completes it, or as U+FFFD by the
-    /// one that shows it to be broken.
+    /// one that shows it to be broken. Other broken bytes of the prompt are no part of a run that goes on behind it.
     pub fn incremental_after(
         self: &Arc<Self>,
         prompt_token_ids: &[TokenId],
@@ -52,7 +52,12 @@ impl Tokenizer {
             }
             DecodingState::Text(stream) => {
                 stream.after_text = self.produces_text(prompt_token_ids, skip_special_tokens)?;
-                stream.run = self.open_run(&stream.decoding, prompt_token_ids, skip_special_tokens)?;
+                let character = self.incomplete_tail(prompt_token_ids, skip_special_tokens)?;
+                // Each byte token is one byte, so the incomplete bytes are as many of the last ids.
+                let kept = prompt_token_ids.iter().rev().filter(|&&id| !(skip_special_tokens && self.is_special(id)));
+                let mut ids: Vec<TokenId> = kept.take(character.len()).copied().collect();
+                ids.reverse();
+                stream.run = ByteRun::begun(ids, character);
             }
         }
         Ok(decoder)
@@ -79,7 +84,7 @@ impl Tokenizer {
         Ok(text)
     }
 
-    /// Returns the bytes, three at most, of a character that the ids of byte-level BPE begin but do not complete.
+    /// Returns the bytes, three at most, of a character that the ids begin but do not complete.
     fn incomplete_tail(&self, ids: &[TokenId], skip_special_tokens: bool) -> Result<Vec<u8>, TokenizerError> {
         let mut bytes: Vec<u8> = Vec::new();
         for &id in ids.iter().rev().filter(|&&id| !(skip_special_tokens && self.is_special(id))) {
@@ -87,7 +92,13 @@ impl Tokenizer {
                 break;
             }
             let token = self.token(id).ok_or(TokenizerError::OutOfVocabulary(id))?;
-            let mut front = token_bytes(&token);
+            let mut front = match &self.decoding {
+                Decoding::Bytes => token_bytes(&token),
+                Decoding::Text(text) => match text.fallback_byte(&token) {
+                    Some(byte) => vec![byte],
+                    None => break,
+                },
+            };
             front.append(&mut bytes);
             bytes = front;
         }
@@ -95,22 +106,6 @@ impl Tokenizer {
             std::str::from_utf8(&bytes[start..]).is_err_and(|e| is_incomplete(e) && e.valid_up_to() == 0)
         });
         Ok(start.map_or_else(Vec::new, |start| bytes.split_off(start)))
-    }
-
-    /// Returns the run of byte tokens that the ids end with, without what is text already.
-    fn open_run(
-        &self,
-        decoding: &TextDecoding,
-        ids: &[TokenId],
-        skip_special_tokens: bool,
-    ) -> Result<ByteRun, TokenizerError> {
-        let mut bytes = Vec::new();
-        for &id in ids.iter().rev().filter(|&&id| !(skip_special_tokens && self.is_special(id))) {
-            let token = self.token(id).ok_or(TokenizerError::OutOfVocabulary(id))?;
-            let Some(byte) = decoding.fallback_byte(&token) else { break };
-            bytes.push((id, byte));
-        }
-        Ok(ByteRun::begun(bytes.into_iter().rev()))
     }
 
     /// Returns whether the ids decode to any text.
