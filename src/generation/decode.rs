@@ -3,6 +3,9 @@
 //! Follows vLLM 0.33, `v1/engine/detokenizer.py`: a stop string is looked for where a token may have completed it,
 //! text that may turn out to be its start is held back, and an incomplete character at the end is not spoken.
 //!
+//! Deliberate deviation: where tokens stand for a byte each, broken bytes behind a character of their run are U+FFFD, and
+//! what follows keeps its space. vLLM drops such bytes, and begins a text anew.
+//!
 //! Deliberate deviation: where thoughts are read, no stop string begins in them, up to the mark of a call. vLLM ends the
 //! answer within its thoughts, so that it has none.
 
@@ -224,6 +227,7 @@ impl TextDecoder {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -311,6 +315,80 @@ pub(super) mod tests {
             (["b", "ab"], false, "xa", "b"),
         ] {
             assert_eq!(stopped(&["x", "ab"], &stop, 0, include), (text.to_owned(), Some(by.to_owned())), "{stop:?}");
+        }
+    }
+
+    /// A decoder with byte fallback: ids 0 to 255 stand for a byte each, then come an end token and pieces.
+    fn of_bytes() -> Arc<Tokenizer> {
+        let mut tokens: Vec<String> = (0..=255).map(|byte| format!("<0x{byte:02X}>")).collect();
+        tokens.extend(["</s>", "\u{2581}a", "b", "\u{e9}"].map(str::to_owned));
+        let vocab: serde_json::Map<_, _> = tokens.into_iter().zip(0..).map(|(token, id)| (token, json!(id))).collect();
+        let definition = json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "pre_tokenizer": null,
+            "added_tokens": [{ "id": 256, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": false,
+                               "normalized": false, "special": true }],
+            "post_processor": null,
+            "decoder": { "type": "Sequence", "decoders": [
+                { "type": "Replace", "pattern": { "String": "\u{2581}" }, "content": " " },
+                { "type": "ByteFallback" }, { "type": "Fuse" }] },
+            "model": { "type": "BPE", "vocab": vocab, "merges": [], "byte_fallback": true },
+        });
+        Arc::new(Tokenizer::from_bytes(definition.to_string().as_bytes()).unwrap())
+    }
+
+    /// The pieces that ids give after `prompt`, up to a stop string or an end token, and the stop string.
+    fn pieces_of(prompt: &[TokenId], ids: &[TokenId], stop: &[String]) -> (Vec<String>, Option<String>) {
+        let options = TextOptions { stop: stop.to_vec(), ..TextOptions::default() };
+        let mut decoder = TextDecoder::new(&of_bytes(), prompt, Arc::new(options), 0).unwrap();
+        let mut pieces = Vec::new();
+        for &id in ids {
+            let Decoded { text, stop } = decoder.push(id, id == 256).unwrap();
+            pieces.push(text);
+            if stop.is_some() {
+                return (pieces, stop);
+            }
+        }
+        pieces.push(decoder.take_held());
+        (pieces, None)
+    }
+
+    #[test]
+    fn characters_of_byte_tokens_are_told_when_they_are_whole_and_stop_strings_in_them_count() {
+        let pieces = |ids: &[TokenId], stop: &[&str]| {
+            let stop: Vec<_> = stop.iter().map(|&stop| stop.to_owned()).collect();
+            let (pieces, stop) = pieces_of(&[258], ids, &stop);
+            (pieces.join("|"), stop)
+        };
+        let smile = [0xf0, 0x9f, 0x98, 0x80];
+        let then = |rest: &[TokenId]| [&smile, rest].concat();
+        assert_eq!(pieces(&then(&[256]), &[]), ("|||\u{1f600}||".to_owned(), None));
+        assert_eq!(pieces(&[0x41; 3], &[]), ("A|A|A|".to_owned(), None));
+        assert_eq!(pieces(&[258, 0x0a, 0x0a], &["\n"]), ("b|".to_owned(), Some("\n".to_owned())));
+        assert_eq!(pieces(&then(&[258]), &["\u{1f600}"]), ("|||".to_owned(), Some("\u{1f600}".to_owned())));
+        assert_eq!(pieces(&[0x41, 0xc3, 256], &[]), ("A|||".to_owned(), None));
+        assert_eq!(pieces(&[0x41, 0xc3, 0x41, 257], &[]), ("A|||\u{fffd}\u{fffd} a|".to_owned(), None));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_of_byte_tokens_join_to_the_text_and_stop_where_it_has_the_stop_string(
+            ids in prop::collection::vec(
+                prop_oneof![Just(0x0a), Just(0x41), Just(0xc3), Just(0xa9), Just(0xff), 257..260_u32], 0..12),
+            stop in prop::collection::vec(prop::sample::select(&["\n", "A", "\u{e9}", "bA", "\u{e9}\u{e9}\n"][..]), 0..2),
+        ) {
+            let tokenizer = of_bytes();
+            let stop: Vec<String> = stop.into_iter().map(str::to_owned).collect();
+            let (pieces, by) = pieces_of(&[258], &ids, &stop);
+            let text = |count: usize| {
+                let text = tokenizer.decode_as_streamed(&ids[..count], true).unwrap();
+                text.trim_end_matches(char::REPLACEMENT_CHARACTER).to_owned()
+            };
+            let ended = (0..=ids.len()).find(|&count| stop.iter().any(|stop| text(count).contains(stop)));
+            let whole = text(ended.unwrap_or(ids.len()));
+            let end = stop.iter().filter_map(|stop| Some((whole.find(stop)?, stop))).min_by_key(|(at, stop)| at + stop.len());
+            prop_assert_eq!(by.as_ref(), end.map(|(_, stop)| stop));
+            prop_assert_eq!(pieces.concat(), &whole[..end.map_or(whole.len(), |(at, _)| at)]);
+            prop_assert_eq!(pieces.len(), ended.unwrap_or(ids.len() + 1));
         }
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct TextDecoding {
     anchor: TokenId,
     /// What the anchor decodes to on its own.
     anchor_text: String,
-    /// `<0x0A>` stands for a byte, and a run of such tokens is text only if all of it is UTF-8.
+    /// `<0x0A>` stands for a byte, see `ByteRun`.
     byte_fallback: bool,
 }
 
@@ -53,6 +53,11 @@ impl Decoding {
 }
 
 impl TextDecoding {
+    /// Returns whether tokens may stand for a byte.
+    pub(super) fn has_byte_fallback(&self) -> bool {
+        self.byte_fallback
+    }
+
     /// Returns the byte that a token stands for on its own.
     pub(super) fn fallback_byte(&self, token: &str) -> Option<u8> {
         if self.byte_fallback { fallback_byte(token) } else { None }
@@ -101,19 +106,26 @@ fn flatten<'a>(decoder: &'a DecoderWrapper, steps: &mut Vec<&'a DecoderWrapper>)
 }
 
 /// Checks that each step looks at single tokens, or at the start of the text once the tokens are joined.
+///
+/// A run of byte tokens is one token to the steps after `ByteFallback`, so none of them may look at it before it is joined
+/// with the rest: its characters are told one by one.
 fn check_local(steps: &[&DecoderWrapper]) -> Result<(), TokenizerError> {
-    let mut fused = false;
+    let (mut fused, mut in_runs) = (false, false);
+    let byte_fallback = steps.iter().any(|step| matches!(step, DecoderWrapper::ByteFallback(_)));
     for step in steps {
         let local = match step {
-            DecoderWrapper::Strip(strip) => strip.stop == 0,
+            DecoderWrapper::Strip(strip) => strip.stop == 0 && (fused || !in_runs),
             DecoderWrapper::Fuse(_) => {
                 fused = true;
                 true
             }
-            DecoderWrapper::Replace(_)
-            | DecoderWrapper::ByteFallback(_)
-            | DecoderWrapper::Metaspace(_)
-            | DecoderWrapper::WordPiece(_) => !fused,
+            DecoderWrapper::ByteFallback(_) => {
+                in_runs = true;
+                !fused
+            }
+            DecoderWrapper::Replace(_) | DecoderWrapper::Metaspace(_) => !fused && !in_runs,
+            // It puts a space before byte tokens, so that they are none any more.
+            DecoderWrapper::WordPiece(_) => !fused && !byte_fallback,
             _ => false,
         };
         if !local {

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use super::{
     Tokenizer, TokenizerError,
+    byte_run::ByteRun,
     decoding::{Decoding, TextDecoding, token_bytes},
 };
 use crate::TokenId;
 
-/// Decodes ids as they come: the concatenated texts are those of [`Tokenizer::decode`] of all ids.
+/// Decodes ids as they come: the concatenated texts are those of [`Tokenizer::decode_as_streamed`] of all ids.
 ///
-/// Text is held back while more ids could still change it: while it ends with U+FFFD, as an incomplete character does,
-/// and, with byte fallback, while a run of byte tokens goes on. Each id costs constant time, amortised.
+/// Text is held back while it ends with the U+FFFD of bytes that are no character, or with an incomplete one. Each id
+/// costs constant time, amortised.
 #[derive(Debug)]
 pub struct IncrementalDecoder {
     tokenizer: Arc<Tokenizer>,
@@ -38,7 +39,7 @@ impl Tokenizer {
     /// Starts decoding after a prompt, of which only the last few ids are looked at.
     ///
     /// A character that the prompt leaves incomplete is reported whole by the id that completes it, or as U+FFFD by the
-    /// one that shows it to be broken.
+    /// one that shows it to be broken. Other broken bytes of the prompt are no part of a run that goes on behind it.
     pub fn incremental_after(
         self: &Arc<Self>,
         prompt_token_ids: &[TokenId],
@@ -51,14 +52,36 @@ impl Tokenizer {
             }
             DecodingState::Text(stream) => {
                 stream.after_text = self.produces_text(prompt_token_ids, skip_special_tokens)?;
-                // Each fallback token is one byte, so the incomplete bytes are as many of the last ids.
-                let count = self.incomplete_tail(prompt_token_ids, skip_special_tokens)?.len();
+                let character = self.incomplete_tail(prompt_token_ids, skip_special_tokens)?;
+                // Each byte token is one byte, so the incomplete bytes are as many of the last ids.
                 let kept = prompt_token_ids.iter().rev().filter(|&&id| !(skip_special_tokens && self.is_special(id)));
-                stream.pending = kept.take(count).copied().collect();
-                stream.pending.reverse();
+                let mut ids: Vec<TokenId> = kept.take(character.len()).copied().collect();
+                ids.reverse();
+                stream.run = ByteRun::begun(ids, character);
             }
         }
         Ok(decoder)
+    }
+
+    /// Converts ids to text as [`Self::incremental`] does.
+    ///
+    /// This is [`Self::decode`], but for byte fallback: there, the characters that a run of byte tokens begins with stay
+    /// what they are, also if the run goes on with bytes that are no character. `decode` makes U+FFFD of every byte of such
+    /// a run. Text that was given out could not be taken back.
+    pub fn decode_as_streamed(&self, ids: &[TokenId], skip_special_tokens: bool) -> Result<String, TokenizerError> {
+        let text = self.decode(ids, skip_special_tokens)?;
+        let Decoding::Text(decoding) = &self.decoding else { return Ok(text) };
+        if !decoding.has_byte_fallback() || !text.contains(char::REPLACEMENT_CHARACTER) {
+            return Ok(text);
+        }
+        let mut stream = TextStream::new(decoding.clone());
+        let mut text = String::with_capacity(text.len());
+        for &id in ids.iter().filter(|&&id| !(skip_special_tokens && self.is_special(id))) {
+            let token = self.token(id).ok_or(TokenizerError::OutOfVocabulary(id))?;
+            text.push_str(&stream.push(self, id, &token)?);
+        }
+        text.push_str(&stream.end_run());
+        Ok(text)
     }
 
     /// Returns the bytes, three at most, of a character that the ids begin but do not complete.
@@ -110,11 +133,12 @@ impl IncrementalDecoder {
         }
     }
 
-    /// Returns the text that was still held back; an incomplete character in it is U+FFFD.
-    pub fn finish(self) -> Result<String, TokenizerError> {
+    /// Returns the text that was still held back; an incomplete character in it is U+FFFD, with byte fallback once for
+    /// each of its bytes.
+    pub fn finish(self) -> String {
         match self.state {
-            DecodingState::Bytes(stream) => Ok(stream.finish()),
-            DecodingState::Text(mut stream) => stream.flush(&self.tokenizer),
+            DecodingState::Bytes(stream) => stream.finish(),
+            DecodingState::Text(mut stream) => stream.end_run(),
         }
     }
 }
@@ -167,21 +191,27 @@ struct TextStream {
     decoding: TextDecoding,
     /// Whether any text stands before `pending`.
     after_text: bool,
-    /// Ids whose text is not certain yet.
+    /// Ids that have given no text yet: they stand at the start of a text, of which something is stripped.
     pending: Vec<TokenId>,
+    /// The run of byte tokens that the last id is part of.
+    run: ByteRun,
 }
 
 impl TextStream {
     fn new(decoding: TextDecoding) -> Self {
-        Self { decoding, after_text: false, pending: Vec::new() }
+        Self { decoding, after_text: false, pending: Vec::new(), run: ByteRun::default() }
     }
 
     fn push(&mut self, tokenizer: &Tokenizer, id: TokenId, token: &str) -> Result<String, TokenizerError> {
-        self.pending.push(id);
-        if self.decoding.fallback_byte(token).is_some() {
-            return Ok(String::new());
+        if let Some(byte) = self.decoding.fallback_byte(token) {
+            let Some(ids) = self.run.push(id, byte) else { return Ok(String::new()) };
+            self.pending.extend(ids);
+            return self.flush(tokenizer);
         }
-        self.flush(tokenizer)
+        let mut text = self.end_run();
+        self.pending.push(id);
+        text.push_str(&self.flush(tokenizer)?);
+        Ok(text)
     }
 
     fn flush(&mut self, tokenizer: &Tokenizer) -> Result<String, TokenizerError> {
@@ -193,9 +223,20 @@ impl TextStream {
         }
         Ok(text)
     }
+
+    /// Ends the run of byte tokens: what of it is not text by now is U+FFFD, one for each byte.
+    fn end_run(&mut self) -> String {
+        let run = std::mem::take(&mut self.run);
+        if run.unspoken() > 0 {
+            // Ids without a text were stripped; nothing is stripped behind U+FFFD.
+            self.pending.clear();
+            self.after_text = true;
+        }
+        char::REPLACEMENT_CHARACTER.to_string().repeat(run.unspoken())
+    }
 }
 
 /// Whether the bytes could become valid with more of them.
-fn is_incomplete(error: std::str::Utf8Error) -> bool {
+pub(super) fn is_incomplete(error: std::str::Utf8Error) -> bool {
     error.error_len().is_none()
 }

@@ -9,6 +9,7 @@ mod ascii_pairs;
 mod built;
 mod byte_level;
 mod byte_level_bpe;
+mod byte_run;
 mod cuts;
 mod declared;
 mod decoding;
@@ -188,6 +189,8 @@ impl Tokenizer {
     }
 
     /// Converts ids to text; bytes that are not UTF-8 become U+FFFD. An id without a token is an error.
+    ///
+    /// An answer's text is [`Self::decode_as_streamed`].
     pub fn decode(&self, ids: &[TokenId], skip_special_tokens: bool) -> Result<String, TokenizerError> {
         if let Some(&id) = ids.iter().find(|&&id| !self.contains(id)) {
             return Err(TokenizerError::OutOfVocabulary(id));

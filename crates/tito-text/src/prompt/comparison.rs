@@ -51,10 +51,10 @@ pub(super) fn shown_texts(message: &Message) -> impl Iterator<Item = &str> {
     message.content.texts().filter_map(move |text| if is_system { without_billing_header(text) } else { Some(text) })
 }
 
-/// The text of ids, as far as they have one: a model may be wider than its tokenizer.
+/// The text of ids that an answer had, as far as they have one: a model may be wider than its tokenizer.
 pub(super) fn decode(tokenizer: &Tokenizer, ids: &[TokenId], skip_special_tokens: bool) -> Result<String, PromptError> {
     let ids: Vec<_> = ids.iter().copied().filter(|&id| tokenizer.contains(id)).collect();
-    Ok(tokenizer.decode(&ids, skip_special_tokens)?)
+    Ok(tokenizer.decode_as_streamed(&ids, skip_special_tokens)?)
 }
 
 /// A text without what says nothing.
@@ -75,7 +75,23 @@ pub(super) fn in_order(haystack: &str, texts: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::in_order;
+    use serde_json::json;
+
+    use super::{decode, in_order};
+    use crate::tokenizer::Tokenizer;
+
+    #[test]
+    fn ids_have_the_text_that_their_answer_had() {
+        let definition = json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "pre_tokenizer": null,
+            "added_tokens": [], "post_processor": null,
+            "decoder": { "type": "Sequence", "decoders": [{ "type": "ByteFallback" }, { "type": "Fuse" }] },
+            "model": { "type": "BPE", "vocab": { "<0x79>": 0, "<0xFF>": 1, "b": 2 }, "merges": [] },
+        });
+        let tokenizer = Tokenizer::from_bytes(definition.to_string().as_bytes()).unwrap();
+        // The server streamed "y" before it sampled the broken byte; the id 9 is the model's alone.
+        assert_eq!(decode(&tokenizer, &[0, 1, 9, 0, 2], false).unwrap(), "y\u{fffd}\u{fffd}b");
+    }
 
     #[test]
     fn texts_stand_in_order_and_do_not_overlap() {
