@@ -114,6 +114,22 @@ impl Constrained {
         Pool::of(&self.logits, &self.ids)
     }
 
+    /// Whether nothing can be sampled at this position but tokens that end the output. What goes wrong is for the choice to say.
+    pub(super) fn leaves_only_ends(&mut self, logits: &[f32], allowed: Option<&AllowedTokens>) -> bool {
+        let is_text = |id: TokenId, end: &[TokenId]| {
+            logits.get(id as usize).is_some_and(|logit| logit.is_finite()) && !end.contains(&id)
+        };
+        match (self.prepare(), allowed) {
+            (Err(_), _) => false,
+            (Ok(Left::Masked { .. }), None) => !self.mask.ids().any(|id| is_text(id, &self.end)),
+            (Ok(left), Some(allowed)) => {
+                let may_come = |id: &TokenId| left == Left::Anything || self.mask.allows(*id);
+                !allowed.ids().iter().filter(|id| may_come(id)).any(|&id| is_text(id, &self.end))
+            }
+            (Ok(Left::Anything), None) => !(0..).zip(logits).any(|(id, _)| is_text(id, &self.end)),
+        }
+    }
+
     /// Takes note of the token that was chosen from what was [left](Self::prepare); returns those that there is no choice
     /// about after it, where they are foreseen.
     pub(super) fn choose(&mut self, id: TokenId) -> Vec<TokenId> {
@@ -299,10 +315,31 @@ mod tests {
         assert_eq!(sample(bad, &[0.0; 8]).unwrap().0, [1, EOS]);
         let nothing = SamplingParams { allowed_token_ids: Some(vec![0]), ..params(&[&[1, 2]]) };
         assert_eq!(sample(nothing, &[0.0; 8]), Err(SampleError::NothingLeft));
-        let long = SamplingParams { min_tokens: 3, ..params(&[&[1]]) };
-        assert_eq!(sample(long, &[0.0; 8]), Err(SampleError::NothingLeft));
         let biased = SamplingParams { temperature: 0.0, logit_bias: vec![(2, 9.0), (0, 99.0)], ..params(&[&[1, 2]]) };
         assert_eq!(sample(biased, &[0.0; 8]).unwrap().0, [2, EOS]);
+    }
+
+    #[test]
+    fn an_output_that_is_complete_ends_before_min_tokens_and_others_do_not() {
+        let logits = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 90.0];
+        let ended = |ids: &[TokenId]| Ok((ids.to_vec(), Some(FinishReason::Eos)));
+        let long = SamplingParams { min_tokens: 5, ..params(&[&[1], &[2, EOS]]) };
+        assert_eq!(sample(long.clone(), &logits), ended(&[1, 2, EOS]));
+        // A stop token is an end, also where the grammar takes it for text.
+        let text = SamplingParams { stop_token_ids: vec![2], ..long.clone() };
+        assert_eq!(sample(text, &logits), Ok((vec![1, EOS], Some(FinishReason::Eos))));
+        // Where the rest is masked otherwise, the end is all that is left, too.
+        let bad = SamplingParams { bad_words: vec![vec![2]], ..long.clone() };
+        assert_eq!(sample(bad, &logits), ended(&[1, EOS]));
+        let only = SamplingParams { allowed_token_ids: Some(vec![1, EOS]), ..long.clone() };
+        assert_eq!(sample(only, &logits), ended(&[1, EOS]));
+        // Neither biases nor penalties change what is left.
+        let biased = SamplingParams { logit_bias: vec![(2, -100.0)], presence_penalty: 2.0, ..long.clone() };
+        assert_eq!(sample(biased, &logits), ended(&[1, 2, EOS]));
+        let never = SamplingParams { ignore_eos: true, max_tokens: 6, ..long.clone() };
+        assert_eq!(sample(never, &logits), Ok((vec![1, 2, EOS, EOS, EOS, EOS], Some(FinishReason::Length))));
+        let nothing = SamplingParams { allowed_token_ids: Some(vec![1]), ..long };
+        assert_eq!(sample(nothing, &logits), Err(SampleError::NothingLeft));
     }
 
     #[test]

@@ -63,8 +63,8 @@ impl SequenceSampler {
     fn guess_one(&mut self, logits: &mut [f32], left: Left) -> Option<TokenId> {
         let raw_scale = Scale::new(max_logit(logits).ok()?, 1.0);
         self.scratch.raw.compute(logits, raw_scale).ok()?;
-        self.edit(logits);
         let sampled = self.constrained.as_mut().map(|constrained| constrained.stand_in(left));
+        self.edit(logits);
         let chosen = self.choose(logits, raw_scale);
         if let Some((constrained, sampled)) = self.constrained.as_mut().zip(sampled) {
             constrained.resume(sampled);

@@ -61,7 +61,8 @@ pub struct SamplingParams {
     pub seed: Option<u64>,
     /// At most this many tokens are sampled; at least 1.
     pub max_tokens: usize,
-    /// Before this many tokens no end-of-sequence or stop token is sampled, whatever `ignore_eos` says.
+    /// Before this many tokens no end-of-sequence or stop token is sampled, whatever `ignore_eos` says, unless a structured
+    /// output leaves no other token.
     pub min_tokens: usize,
     /// End-of-sequence tokens do not end the sequence; `stop_token_ids` still do.
     pub ignore_eos: bool,
@@ -139,9 +140,7 @@ impl SamplingParams {
 
     /// Whether a sequence ends with `id`, its `sampled`-th token. As in vLLM, a stop token wins over `max_tokens`.
     pub fn finish_after(&self, id: TokenId, sampled: usize) -> Option<FinishReason> {
-        if sampled < self.min_tokens {
-            None
-        } else if !self.ignore_eos && self.eos_token_id == Some(id) {
+        if !self.ignore_eos && self.eos_token_id == Some(id) {
             Some(FinishReason::Eos)
         } else if self.stop_token_ids.contains(&id) || (!self.ignore_eos && self.extra_eos_token_ids.contains(&id)) {
             Some(FinishReason::StopToken(id))

@@ -154,11 +154,14 @@ impl SequenceSampler {
 
     /// Applies what comes between the raw log-probs and the temperature, except `allowed_token_ids`.
     pub(super) fn edit(&mut self, logits: &mut [f32]) {
-        let Self { params, output, penalties, scratch: Scratch { edits, .. }, .. } = self;
+        let Self { params, output, penalties, allowed, constrained, scratch: Scratch { edits, .. }, .. } = self;
         for id in completing_tokens(&params.bad_words, output) {
             edits.forbid(logits, id);
         }
-        if output.len() < params.min_tokens {
+        let mut is_complete =
+            || constrained.as_mut().is_some_and(|constrained| constrained.leaves_only_ends(logits, allowed.as_ref()));
+        // As in vLLM, a structured output that is complete ends, however few tokens it has.
+        if output.len() < params.min_tokens && !is_complete() {
             for id in params.end_token_ids() {
                 edits.forbid(logits, id);
             }

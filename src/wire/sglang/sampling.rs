@@ -42,7 +42,7 @@ pub(crate) struct SglangSamplingParams {
     pub min_new_tokens: Option<i64>,
     /// 0 is greedy, at most 2.
     pub temperature: Option<f64>,
-    /// In (0, 1].
+    /// In (0, 1]; a share of what `min_p` and `top_k` leave.
     pub top_p: Option<f64>,
     /// 0 or -1 is off.
     pub top_k: Option<i64>,

@@ -201,11 +201,13 @@ async fn chosen_tokens_have_log_probs_even_if_only_they_are_asked_for() {
         let answer = generate(&app, params.clone()).await;
         let top = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"].as_array().unwrap().clone();
         let ids: Vec<_> = top.iter().map(|entry| entry["token_id"].clone()).collect();
-        let wanted = if params.get("logprobs").is_some() { json!([282, 3]) } else { json!([282, 3, 4]) };
-        assert_eq!(json!(ids), wanted);
+        assert_eq!(json!(ids), json!([282, 3, 4]), "{params}");
     }
     let odd = app.post(PATH, body(&[1], &json!({ "logprob_token_ids": [3, 4], "logprobs": 5 }))).await;
     assert_eq!((odd.status, odd.error()["param"].clone()), (400, json!("logprob_token_ids")));
+    let one = generate(&app, json!({ "logprob_token_ids": [3], "logprobs": 1 })).await;
+    let top = &one["choices"][0]["logprobs"]["content"][0]["top_logprobs"];
+    assert_eq!((&top[0]["token_id"], &top[1]["token_id"]), (&json!(282), &json!(3)));
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ mod tests;
 #[cfg(any(test, feature = "internals"))]
 pub mod told;
 mod tools;
+mod unread;
 
 pub use auto::{NoFormat, reasoning_marks, reasoning_parser_of, tool_marks, tool_parser_of};
 pub use output::{OutputFormat, OutputParser};

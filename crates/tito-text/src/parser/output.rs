@@ -1,9 +1,10 @@
 //! One generation's text to reasoning, content and calls: the readers one after another.
 
 use super::{
-    Piece, PromptReasoning, SpecialTokens, marker,
+    Piece, PromptReasoning, SpecialTokens,
     reasoning::{AnswerForm, CallInReasoning, PieceSink, ReasoningFormat, ReasoningReader},
     tools::{self, CallReader, ToolFormat, ToolParser},
+    unread::Spaced,
 };
 
 /// What is read out of a text, and how.
@@ -215,14 +216,14 @@ fn calls_in(format: &ToolFormat, text: &str) -> bool {
 #[derive(Debug)]
 struct Spacing {
     trims: bool,
-    held: String,
+    held: Spaced,
     spoken: bool,
     called: bool,
 }
 
 impl Spacing {
     fn new(trims: bool) -> Self {
-        Self { trims, held: String::new(), spoken: false, called: false }
+        Self { trims, held: Spaced::default(), spoken: false, called: false }
     }
 
     /// The rules of formats in which white space counts as any text does.
@@ -232,14 +233,12 @@ impl Spacing {
 
     fn content(&mut self, text: &str, out: &mut Vec<Piece>) {
         self.held.push_str(text);
-        let spoken = marker::trim_end(&self.held).len();
-        let certain = if self.trims || (spoken == 0 && !self.spoken) { spoken } else { self.held.len() };
-        if certain == 0 {
-            return;
+        let waits = self.trims || (self.held.is_blank() && !self.spoken);
+        let text = if waits { self.held.take_spoken() } else { self.held.take_all() };
+        if !text.is_empty() {
+            self.spoken = true;
+            out.push(Piece::Content(text));
         }
-        self.spoken = true;
-        let rest = self.held.split_off(certain);
-        out.push(Piece::Content(std::mem::replace(&mut self.held, rest)));
     }
 
     fn call(&mut self) {
@@ -250,7 +249,7 @@ impl Spacing {
     }
 
     fn finish(&mut self, out: &mut Vec<Piece>) {
-        let held = std::mem::take(&mut self.held);
+        let held = self.held.take_all();
         if !held.is_empty() && !self.called {
             out.push(Piece::Content(held));
         }

@@ -1,7 +1,10 @@
 //! What the compiler would take too long for without counting it: refused by size before it is begun.
 //!
 //! The compiler counts most of its own work and gives up by itself. Two keywords escape its count: a `multipleOf` becomes
-//! a state for each remainder, and optional properties are looked at once for each of the others.
+//! a state for each remainder, and properties are looked at once for each of the others: for each property, the compiler
+//! hashes the list of all that follow it. Those that may be left out have a state of their own for each of these, too.
+
+use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
@@ -13,6 +16,8 @@ const MOST_REMAINDERS: u64 = 2_000;
 /// Squares of the numbers of optional properties, over all objects of a schema together: 2,000 in one object, at some
 /// 0.5 s.
 const MOST_PAIRS: u64 = 4_000_000;
+/// Squares of the numbers of all named properties, likewise: 8,000 in one object, at some 0.7 s.
+const MOST_NAMED_PAIRS: u64 = 64_000_000;
 
 /// Refuses a schema that takes too long.
 pub(super) fn check(schema: &Value) -> Result<(), StructuredError> {
@@ -31,6 +36,11 @@ pub(super) fn check(schema: &Value) -> Result<(), StructuredError> {
              them required, or split the object",
         ));
     }
+    if cost.named_pairs > MOST_NAMED_PAIRS {
+        return Err(StructuredError::grammar(
+            "the schema names too many properties (8000 of one object are compiled at most); split the object",
+        ));
+    }
     Ok(())
 }
 
@@ -38,6 +48,7 @@ pub(super) fn check(schema: &Value) -> Result<(), StructuredError> {
 struct Cost {
     remainders: u64,
     pairs: u64,
+    named_pairs: u64,
 }
 
 impl Cost {
@@ -49,7 +60,8 @@ impl Cost {
                 if let Some(factor) = entries.get("multipleOf").and_then(Value::as_number) {
                     self.remainders = self.remainders.saturating_add(remainders(&factor.to_string()));
                 }
-                let optional = optional_properties(entries);
+                let (named, optional) = properties(entries);
+                self.named_pairs = self.named_pairs.saturating_add(named.saturating_mul(named));
                 self.pairs = self.pairs.saturating_add(optional.saturating_mul(optional));
                 entries.values().for_each(|value| self.add(value));
             }
@@ -58,10 +70,14 @@ impl Cost {
     }
 }
 
-fn optional_properties(entries: &Map<String, Value>) -> u64 {
-    let named = entries.get("properties").and_then(Value::as_object).map_or(0, Map::len);
-    let required = entries.get("required").and_then(Value::as_array).map_or(0, Vec::len);
-    named.saturating_sub(required) as u64
+/// How many properties are named, and how many of these may be left out.
+fn properties(entries: &Map<String, Value>) -> (u64, u64) {
+    let required = entries.get("required").and_then(Value::as_array).into_iter().flatten();
+    let required: HashSet<&str> = required.filter_map(Value::as_str).collect();
+    let described = entries.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    let optional = described.filter(|name| !required.contains(name.as_str())).count();
+    // What is required has a place, described or not.
+    ((optional + required.len()) as u64, optional as u64)
 }
 
 /// How many states tell the multiples of a number. Factors of 2 and 5 divide a power of ten and need no states of their
@@ -102,7 +118,16 @@ mod tests {
             let properties: Map<String, Value> = names.iter().map(|name| (name.clone(), json!({}))).collect();
             check(&json!({"properties": properties, "required": names[..required]}))
         };
-        assert_eq!((object(2_000, 0), object(9_000, 8_000)), (Ok(()), Ok(())));
+        assert_eq!((object(2_000, 0), object(8_000, 7_000), object(8_000, 8_000)), (Ok(()), Ok(()), Ok(())));
         assert!(object(2_001, 0).unwrap_err().message.contains("may be left out"));
+        let unknown: Vec<String> = (0..2_000).map(|index| format!("q{index}")).collect();
+        let names: Map<String, Value> = (0..2_001).map(|index| (format!("p{index}"), json!({}))).collect();
+        let said = check(&json!({"properties": names, "required": unknown})).unwrap_err().message;
+        assert!(said.contains("may be left out"), "{said}");
+        assert!(object(8_001, 8_001).unwrap_err().message.contains("(8000 of one object"));
+        let names: Map<String, Value> = (0..5_000).map(|index| (format!("p{index}"), json!({}))).collect();
+        let required: Vec<&String> = names.keys().collect();
+        let one = json!({"properties": names, "required": required});
+        assert!(check(&json!({"anyOf": [one, one, one]})).unwrap_err().message.contains("too many properties"));
     }
 }

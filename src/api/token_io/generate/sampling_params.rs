@@ -102,8 +102,8 @@ impl SamplingParamsFields {
     }
 
     /// Reads `logprobs`. If k alternatives are asked for, k are shown with the sampled token first, and that one is
-    /// shown even with a k of 0. vLLM shows nothing for `logprob_token_ids` alone, which is what its own render asks
-    /// for.
+    /// shown even with a k of 0. Of `logprob_token_ids` all are shown, beside the sampled token. vLLM leaves the last one out,
+    /// and shows nothing for them alone, which is what its own render asks for.
     fn logprobs(&self) -> Result<(Option<Logprobs>, Option<ShownAlternatives>), ApiError> {
         let chosen = self.sampling.logprob_token_ids.as_ref().map(Vec::len);
         match (self.logprobs, chosen) {
@@ -116,7 +116,7 @@ impl SamplingParamsFields {
                 );
                 Err(ApiError::invalid("logprob_token_ids", message))
             }
-            (Some(_), Some(count)) => Ok((Some(Logprobs::Top(count)), Some(ShownAlternatives(Some(count.max(1)))))),
+            (Some(_), Some(count)) => Ok((Some(Logprobs::Top(count)), Some(ShownAlternatives(None)))),
             (Some(-1), None) => Ok((Some(Logprobs::All), Some(ShownAlternatives(None)))),
             (Some(asked), None) => {
                 let top = usize::try_from(asked).map_err(|_| {

@@ -3,7 +3,7 @@
 //!
 //! What deviates on purpose: what stands behind the second mark is content; vLLM loses it.
 
-use crate::parser::{Piece, marker};
+use crate::parser::{Piece, marker, unread::Unread};
 
 /// The marks around an answer, with the white space that belongs to them.
 #[derive(Debug)]
@@ -28,12 +28,14 @@ enum Place {
 pub(super) struct Wrapper {
     marks: &'static Marks,
     place: Place,
-    held: String,
+    held: Unread,
+    /// Bytes of it in front of the first mark that are certain to be white space.
+    blank: usize,
 }
 
 impl Wrapper {
     pub(super) fn new(marks: &'static Marks) -> Self {
-        Self { marks, place: Place::Before, held: String::new() }
+        Self { marks, place: Place::Before, held: Unread::default(), blank: 0 }
     }
 
     /// Takes the next piece of the answer, and appends what became certain.
@@ -45,21 +47,22 @@ impl Wrapper {
         if self.place == Place::Opened && !self.held.is_empty() {
             self.place = Place::Inside;
             let line_break = self.held.starts_with('\n');
-            self.held.drain(..usize::from(line_break));
+            self.held.skip(usize::from(line_break));
         }
         let Marks { close, .. } = self.marks;
-        let certain = match (self.place, marker::first(&self.held, close)) {
-            (Place::Before, _) => 0,
-            (Place::Inside, Some((at, mark))) => {
-                self.place = Place::Over;
-                self.held.drain(at..at + mark.len());
-                self.held.len()
-            }
-            (Place::Inside, None) => self.held.len() - marker::begun(&self.held, close),
-            (Place::Opened | Place::Over, _) => self.held.len(),
+        let text = match self.place {
+            Place::Before => return,
+            Place::Opened | Place::Over => self.held.take_all(),
+            Place::Inside => match self.held.first(close) {
+                Some((at, mark)) => {
+                    self.place = Place::Over;
+                    let inside = self.held.take(at);
+                    self.held.skip(mark.len());
+                    inside + &self.held.take_all()
+                }
+                None => self.held.take(self.held.len() - marker::begun(&self.held, close)),
+            },
         };
-        let rest = self.held.split_off(certain);
-        let text = std::mem::replace(&mut self.held, rest);
         if !text.is_empty() {
             out.push(Piece::Content(text));
         }
@@ -68,9 +71,10 @@ impl Wrapper {
     /// Looks for the first mark.
     fn open(&mut self) {
         let Marks { open, .. } = self.marks;
-        let text = self.held.trim_start_matches(marker::is_space);
-        if let Some(rest) = text.strip_prefix(open) {
-            self.held = rest.to_owned();
+        let text = self.held[self.blank..].trim_start_matches(marker::is_space);
+        self.blank = self.held.len() - text.len();
+        if text.starts_with(open) {
+            self.held.skip(self.blank + open.len());
             self.place = Place::Opened;
         } else if !open.starts_with(text) {
             self.place = Place::Over;
@@ -79,7 +83,7 @@ impl Wrapper {
 
     /// Takes the end of the answer, and appends what is left.
     pub(super) fn finish(&mut self, out: &mut Vec<Piece>) {
-        let held = std::mem::take(&mut self.held);
+        let held = self.held.take_all();
         if !held.is_empty() {
             out.push(Piece::Content(held));
         }

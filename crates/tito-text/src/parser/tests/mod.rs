@@ -1,5 +1,6 @@
 mod answer_forms;
 mod forced_values;
+mod long_texts;
 pub(super) mod lost;
 mod marks;
 mod marks_in_calls;

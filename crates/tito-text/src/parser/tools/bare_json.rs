@@ -57,7 +57,7 @@ pub(super) fn reader(forced: &ForcedCall) -> Box<dyn CallReader> {
         ForcedCall::Required => None,
         ForcedCall::Named(name) => Some(name.clone()),
     };
-    Box::new(Forced { name, text: String::new() })
+    Box::new(Forced { name, text: String::new(), spoken: false })
 }
 
 /// Takes the whole text for a list of calls, or for the arguments of the one that has a name.
@@ -65,16 +65,19 @@ pub(super) fn reader(forced: &ForcedCall) -> Box<dyn CallReader> {
 struct Forced {
     name: Option<String>,
     text: String,
+    /// Whether there is more than white space.
+    spoken: bool,
 }
 
 impl CallReader for Forced {
     fn push(&mut self, text: &str, _out: &mut Vec<Piece>) {
         self.text.push_str(text);
+        self.spoken |= !marker::is_blank(text);
     }
 
     fn finish(&mut self, out: &mut Vec<Piece>) {
         let text = std::mem::take(&mut self.text);
-        if marker::is_blank(&text) {
+        if !self.spoken {
             return;
         }
         match self.name.take() {
@@ -87,7 +90,7 @@ impl CallReader for Forced {
     }
 
     fn is_in_call(&self) -> bool {
-        !marker::is_blank(&self.text)
+        self.spoken
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     chat::FunctionTool,
     json::{Object, Value},
-    parser::{Piece, ToolCall, marker},
+    parser::{Piece, ToolCall, marker, unread::Unread},
     structured::{Format, Tag},
 };
 
@@ -92,7 +92,8 @@ impl Blocks {
         let mut called = false;
         // What stands before `from` was read, and before `at` there is no call.
         let (mut from, mut at) = (0, 0);
-        while let Some((offset, begin)) = marker::first(&text[at..], self.begins) {
+        let mut unread = Unread::whole(text);
+        while let Some((offset, begin)) = unread.first(self.begins) {
             at += offset;
             match self.block(&text[at..], begin, tools) {
                 Some((calls, after)) => {
@@ -105,6 +106,7 @@ impl Blocks {
                 None if self.spoils => return None,
                 None => at += begin.len(),
             }
+            unread.skip(at - (text.len() - unread.len()));
         }
         self.outside(&text[from..], &mut pieces);
         called.then_some(pieces)

@@ -46,7 +46,7 @@ impl JsonScan {
     /// Reads on in `text`, which only grows from one call to the next, up to the end of the object.
     pub(super) fn advance(&mut self, text: &str) {
         if self.place == Place::Start {
-            self.looked = text.len() - text.trim_start_matches(marker::is_space).len();
+            self.looked = text.len() - text[self.looked..].trim_start_matches(marker::is_space).len();
         }
         for byte in text.bytes().skip(self.looked) {
             if matches!(self.place, Place::Closed | Place::Broken) {
@@ -60,6 +60,18 @@ impl JsonScan {
     /// Whether the text so far ends within a string.
     pub(super) fn is_in_string(&self) -> bool {
         matches!(self.place, Place::Text { .. })
+    }
+
+    /// Reads on in `text` to the end of the string that the text so far ends within, and returns where that is.
+    pub(super) fn end_string(&mut self, text: &str) -> usize {
+        for byte in text.bytes().skip(self.looked) {
+            if !self.is_in_string() {
+                break;
+            }
+            self.step(byte);
+            self.looked += 1;
+        }
+        self.looked
     }
 
     /// Where the object ends, if it does.

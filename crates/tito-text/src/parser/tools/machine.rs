@@ -33,7 +33,7 @@ use super::{
 use crate::{
     chat::FunctionTool,
     json::Value,
-    parser::{Piece, ToolCall, marker},
+    parser::{Piece, ToolCall, marker, unread::Spaced},
 };
 
 /// Makes the reader of a format for a request's tools.
@@ -45,7 +45,7 @@ pub(super) fn reader<G: Grammar + 'static>(grammar: G, tools: &[FunctionTool]) -
         markup: Markup::default(),
         draft: None,
         json: JsonScan::default(),
-        space: String::new(),
+        space: Spaced::default(),
         ends_values: grammar.markers().iter().any(|marker| ends_value(&grammar, marker)),
         tokens: VecDeque::new(),
         held: None,
@@ -67,7 +67,7 @@ struct Machine<G> {
     /// What was read of its JSON, if its arguments are such.
     json: JsonScan,
     /// White space after a call, which is content only if more follows.
-    space: String,
+    space: Spaced,
     /// Whether the format marks the ends of values.
     ends_values: bool,
     /// What is to be read next.
@@ -219,8 +219,7 @@ impl<G: Grammar> Machine<G> {
     /// White space between calls is markup.
     fn between(&mut self, text: &str, out: &mut Vec<Piece>) {
         self.space.push_str(text);
-        let space = self.space.split_off(marker::trim_end(&self.space).len());
-        content(&std::mem::replace(&mut self.space, space), out);
+        content(&self.space.take_spoken(), out);
     }
 
     fn open(&mut self, marker: &str) {

@@ -22,7 +22,10 @@ use super::{
 use crate::{
     chat::FunctionTool,
     json::Value,
-    parser::{Piece, ToolCall, marker},
+    parser::{
+        Piece, ToolCall, marker,
+        unread::{Spaced, Unread},
+    },
     structured::{Format, Tag},
 };
 
@@ -81,15 +84,25 @@ struct Mistral {
     tools: Signatures,
     state: MistralState,
     /// White space after content. A call of the newer format takes it away.
-    space: String,
+    space: Spaced,
     /// What was not given out.
-    held: String,
+    held: Unread,
+    run: MarkerRun,
     /// The name of the call whose arguments are read, and the mark after it.
     name: String,
     args: &'static str,
     json: MistralJson,
     /// Whether the text was cut off.
     cut: bool,
+}
+
+/// Markers with nothing between them, at the start of what was not given out.
+#[derive(Debug, Clone, Copy, Default)]
+struct MarkerRun {
+    /// Where the last of them ends.
+    end: usize,
+    /// The bytes that are these and white space.
+    looked: usize,
 }
 
 /// What was read of the arguments of a call.
@@ -107,8 +120,9 @@ impl Mistral {
         Self {
             tools: Signatures::of(tools),
             state: MistralState::default(),
-            space: String::new(),
-            held: String::new(),
+            space: Spaced::default(),
+            held: Unread::default(),
+            run: MarkerRun::default(),
             name: String::new(),
             args: "",
             json: MistralJson::default(),
@@ -128,56 +142,53 @@ impl Mistral {
         }
     }
 
-    /// Takes what stands before `end`.
-    fn take(&mut self, end: usize) -> String {
-        let rest = self.held.split_off(end);
-        std::mem::replace(&mut self.held, rest)
-    }
-
     fn content(&mut self, out: &mut Vec<Piece>) -> bool {
-        let found = self.held.find(MARKER);
+        let found = self.held.first(&[MARKER]).map(|(at, _)| at);
         let end = found.unwrap_or_else(|| self.held.len() - marker::begun(&self.held, &[MARKER]));
-        let text = self.take(end);
-        self.space.push_str(&text);
-        let rest = self.space.split_off(marker::trim_end(&self.space).len());
-        let content = std::mem::replace(&mut self.space, rest);
+        self.space.push_str(&self.held.take(end));
+        let content = self.space.take_spoken();
         if !content.is_empty() {
             out.push(Piece::Content(content));
         }
         if found.is_some() {
-            self.take(MARKER.len());
+            self.held.skip(MARKER.len());
             self.state = MistralState::Marked;
         }
         found.is_some()
     }
 
     fn marked(&mut self) -> bool {
-        let mut rest = self.held.as_str();
+        let mut rest = &self.held[self.run.looked..];
         loop {
             rest = rest.trim_start_matches(marker::is_space);
             let Some(after) = rest.strip_prefix(MARKER) else { break };
             rest = after;
+            self.run.end = self.held.len() - rest.len();
         }
+        self.run.looked = self.held.len() - rest.len();
         let open = [MARKER, ARGS].iter().any(|marker| marker.len() > rest.len() && marker.starts_with(rest));
         if !open {
             let list = rest.starts_with(['[', '{']) && !rest.starts_with(ARGS);
             self.state = if list { MistralState::List } else { MistralState::Name };
+            let run = std::mem::take(&mut self.run);
+            // A list that cannot be read is content with all of them.
+            self.held.skip(if list { 0 } else { run.end });
         }
         !open
     }
 
     fn read_name(&mut self) -> bool {
-        let Some((at, mark)) = marker::first(&self.held, &[MARKER, ARGS, "{"]) else { return false };
-        let name = self.take(at);
+        let Some((at, mark)) = self.held.first(&[MARKER, ARGS, "{"]) else { return false };
+        let name = self.held.take(at);
         if mark == MARKER {
-            self.take(MARKER.len());
+            self.held.skip(MARKER.len());
             self.without_arguments(&name);
             self.state = MistralState::Marked;
             return true;
         }
         self.name = name;
         self.args = if mark == ARGS { ARGS } else { "" };
-        self.take(self.args.len());
+        self.held.skip(self.args.len());
         self.json = MistralJson::default();
         self.state = MistralState::Arguments;
         true
@@ -186,8 +197,13 @@ impl Mistral {
     /// What has a marker before it and no arguments, whatever they would be, is content to the letter.
     fn without_arguments(&mut self, name: &str) {
         if !marker::is_blank(name) {
-            self.space.extend([MARKER, name]);
+            self.content_of([MARKER, name]);
         }
+    }
+
+    /// Takes what turned out to be content.
+    fn content_of<'t>(&mut self, texts: impl IntoIterator<Item = &'t str>) {
+        texts.into_iter().for_each(|text| self.space.push_str(text));
     }
 
     fn arguments(&mut self, out: &mut Vec<Piece>) -> bool {
@@ -198,7 +214,7 @@ impl Mistral {
         self.json.scan.advance(&self.held[..next.unwrap_or(self.held.len())]);
         if let Some(end) = self.json.scan.end() {
             if Value::parse(&self.held[..end]).is_ok() {
-                let arguments = self.take(end);
+                let arguments = self.held.take(end);
                 self.call(&arguments, out);
                 self.state = MistralState::After;
                 return true;
@@ -225,7 +241,9 @@ impl Mistral {
         match goes_on {
             None => return false,
             Some(true) => {
-                self.json = MistralJson { looked: at + MARKER.len(), held: None, ..std::mem::take(&mut self.json) }
+                // What is said of one marker in the string is said of all others in it.
+                let json = &mut self.json;
+                (json.looked, json.held) = (json.scan.end_string(&self.held), None);
             }
             Some(false) => self.end_at(at, out),
         }
@@ -234,9 +252,9 @@ impl Mistral {
 
     /// Ends the arguments at a marker.
     fn end_at(&mut self, at: usize, out: &mut Vec<Piece>) {
-        let arguments = self.take(at);
+        let arguments = self.held.take(at);
         self.call(&arguments, out);
-        self.take(MARKER.len());
+        self.held.skip(MARKER.len());
         self.state = MistralState::Name;
         self.json = MistralJson::default();
     }
@@ -256,13 +274,13 @@ impl Mistral {
         let (name, id) = (marker::trim(name), marker::trim(id));
         if name.is_empty() {
             if !marker::is_blank(arguments) {
-                self.space.extend([MARKER, &written, self.args, arguments]);
+                self.content_of([MARKER, &written, self.args, arguments]);
             }
             return;
         }
-        let spoken = marker::trim_end(&self.space);
+        let spoken = self.space.take_spoken();
         if !spoken.is_empty() {
-            out.push(Piece::Content(spoken.to_owned()));
+            out.push(Piece::Content(spoken));
         }
         self.space.clear();
         let (arguments, unread) = match first_value(arguments) {
@@ -302,21 +320,21 @@ impl CallReader for Mistral {
             self.end_at(at, out);
             while self.step(out) {}
         }
-        let held = std::mem::take(&mut self.held);
+        let held = self.held.take_all();
         match self.state {
             MistralState::Content | MistralState::After => self.space.push_str(&held),
             // As in vLLM, a call that has not begun is nothing. A name may have been another one.
             MistralState::Marked | MistralState::Name => self.without_arguments(&held),
             MistralState::List => match mistral_list::calls(&held, &self.tools) {
                 Some(calls) => {
-                    out.push(Piece::Content(std::mem::take(&mut self.space)));
+                    out.push(Piece::Content(self.space.take_all()));
                     out.extend(calls);
                 }
-                None => self.space.extend([MARKER, &held]),
+                None => self.content_of([MARKER, &held]),
             },
             MistralState::Arguments => self.call(&held, out),
         }
-        let content = std::mem::take(&mut self.space);
+        let content = self.space.take_all();
         if !content.is_empty() {
             out.push(Piece::Content(content));
         }

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     chat::FunctionTool,
     json::{self, Value},
-    parser::{Piece, ToolCall, marker},
+    parser::{Piece, ToolCall, marker, unread::Unread},
     structured::{Format, Tag},
 };
 
@@ -65,7 +65,8 @@ pub(in crate::parser) fn channels(calls: bool) -> Box<dyn CallReader> {
     Box::new(Channels {
         calls,
         state: HarmonyState::Header { known_role: true },
-        held: String::new(),
+        held: Unread::default(),
+        blank: 0,
         thought: false,
         spoken: false,
     })
@@ -98,7 +99,9 @@ enum HarmonyState {
 struct Channels {
     calls: bool,
     state: HarmonyState,
-    held: String,
+    held: Unread,
+    /// Bytes of it between messages that are certain to be white space.
+    blank: usize,
     /// Whether reasoning went out, and content.
     thought: bool,
     spoken: bool,
@@ -109,8 +112,8 @@ impl Channels {
     fn step(&mut self, out: &mut Vec<Piece>) -> bool {
         match self.state.clone() {
             HarmonyState::Header { known_role } => {
-                let Some(end) = self.held.find(MESSAGE) else { return false };
-                let header = self.take(end + MESSAGE.len());
+                let Some((end, _)) = self.held.first(&[MESSAGE]) else { return false };
+                let header = self.held.take(end + MESSAGE.len());
                 let kind = kind(&header[..end], known_role);
                 let unwanted = !self.calls && matches!(kind, Some(HarmonyMessageKind::Call { .. }));
                 let kind = if unwanted { Some(HarmonyMessageKind::Foreign) } else { kind };
@@ -124,14 +127,14 @@ impl Channels {
                 true
             }
             HarmonyState::Text { kind, .. } => {
-                let found = marker::first(&self.held, ENDS);
+                let found = self.held.first(ENDS);
                 let waits = matches!(kind, HarmonyMessageKind::Call { .. });
                 let begun = if waits { self.held.len() } else { marker::begun(&self.held, ENDS) };
                 let end = found.map_or_else(|| self.held.len() - begun, |(at, _)| at);
-                let text = self.take(end);
+                let text = self.held.take(end);
                 self.text(&kind, &text, found.is_some(), out);
                 let Some((_, mark)) = found else { return false };
-                let mark = self.take(mark.len());
+                let mark = self.held.take(mark.len());
                 if kind == HarmonyMessageKind::Foreign {
                     self.content(&mark, out);
                 }
@@ -139,27 +142,25 @@ impl Channels {
                 true
             }
             HarmonyState::Outside { spoken } => {
-                let found = self.held.find(START);
+                let found = self.held.first(&[START]).map(|(at, _)| at);
                 let end = found.unwrap_or_else(|| self.held.len() - marker::begun(&self.held, &[START]));
                 // White space between messages belongs to none of them.
-                let spoken = spoken || !marker::is_blank(&self.held[..end]);
+                let spoken = spoken || !marker::is_blank(&self.held[self.blank..end]);
+                self.blank = end;
                 if spoken {
-                    let text = self.take(end);
+                    let text = self.held.take(end);
+                    self.blank = 0;
                     self.content(&text, out);
                     self.state = HarmonyState::Outside { spoken };
                 }
                 if found.is_some() {
-                    self.take(START.len() + if spoken { 0 } else { end });
+                    self.held.skip(START.len() + if spoken { 0 } else { end });
+                    self.blank = 0;
                     self.state = HarmonyState::Header { known_role: false };
                 }
                 found.is_some()
             }
         }
-    }
-
-    fn take(&mut self, end: usize) -> String {
-        let rest = self.held.split_off(end);
-        std::mem::replace(&mut self.held, rest)
     }
 
     /// Gives out text of a message; that of a call is all of it.
@@ -206,7 +207,7 @@ impl CallReader for Channels {
     }
 
     fn finish(&mut self, out: &mut Vec<Piece>) {
-        let held = std::mem::take(&mut self.held);
+        let held = self.held.take_all();
         match self.state.clone() {
             HarmonyState::Text { kind, .. } => self.text(&kind, &held, true, out),
             HarmonyState::Outside { spoken: false } if marker::is_blank(&held) => {}

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::call_format::CallReader;
-use crate::parser::{Piece, marker};
+use crate::parser::{Piece, marker, unread::Unread};
 
 /// Reads the calls of a text that begins with a marker, and what stands between them; `None` where it makes no calls.
 type ReadCalls = Box<dyn Fn(&str) -> Option<Vec<Piece>> + Send>;
@@ -13,7 +13,7 @@ pub(super) struct UntilEnd {
     markers: &'static [&'static str],
     calls: ReadCalls,
     /// What was not given out.
-    held: String,
+    held: Unread,
     /// Whether `held` begins with a marker.
     met: bool,
 }
@@ -23,7 +23,7 @@ impl UntilEnd {
         markers: &'static [&'static str],
         calls: impl Fn(&str) -> Option<Vec<Piece>> + Send + 'static,
     ) -> Self {
-        Self { markers, calls: Box::new(calls), held: String::new(), met: false }
+        Self { markers, calls: Box::new(calls), held: Unread::default(), met: false }
     }
 }
 
@@ -39,18 +39,17 @@ impl CallReader for UntilEnd {
         if self.met {
             return;
         }
-        let found = marker::first(&self.held, self.markers);
+        let found = self.held.first(self.markers);
         self.met = found.is_some();
         let end = found.map_or_else(|| self.held.len() - marker::begun(&self.held, self.markers), |(at, _)| at);
-        let rest = self.held.split_off(end);
-        let content = std::mem::replace(&mut self.held, rest);
+        let content = self.held.take(end);
         if !content.is_empty() {
             out.push(Piece::Content(content));
         }
     }
 
     fn finish(&mut self, out: &mut Vec<Piece>) {
-        let held = std::mem::take(&mut self.held);
+        let held = self.held.take_all();
         match self.met.then(|| (self.calls)(&held)).flatten() {
             Some(calls) => out.extend(calls),
             None if held.is_empty() => {}

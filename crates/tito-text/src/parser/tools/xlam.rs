@@ -35,7 +35,7 @@ const BLOCKS: Blocks =
 const ALONE: Blocks = Blocks { call: CALL, ..Blocks::new(&["["], &[], Shape::List) };
 
 fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    Box::new(Xlam { tools: tools.to_vec(), start: String::new(), reader: None })
+    Box::new(Xlam { tools: tools.to_vec(), start: String::new(), blank: 0, reader: None })
 }
 
 /// Holds a text back that begins as a list does.
@@ -43,6 +43,8 @@ fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
 struct Xlam {
     tools: Vec<FunctionTool>,
     start: String,
+    /// Bytes at its beginning that are certain to be white space.
+    blank: usize,
     /// Reads a text that begins otherwise.
     reader: Option<Box<dyn CallReader>>,
 }
@@ -53,7 +55,8 @@ impl CallReader for Xlam {
             return reader.push(text, out);
         }
         self.start.push_str(text);
-        let start = self.start.trim_start_matches(marker::is_space);
+        let start = self.start[self.blank..].trim_start_matches(marker::is_space);
+        self.blank = self.start.len() - start.len();
         let is_list = start.starts_with('[') && !start.starts_with(MARKS[0]);
         if !(is_list || MARKS[0].starts_with(start)) {
             let mut reader = BLOCKS.reader(&self.tools);
@@ -75,7 +78,7 @@ impl CallReader for Xlam {
     }
 
     fn is_in_call(&self) -> bool {
-        self.reader.as_ref().map_or(!marker::is_blank(&self.start), |reader| reader.is_in_call())
+        self.reader.as_ref().map_or(self.blank < self.start.len(), |reader| reader.is_in_call())
     }
 }
 

@@ -6,7 +6,10 @@
 //! - A blank answer of `nemotron_v3` that was told not to think is content; vLLM's JSON answers have it for reasoning.
 
 use super::{AnswerForm, CallInReasoning, PieceSink, ReasoningReader, label::Label, styles::Tags, wrapper::Wrapper};
-use crate::parser::{Piece, marker};
+use crate::parser::{
+    Piece, marker,
+    unread::{Spaced, Unread},
+};
 
 /// Tells reasoning from the rest.
 #[derive(Debug)]
@@ -25,9 +28,9 @@ pub(super) struct TagReader {
     /// it does not and there is a call.
     pending: Option<String>,
     /// The start of what may be a mark.
-    held: String,
+    held: Unread,
     /// White space that is reasoning only if more of it follows.
-    space: String,
+    space: Spaced,
     /// Whether a start was met.
     started: bool,
     /// Whether reasoning was given out.
@@ -62,8 +65,8 @@ impl TagReader {
             reasoning: true,
             may_begin: false,
             pending: None,
-            held: String::new(),
-            space: String::new(),
+            held: Unread::default(),
+            space: Spaced::default(),
             started: false,
             thought: false,
             forced: forces_content.then(Default::default),
@@ -125,14 +128,8 @@ impl TagReader {
     fn say(&mut self, text: &str, out: &mut Vec<Piece>) {
         self.space.push_str(text);
         // White space before a start that may still come counts as nothing.
-        let waits = self.tags.first_only && !self.started && !self.thought && marker::is_blank(&self.space);
-        let certain = match (waits, self.tags.trims) {
-            (true, _) => 0,
-            (false, true) => marker::trim_end(&self.space).len(),
-            (false, false) => self.space.len(),
-        };
-        let rest = self.space.split_off(certain);
-        let text = std::mem::replace(&mut self.space, rest);
+        let waits = self.tags.first_only && !self.started && !self.thought && self.space.is_blank();
+        let text = if waits || self.tags.trims { self.space.take_spoken() } else { self.space.take_all() };
         self.thought |= !text.is_empty();
         if !text.is_empty() {
             out.push(Piece::Reasoning(text));
@@ -193,7 +190,7 @@ impl TagReader {
         }
         self.reasoning = false;
         if !self.tags.trims {
-            let space = std::mem::take(&mut self.space);
+            let space = self.space.take_all();
             if !space.is_empty() || (self.tags.first_only && !self.thought) {
                 self.thought = true;
                 out.push(Piece::Reasoning(space));
@@ -208,7 +205,8 @@ impl TagReader {
                 (Some((reasoning, _)), Piece::Reasoning(text)) => reasoning.push_str(&text),
                 (Some((_, space)), Piece::Content(text)) => {
                     space.push_str(&text);
-                    if !marker::is_blank(space) {
+                    // What came before is white space.
+                    if !marker::is_blank(&text) {
                         self.settle(false, out);
                     }
                 }
@@ -238,14 +236,13 @@ impl ReasoningReader for TagReader {
         let mut pieces = Vec::new();
         loop {
             let marks = self.marks();
-            let found = marker::first(&self.held, &marks);
+            let found = self.held.first(&marks);
             let end = found.map_or_else(|| self.held.len() - marker::begun(&self.held, &marks), |(at, _)| at);
-            let rest = self.held.split_off(end);
-            let text = std::mem::replace(&mut self.held, rest);
+            let text = self.held.take(end);
             self.text(&text, &mut pieces);
             self.force(std::mem::take(&mut pieces), out);
             let Some((_, mark)) = found else { return };
-            self.held.drain(..mark.len());
+            self.held.skip(mark.len());
             // After the text in front of it, it may be text as well, as it is in the arguments of a call.
             let counts = self.marks().contains(&mark) && (self.reasoning || !out.is_in_call());
             if counts { self.mark(mark, &mut pieces) } else { self.text(mark, &mut pieces) }
@@ -255,7 +252,7 @@ impl ReasoningReader for TagReader {
     fn finish(&mut self, calls_in: &dyn Fn(&str) -> bool, out: &mut dyn PieceSink) {
         let mut pieces = Vec::new();
         let said = self.form.to_the_letter && !self.reasoning;
-        let held = std::mem::take(&mut self.held);
+        let held = self.held.take_all();
         self.text(&held, &mut pieces);
         let mut call = None;
         if let Some(pending) = self.pending.take() {

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     chat::FunctionTool,
-    parser::{Piece, ToolCall, marker},
+    parser::{Piece, ToolCall, marker, unread::Unread},
 };
 
 const LFM2_MARKS: &[&str] = &["<|tool_call_start|>", "<|tool_call_end|>"];
@@ -67,14 +67,17 @@ fn blocks(
     let mut called = false;
     // What stands before `from` was read, and before `at` there is no call.
     let (mut from, mut at) = (0, 0);
-    while let Some(offset) = text[at..].find(begin) {
+    let mut unread = Unread::whole(text);
+    while let Some((offset, _)) = unread.first(&marks[..1]) {
         let block = at + offset;
         let body = block + begin.len();
-        let (body_end, next) = match marker::first(&text[body..], marks) {
+        unread.skip(body - at);
+        let (body_end, next) = match unread.first(marks) {
             Some((length, mark)) if mark == *end => (body + length, body + length + end.len()),
             Some((length, _)) => (body + length, body + length),
             None => (text.len(), text.len()),
         };
+        unread.skip(next - body);
         at = next;
         let written = Some(&text[body..body_end]).filter(|written| !written.contains('\0'));
         let calls = written.and_then(&read).unwrap_or_default();
