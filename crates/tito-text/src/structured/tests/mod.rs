@@ -4,6 +4,7 @@ mod forced;
 mod guesses;
 mod hostile;
 mod schemas;
+mod told_apart;
 
 use std::{collections::HashMap, sync::Arc};
 
