@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     Cancellation, Constraint, JsonOptions, StructuredError,
-    compile::{Failure, check_size, compile, still_awaited},
+    compile::{Failure, check_size, compile, on_a_deep_stack, still_awaited},
     ebnf,
     json_schema::prepared,
     lark::{literal, pattern},
@@ -98,9 +98,11 @@ impl Grammars {
     }
 
     /// The grammar to compile. Whether tags are told apart takes a while to find out, so it is only asked here.
-    fn exact(&self, constraint: &Constraint, grammar: &TopLevelGrammar) -> Result<TopLevelGrammar, StructuredError> {
+    fn exact(&self, constraint: &Constraint, grammar: &TopLevelGrammar) -> Result<TopLevelGrammar, Failure> {
         match constraint {
-            Constraint::Tags(format, options) => Ok(lark(tags::exact(format, &self.tokenizer, options)?)),
+            Constraint::Tags(format, options) => {
+                on_a_deep_stack(|| Ok(lark(tags::exact(format, &self.tokenizer, options)?)))
+            }
             _ => Ok(grammar.clone()),
         }
     }

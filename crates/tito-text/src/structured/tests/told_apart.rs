@@ -167,7 +167,7 @@ fn all_texts(longest: usize) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_global_rejects: 20_000, ..ProptestConfig::with_cases(300) })]
+    #![proptest_config(ProptestConfig { max_global_rejects: 20_000, ..ProptestConfig::with_cases(60) })]
 
     #[test]
     fn all_texts_of_a_form_can_be_sampled_and_no_others(form in forms(), seed in any::<u64>()) {

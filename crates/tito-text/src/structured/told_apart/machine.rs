@@ -4,8 +4,6 @@ use std::collections::HashMap;
 
 use llguidance::derivre::{RegexAst, RegexBuilder, StateID};
 
-/// The most states of a part.
-const MOST_STATES: usize = 20_000;
 /// What the expression may cost.
 const MOST_FUEL: u64 = 2_000_000;
 const DEAD: u32 = u32::MAX;
@@ -32,8 +30,8 @@ pub(super) enum NoMachine {
 impl Machine {
     pub(super) const START: u32 = 0;
 
-    /// The automaton of an expression.
-    pub(super) fn of(ast: &RegexAst) -> Result<Self, NoMachine> {
+    /// The automaton of an expression, if it has no more than so many states.
+    pub(super) fn of(ast: &RegexAst, most_states: usize) -> Result<Self, NoMachine> {
         let mut builder = RegexBuilder::new();
         let expression = builder.mk(ast).map_err(|_| NoMachine::Invalid)?;
         let mut regex = builder.into_regex_limited(expression, MOST_FUEL).map_err(|_| NoMachine::TooLarge)?;
@@ -59,7 +57,7 @@ impl Machine {
                 });
                 machine.table.push(number);
             }
-            if states.len() > MOST_STATES || regex.alpha().has_error() {
+            if states.len() > most_states || regex.alpha().has_error() {
                 return Err(NoMachine::TooLarge);
             }
         }
@@ -70,6 +68,11 @@ impl Machine {
     pub(super) fn step(&self, state: u32, byte: u8) -> Option<u32> {
         let to = self.table[state as usize * self.count + usize::from(self.classes[usize::from(byte)])];
         (to != DEAD).then_some(to)
+    }
+
+    /// How many states it has.
+    pub(super) fn states(&self) -> usize {
+        self.accepting.len()
     }
 
     pub(super) fn accepts(&self, state: u32) -> bool {

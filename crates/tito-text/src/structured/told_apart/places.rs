@@ -16,6 +16,8 @@ use crate::{
 
 /// The most places of an output.
 const MOST_PLACES: usize = 10_000;
+/// The most states of all automata together.
+const MOST_STATES: usize = 200_000;
 
 /// What the lexer reads at a place.
 #[derive(Debug)]
@@ -83,7 +85,7 @@ impl Kind {
 impl Places {
     /// The places of an output; `Ok(None)` if something is no expression.
     pub(super) fn of(piece: &Piece) -> Result<Option<Self>, String> {
-        let mut builder = Builder { places: Self::default(), machines: HashMap::new() };
+        let mut builder = Builder { places: Self::default(), machines: HashMap::new(), states_left: MOST_STATES };
         match builder.part(piece) {
             Ok(part) => {
                 let mut places = builder.places;
@@ -108,6 +110,7 @@ struct Builder {
     places: Places,
     /// By what they are made of.
     machines: HashMap<String, Arc<Machine>>,
+    states_left: usize,
 }
 
 impl Builder {
@@ -223,7 +226,8 @@ impl Builder {
         if let Some(machine) = self.machines.get(&key) {
             return Ok(Arc::clone(machine));
         }
-        let machine = Arc::new(Machine::of(&ast())?);
+        let machine = Arc::new(Machine::of(&ast(), self.states_left)?);
+        self.states_left = self.states_left.saturating_sub(machine.states());
         self.machines.insert(key, Arc::clone(&machine));
         Ok(machine)
     }
