@@ -70,6 +70,20 @@ impl Piece {
         }
     }
 
+    /// The same with each character of fixed text by itself.
+    pub(super) fn in_characters(&self) -> Self {
+        let all = |parts: &[Self]| parts.iter().map(Self::in_characters).collect();
+        let one = |part: &Self| Box::new(part.in_characters());
+        match self {
+            Self::Text(text) => Self::Sequence(text.chars().map(|c| Self::Text(c.into())).collect()),
+            Self::Sequence(parts) => Self::Sequence(all(parts)),
+            Self::Choice(parts) => Self::Choice(all(parts)),
+            Self::Repeated(part, operator) => Self::Repeated(one(part), *operator),
+            Self::Separated(part, separator) => Self::Separated(one(part), one(separator)),
+            other => other.clone(),
+        }
+    }
+
     /// The grammar in Lark.
     pub(super) fn lark(&self) -> String {
         let mut writer = Writer { rules: String::new(), count: 0 };

@@ -44,13 +44,18 @@ pub(super) fn grammar(
 
 /// The grammar of an output, of which every text can be sampled and no other.
 pub(super) fn exact(format: &Format, tokenizer: &Tokenizer, options: &JsonOptions) -> Result<String, StructuredError> {
-    let plain = pieces(format, tokenizer, options, Joining::Expressions)?;
-    if told_apart::check(&plain).is_ok() {
-        return Ok(plain.lark());
+    let mut why = String::new();
+    for joining in [Joining::Expressions, Joining::All] {
+        let written = pieces(format, tokenizer, options, joining)?;
+        // Characters of fixed texts that begin alike are told apart one by one.
+        for piece in [written.in_characters(), written].into_iter().rev() {
+            match told_apart::check(&piece) {
+                Ok(()) => return Ok(piece.lark()),
+                Err(reason) => why = reason,
+            }
+        }
     }
-    let joined = pieces(format, tokenizer, options, Joining::All)?;
-    told_apart::check(&joined).or_else(|why| refused(&why))?;
-    Ok(joined.lark())
+    refused(&why)
 }
 
 fn pieces(format: &Format, tokenizer: &Tokenizer, options: &JsonOptions, joining: Joining) -> Written {

@@ -259,6 +259,10 @@ fn a_part_is_joined_with_what_follows_it_where_that_tells_them_apart() {
     model.check(&tags(&list), &["ab", "abcab", "aabcacb"], &["", "abc", "abca"]);
 }
 
+fn tags_of(calls: &[Value]) -> Value {
+    json!({"type": "tags_with_separator", "separator": "\n", "tags": calls, "at_least_one": true})
+}
+
 #[test]
 fn common_formats_of_calls_are_served() {
     let model = Model::new();
@@ -274,6 +278,9 @@ fn common_formats_of_calls_are_served() {
         &[],
     );
     let listed = json!({"type": "tags_with_separator", "separator": "\n", "tags": calls, "at_least_one": true});
+    let section = tag("<cs>\n", tags_of(&[call("a"), call("ab")]), "\n</cs>");
+    let one = "<tool_call>\n{\"name\": \"ab\", \"arguments\": {}}\n</tool_call>";
+    model.check(&tags(&section), &[&format!("<cs>\n{one}\n{one}\n</cs>")], &[]);
     let thought = tag("<t>", json!({"type": "any_text"}), "</t>");
     let text = "<t>a</t><tool_call>\n{\"name\": \"a\", \"arguments\": {}}\n</tool_call>";
     model.check(&sequence(json!([thought, listed])), &[text], &["<t>a</t>"]);
