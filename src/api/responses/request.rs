@@ -29,6 +29,7 @@ use crate::{
     wire::{
         answer::{output::created, token_continuity::TokenContinuity, tool_notices::ToolNotices},
         error::ApiError,
+        fields::structured::rules::no_schema_of_objects,
         responses::types::{
             PromptCacheOptions, RawMessage, ResponseObject, ResponsesRequest, Status, TextConfig, TextFormat,
         },
@@ -278,16 +279,17 @@ fn includes(request: &ResponsesRequest, what: &str) -> bool {
 }
 
 fn text_constraint(format: &TextFormat) -> Result<Option<Constraint>, ApiError> {
-    let options = JsonOptions::default();
-    match format.kind.as_str() {
-        "json_object" => Ok(Some(Constraint::JsonObject(options))),
-        "json_schema" => {
-            let schema = format.schema.as_ref().ok_or_else(|| {
-                ApiError::invalid("text.format.schema", "`text.format` of type json_schema needs a `schema`")
-            })?;
-            let schema = serde_json::from_str(&schema.to_json_string())
-                .map_err(|error| ApiError::invalid("text.format.schema", format!("not a JSON schema: {error}")))?;
-            Ok(Some(Constraint::Json(schema, options)))
+    let schema = format.schema.as_ref().map(|schema| serde_json::from_str(&schema.to_json_string())).transpose();
+    let schema =
+        schema.map_err(|error| ApiError::invalid("text.format.schema", format!("not a JSON schema: {error}")))?;
+    match (format.kind.as_str(), schema) {
+        ("json_object", schema) => {
+            no_schema_of_objects("text.format.schema", schema.as_ref())?;
+            Ok(Some(Constraint::JsonObject(JsonOptions::default())))
+        }
+        ("json_schema", Some(schema)) => Ok(Some(Constraint::Json(schema, JsonOptions::default()))),
+        ("json_schema", None) => {
+            Err(ApiError::invalid("text.format.schema", "`text.format` of type json_schema needs a `schema`"))
         }
         _ => Ok(None),
     }

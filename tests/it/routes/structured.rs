@@ -148,6 +148,7 @@ async fn what_cannot_be_had_is_refused_by_name() {
         (json!({ "structured_outputs": {} }), "none are specified"),
         (json!({ "response_format": { "type": "json_schema" } }), "the 'json_schema' field must be provided"),
         (json!({ "response_format": { "type": "sausage" } }), "sausage"),
+        (json!({ "response_format": { "type": "json_object", "schema": person() } }), "the type `json_schema`"),
         (
             json!({ "structured_outputs": { "json": { "oneOf": [{ "type": "string" }, { "type": "string", "maxLength": 3 }] } } }),
             "oneOf",
@@ -159,6 +160,36 @@ async fn what_cannot_be_had_is_refused_by_name() {
             let answer = app.post(path, body.clone()).await;
             assert_eq!(answer.status, 400, "{more}: {}", answer.text);
             assert!(answer.json()["error"]["message"].as_str().unwrap().contains(said), "{more}: {}", answer.text);
+        }
+    }
+}
+
+/// Other servers take a schema so. An answer that may be any object would pass for one of the schema.
+#[tokio::test]
+async fn a_schema_beside_json_object_is_refused_wherever_a_form_is_given() {
+    let app = TestApp::new();
+    let format = |schema: Value| json!({ "type": "json_object", "schema": schema });
+    let body = |schema: Value| {
+        json!({ "messages": [{ "role": "user", "content": "hello" }], "prompt": "hello", "max_tokens": 4,
+            "response_format": format(schema) })
+    };
+    let response =
+        |schema: Value| json!({ "input": "hello", "max_output_tokens": 4, "text": { "format": format(schema) } });
+    for (path, field) in [
+        (CHAT, "response_format.schema"),
+        (COMPLETIONS, "response_format.schema"),
+        ("/v1/chat/completions/render", "response_format.schema"),
+        ("/v1/completions/render", "response_format.schema"),
+        ("/v1/responses", "text.format.schema"),
+        ("/v1/responses/render", "text.format.schema"),
+    ] {
+        let of = |schema: Value| if field.starts_with("text") { response(schema) } else { body(schema) };
+        let refused = app.post(path, of(person())).await;
+        assert_eq!(refused.status, 400, "{path}: {}", refused.text);
+        assert_eq!(refused.json()["error"]["param"], field, "{path}: {}", refused.text);
+        for nothing in [json!({}), Value::Null] {
+            let answer = app.post(path, of(nothing)).await;
+            assert_eq!(answer.status, 200, "{path}: {}", answer.text);
         }
     }
 }

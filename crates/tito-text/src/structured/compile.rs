@@ -112,7 +112,7 @@ pub(super) fn check_size(text: &str) -> Result<(), StructuredError> {
 }
 
 /// Runs the compiler where its recursion cannot end the process, and its panics end the request only.
-fn on_a_deep_stack<T: Send>(compile: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
+pub(super) fn on_a_deep_stack<T: Send>(compile: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
     let failed = |why: &str| Failure::Refused(StructuredError::grammar(why));
     let caught = || {
         let result = catch_unwind(AssertUnwindSafe(compile));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     Cancellation, Constraint, JsonOptions, StructuredError,
-    compile::{Failure, check_size, compile, still_awaited},
+    compile::{Failure, check_size, compile, on_a_deep_stack, still_awaited},
     ebnf,
     json_schema::prepared,
     lark::{literal, pattern},
@@ -66,7 +66,8 @@ impl Grammars {
         check_size(&text)?;
         loop {
             // Requests that ask for the same grammar at once wait for one compilation.
-            let compiled = self.compiled.try_get_with_by_ref(&text, || self.compile_anew(&grammar, cancellation));
+            let compiled =
+                self.compiled.try_get_with_by_ref(&text, || self.compile_anew(constraint, &grammar, cancellation));
             match compiled.map_err(|failure| (*failure).clone()) {
                 Ok(compiled) => return Ok(compiled),
                 Err(Failure::Refused(error)) => return Err(error),
@@ -86,18 +87,28 @@ impl Grammars {
 
     fn compile_anew(
         &self,
+        constraint: &Constraint,
         grammar: &TopLevelGrammar,
         cancellation: &Cancellation,
     ) -> Result<SharedConstraint, Failure> {
         still_awaited(cancellation)?;
         let vocabulary = self.vocabulary()?;
-        let compiled = compile(&vocabulary, grammar.clone(), cancellation)?;
+        let compiled = compile(&vocabulary, self.exact(constraint, grammar)?, cancellation)?;
         Ok(SharedConstraint::new(Arc::new(compiled)))
     }
 
-    /// The grammar as the compiler reads it.
+    /// The grammar to compile. Whether tags are told apart takes a while to find out, so it is only asked here.
+    fn exact(&self, constraint: &Constraint, grammar: &TopLevelGrammar) -> Result<TopLevelGrammar, Failure> {
+        match constraint {
+            Constraint::Tags(format, options) => {
+                on_a_deep_stack(|| Ok(lark(tags::exact(format, &self.tokenizer, options)?)))
+            }
+            _ => Ok(grammar.clone()),
+        }
+    }
+
+    /// The grammar by which a constraint is known.
     fn grammar(&self, constraint: &Constraint) -> Result<TopLevelGrammar, StructuredError> {
-        let lark = |text: String| TopLevelGrammar::from_grammar(GrammarWithLexer::from_lark(text));
         Ok(match constraint {
             Constraint::JsonObject(options) => of_schema(&json!({"type": "object"}), options)?,
             Constraint::Json(schema, options) => of_schema(schema, options)?,
@@ -111,6 +122,10 @@ impl Grammars {
             Constraint::Tags(format, options) => lark(tags::grammar(format, &self.tokenizer, options)?),
         })
     }
+}
+
+fn lark(text: String) -> TopLevelGrammar {
+    TopLevelGrammar::from_grammar(GrammarWithLexer::from_lark(text))
 }
 
 fn of_schema(schema: &Value, options: &JsonOptions) -> Result<TopLevelGrammar, StructuredError> {

@@ -1,6 +1,6 @@
 //! Pieces of Lark text, as `llguidance` reads it.
 
-use super::classes;
+use super::{classes, groups};
 
 /// Any text.
 pub(super) const ANYTHING: &str = r"(.|\n)*";
@@ -37,7 +37,7 @@ pub(super) fn escape(c: char, pattern: &mut String) {
 
 /// A regular expression of a request between slashes; its classes are of ASCII, as xgrammar's are.
 pub(super) fn pattern(regex: &str) -> String {
-    llguidance::regex_to_lark(&classes::plain(without_anchors(regex)), "dws")
+    llguidance::regex_to_lark(&classes::plain(&groups::without_comments(without_anchors(regex))), "dws")
 }
 
 /// A regular expression without the anchors at its ends, which say nothing of one that must match all of a text.

@@ -19,9 +19,12 @@ mod forceable;
 mod format;
 mod formats;
 mod grammars;
+mod groups;
+mod json_kinds;
 mod json_schema;
 mod lark;
 mod lark_json;
+mod pieces;
 mod references;
 mod regular;
 mod schemas;
@@ -32,6 +35,7 @@ mod tags;
 #[cfg(test)]
 pub(crate) mod tests;
 mod thinking_budget;
+mod told_apart;
 mod vocabulary;
 mod watchdog;
 

@@ -3,37 +3,71 @@
 //! Free text ends where what must follow it begins, at its first occurrence. A special token among fixed text is
 //! demanded as that token: special tokens are no text. Refuses free text whose end is not fixed text.
 
-use std::fmt::Write as _;
-
 use serde_json::Value;
 
 use super::{
     error::StructuredError,
     format::{Format, Tag},
+    json_kinds::Kinds,
     json_schema::{JsonOptions, prepared},
-    lark::{ANYTHING, escaped, literal, pattern},
-    regular,
+    lark::{ANYTHING, escaped, pattern},
+    pieces::{Expression, Json, Piece},
+    regular::{self, Joining},
+    told_apart,
 };
 use crate::tokenizer::Tokenizer;
 
-/// Writes rules.
-pub(super) struct Writer<'a> {
+/// Spells tags out.
+struct Writer<'a> {
     tokenizer: &'a Tokenizer,
     options: &'a JsonOptions,
-    rules: String,
-    count: usize,
+    joining: Joining,
+    /// How many free texts there are.
+    texts: usize,
+    /// Whether all JSON so far is single tokens.
+    are_scalars: bool,
 }
 
 /// The texts of which one must come right after a part; an empty list stands for the end of the output.
 type Then<'t> = &'t [String];
 
-type Written = Result<String, StructuredError>;
+type Written = Result<Piece, StructuredError>;
 
-/// The grammar of an output.
-pub(super) fn grammar(format: &Format, tokenizer: &Tokenizer, options: &JsonOptions) -> Written {
-    let mut writer = Writer { tokenizer, options, rules: String::new(), count: 0 };
-    let start = writer.part(format, &[])?;
-    Ok(format!("start: {start}\n{}", writer.rules))
+/// The grammar of an output, which may yet turn out not to be exact.
+pub(super) fn grammar(
+    format: &Format,
+    tokenizer: &Tokenizer,
+    options: &JsonOptions,
+) -> Result<String, StructuredError> {
+    Ok(pieces(format, tokenizer, options, Joining::Expressions)?.lark())
+}
+
+/// The grammar of an output, of which every text can be sampled and no other.
+pub(super) fn exact(format: &Format, tokenizer: &Tokenizer, options: &JsonOptions) -> Result<String, StructuredError> {
+    let mut why = String::new();
+    for joining in [Joining::Expressions, Joining::All] {
+        let written = pieces(format, tokenizer, options, joining)?;
+        // Characters of fixed texts that begin alike are told apart one by one.
+        for piece in [written.in_characters(), written].into_iter().rev() {
+            match told_apart::check(&piece) {
+                Ok(()) => return Ok(piece.lark()),
+                Err(reason) => why = reason,
+            }
+        }
+    }
+    refused(&why)
+}
+
+fn pieces(format: &Format, tokenizer: &Tokenizer, options: &JsonOptions, joining: Joining) -> Written {
+    let mut writer = Writer { tokenizer, options, joining, texts: 0, are_scalars: true };
+    let written = writer.part(format, &[])?;
+    if options.compact || !writer.are_scalars {
+        return Ok(written);
+    }
+    // Within one token of JSON there is no white space, and so the compiler lets none in behind it. All JSON is written
+    // alike: the compiler mistakes white space of several kinds.
+    let compact = JsonOptions { compact: true, ..options.clone() };
+    Writer { tokenizer, options: &compact, joining, texts: 0, are_scalars: true }.part(format, &[])
 }
 
 fn refused<T>(why: &str) -> Result<T, StructuredError> {
@@ -41,63 +75,77 @@ fn refused<T>(why: &str) -> Result<T, StructuredError> {
 }
 
 impl Writer<'_> {
-    /// An expression for `format` and then one of `then`.
+    /// What is written for `format` and then one of `then`.
     fn part(&mut self, format: &Format, then: Then<'_>) -> Written {
+        if let Some(regex) = self.whole(format) {
+            return self.regex(&regex, &[], then);
+        }
         match format {
-            Format::AnyText { excludes } => self.free(excludes, then),
+            Format::AnyText { excludes } => {
+                let group = self.text();
+                self.free(excludes, then, group)
+            }
             Format::Sequence { elements } => self.sequence(elements, then),
             Format::Or { elements } => {
                 if elements.is_empty() {
                     return refused("an `or` has no elements");
                 }
-                let choices = elements.iter().map(|element| self.part(element, then)).collect::<Result<Vec<_>, _>>()?;
-                Ok(format!("({})", choices.join(" | ")))
+                let choices = elements.iter().map(|element| self.part(element, then)).collect::<Result<_, _>>()?;
+                Ok(Piece::Choice(choices))
             }
-            Format::Optional { content } => self.repeated(content, "?", then),
-            Format::Star { content } => self.repeated(content, "*", then),
-            Format::Plus { content } => self.repeated(content, "+", then),
+            Format::Optional { content } => self.repeated(content, '?', then),
+            Format::Star { content } => self.repeated(content, '*', then),
+            Format::Plus { content } => self.repeated(content, '+', then),
             Format::Tag(tag) => {
                 let tag = self.tag(tag, "")?;
-                Ok(self.followed(&tag, then))
+                Ok(self.followed(tag, then))
             }
             Format::TriggeredTags { .. } => self.triggered(format, then),
             Format::TagsWithSeparator { .. } => self.separated(format, then),
             Format::ConstString { value } => {
                 let text = self.fixed(value);
-                Ok(self.followed(&text, then))
+                Ok(self.followed(text, then))
             }
             Format::JsonSchema { json_schema, style } => self.json(json_schema, style.as_deref(), then),
             Format::Regex { pattern: regex, excludes } => self.regex(regex, excludes, then),
         }
     }
 
-    fn followed(&self, expression: &str, then: Then<'_>) -> String {
+    /// A part as one expression, where that tells its texts apart and parts of it would not.
+    fn whole(&self, format: &Format) -> Option<String> {
+        let is_part = !matches!(format, Format::Regex { .. } | Format::Sequence { .. });
+        let joins = self.joining == Joining::All && is_part && regular::has_expression(format);
+        joins.then(|| regular::expression(format, &|text| self.first_special(text).is_some())).flatten()
+    }
+
+    /// The number of another free text.
+    fn text(&mut self) -> usize {
+        self.texts += 1;
+        self.texts
+    }
+
+    fn followed(&self, piece: Piece, then: Then<'_>) -> Piece {
         match then {
-            [] => expression.to_owned(),
-            _ => format!("{expression} {}", self.one_of(then)),
+            [] => piece,
+            _ => piece.then(Piece::Choice(then.iter().map(|text| self.fixed(text)).collect())),
         }
     }
 
-    fn one_of(&self, texts: &[String]) -> String {
-        let texts: Vec<String> = texts.iter().map(|text| self.fixed(text)).collect();
-        format!("({})", texts.join(" | "))
-    }
-
     /// Fixed text; special tokens in it are tokens.
-    fn fixed(&self, text: &str) -> String {
+    fn fixed(&self, text: &str) -> Piece {
         let mut written = Vec::new();
         let mut rest = text;
         while let Some((at, id, length)) = self.first_special(rest) {
             if at > 0 {
-                written.push(literal(&rest[..at]));
+                written.push(Piece::Text(rest[..at].to_owned()));
             }
-            written.push(format!("<[{id}]>"));
+            written.push(Piece::Special(id));
             rest = &rest[at + length..];
         }
-        if !rest.is_empty() || written.is_empty() {
-            written.push(literal(rest));
+        if !rest.is_empty() {
+            written.push(Piece::Text(rest.to_owned()));
         }
-        format!("({})", written.join(" "))
+        Piece::Sequence(written)
     }
 
     /// The first special token in a text, the longest where several begin: place, id and length.
@@ -109,64 +157,37 @@ impl Writer<'_> {
         found.min_by_key(|&(at, _, length)| (at, usize::MAX - length))
     }
 
-    fn rule(&mut self, attributes: &str, body: &str) -> String {
-        let name = format!("r{}", self.count);
-        self.count += 1;
-        let _ = writeln!(self.rules, "{name}{attributes}: {body}");
-        name
-    }
-
-    fn terminal(&mut self, body: &str) -> String {
-        let name = format!("T{}", self.count);
-        self.count += 1;
-        let _ = writeln!(self.rules, "{name}: {body}");
-        name
-    }
-
     /// Any text, up to `then` and with it.
-    fn free(&mut self, excludes: &[String], then: Then<'_>) -> Written {
+    fn free(&mut self, excludes: &[String], then: Then<'_>, group: usize) -> Written {
         if then.is_empty() {
-            return Ok(self.text_without(excludes));
+            return Ok(text_without(excludes));
         }
         let mut ends = Vec::new();
         for end in then {
             ends.push(match self.first_special(end) {
                 // No text holds a special token, so the text cannot run over it.
-                Some((0, ..)) => format!("{} {}", self.text_without(excludes), self.fixed(end)),
+                Some((0, ..)) => text_without(excludes).then(self.fixed(end)),
                 Some(_) => return refused("free text that ends with text and then a special token is not known"),
                 None if end.is_empty() => return refused("free text needs an end"),
-                None => self.text_until(end, excludes),
+                None => Piece::Until { end: end.clone(), excludes: excludes.to_vec(), group },
             });
         }
-        Ok(format!("({})", ends.join(" | ")))
-    }
-
-    /// Any text, or none.
-    fn text_without(&mut self, excludes: &[String]) -> String {
-        let body = format!("/(.|\\n)+/{}", without(excludes));
-        format!("{}?", self.terminal(&body))
-    }
-
-    /// Any text that ends with the first `end`.
-    fn text_until(&mut self, end: &str, excludes: &[String]) -> String {
-        let attributes = format!("[suffix={}]", literal(end));
-        let body = format!("/{ANYTHING}/{}", without(excludes));
-        self.rule(&attributes, &body)
+        Ok(Piece::Choice(ends))
     }
 
     fn regex(&mut self, regex: &str, excludes: &[String], then: Then<'_>) -> Written {
         if !excludes.is_empty() {
             return refused("`excludes` of a regex is not known");
         }
+        let expression = |pattern| Piece::Expression(Expression { pattern, excludes: Vec::new(), optional: false });
         let special = then.iter().any(|text| self.first_special(text).is_some());
         if then.is_empty() || special {
-            let text = self.terminal(&format!("/{}/", pattern(regex)));
-            return Ok(self.followed(&text, then));
+            return Ok(self.followed(expression(pattern(regex)), then));
         }
         // The ends are written as one expression, so that what follows may be told from them by more than its first
         // character.
         let ends: Vec<String> = then.iter().map(|end| escaped(end)).collect();
-        Ok(self.terminal(&format!("/({})({})/", pattern(regex), ends.join("|"))))
+        Ok(expression(format!("({})({})", pattern(regex), ends.join("|"))))
     }
 
     fn json(&mut self, schema: &Value, style: Option<&str>, then: Then<'_>) -> Written {
@@ -180,13 +201,20 @@ impl Writer<'_> {
                 "JSON that may be a number cannot be followed by {text:?}, which could go on with it"
             ));
         }
-        let json = format!("%json {}", prepared(schema, self.options)?);
-        Ok(self.followed(&json, then))
+        let json = Piece::Json(self.prepared(schema)?);
+        Ok(self.followed(json, then))
+    }
+
+    fn prepared(&mut self, schema: &Value) -> Result<Json, StructuredError> {
+        self.are_scalars &= schema.get("x-guidance").is_none() && Kinds::of(schema).are_scalars();
+        let is_spaced = !self.options.compact;
+        Ok(Json { schema: prepared(schema, self.options)?, given: schema.clone(), is_spaced })
     }
 
     fn sequence(&mut self, elements: &[Format], then: Then<'_>) -> Written {
-        let elements = &regular::joined(elements, &|text| self.first_special(text).is_some());
-        let Some((last, before)) = elements.split_last() else { return Ok(self.followed(&literal(""), then)) };
+        let is_special = |text: &str| self.first_special(text).is_some();
+        let elements = &regular::joined(elements, &is_special, self.joining, then.is_empty());
+        let Some((last, before)) = elements.split_last() else { return Ok(self.followed(Piece::nothing(), then)) };
         let mut written = Vec::new();
         let mut at = 0;
         while let Some(element) = before.get(at) {
@@ -197,7 +225,7 @@ impl Writer<'_> {
                     if at == before.len() {
                         let ends: Vec<String> = joined(value, then);
                         written.push(self.part(element, &ends)?);
-                        return Ok(format!("({})", written.join(" ")));
+                        return Ok(Piece::Sequence(written));
                     }
                     at += 1;
                     written.push(self.part(element, std::slice::from_ref(value))?);
@@ -207,31 +235,29 @@ impl Writer<'_> {
             }
         }
         written.push(self.part(last, then)?);
-        Ok(format!("({})", written.join(" ")))
+        Ok(Piece::Sequence(written))
     }
 
-    fn repeated(&mut self, content: &Format, operator: &str, then: Then<'_>) -> Written {
+    fn repeated(&mut self, content: &Format, operator: char, then: Then<'_>) -> Written {
         if ends_freely(content) {
             return refused("free text cannot be repeated");
         }
         let content = self.part(content, &[])?;
-        let name = self.rule("", &content);
-        Ok(self.followed(&format!("{name}{operator}"), then))
+        Ok(self.followed(Piece::Repeated(Box::new(content), operator), then))
     }
 
     /// Writes a tag without the part of its beginning that is there already.
     fn tag(&mut self, tag: &Tag, begun: &str) -> Written {
         let rest = &tag.begin[begun.len()..];
         let content = self.part(&tag.content, tag.end.all())?;
-        if rest.is_empty() { Ok(content) } else { Ok(format!("{} {content}", self.fixed(rest))) }
+        if rest.is_empty() { Ok(content) } else { Ok(self.fixed(rest).then(content)) }
     }
 
     fn tags(&mut self, tags: &[Tag]) -> Written {
         if tags.is_empty() {
             return refused("there are no tags");
         }
-        let tags = tags.iter().map(|tag| self.tag(tag, "")).collect::<Result<Vec<_>, _>>()?;
-        Ok(self.rule("", &tags.join(" | ")))
+        Ok(Piece::Choice(tags.iter().map(|tag| self.tag(tag, "")).collect::<Result<_, _>>()?))
     }
 
     fn separated(&mut self, format: &Format, then: Then<'_>) -> Written {
@@ -239,13 +265,14 @@ impl Writer<'_> {
             return refused("there are no tags");
         };
         let tag = self.tags(tags)?;
+        let repeated = |piece, operator| Piece::Repeated(Box::new(piece), operator);
         let tags = match (stop_after_first, separator.as_str()) {
             (true, _) => tag,
-            (false, "") => format!("{tag}+"),
-            (false, separator) => format!("{tag} ({} {tag})*", self.fixed(separator)),
+            (false, "") => repeated(tag, '+'),
+            (false, separator) => Piece::Separated(Box::new(tag), Box::new(self.fixed(separator))),
         };
-        let tags = if *at_least_one { tags } else { format!("({tags})?") };
-        Ok(self.followed(&tags, then))
+        let tags = if *at_least_one { tags } else { repeated(tags, '?') };
+        Ok(self.followed(tags, then))
     }
 
     fn triggered(&mut self, format: &Format, then: Then<'_>) -> Written {
@@ -254,37 +281,58 @@ impl Writer<'_> {
         };
         let first = if *at_least_one { Some(self.tags(tags)?) } else { None };
         if let (Some(first), true) = (&first, stop_after_first) {
-            return Ok(self.followed(first, then));
+            return Ok(self.followed(first.clone(), then));
         }
+        let group = self.text();
         let mut begun = Vec::new();
         for trigger in triggers {
-            begun.push(self.after_trigger(trigger, triggers, tags, excludes)?);
+            begun.push(self.after_trigger(trigger, triggers, tags, excludes, group)?);
         }
         if begun.is_empty() || tags.iter().any(|tag| !triggers.iter().any(|trigger| tag.begin.starts_with(trigger))) {
             return refused("every tag must begin with a trigger");
         }
-        let tag = self.rule("", &begun.join(" | "));
+        let tag = Piece::Choice(begun);
         let untriggered: Vec<String> = excludes.iter().chain(triggers).cloned().collect();
-        let text = self.free(&untriggered, then)?;
-        let tags = if *stop_after_first { self.followed(&tag, then) } else { format!("{tag}* {text}") };
-        let written = if *stop_after_first { format!("({tags} | {text})") } else { tags };
+        let text = self.free(&untriggered, then, group)?;
+        let written = if *stop_after_first {
+            Piece::Choice(vec![self.followed(tag, then), text])
+        } else {
+            Piece::Sequence(vec![Piece::Repeated(Box::new(tag), '*'), text])
+        };
         Ok(match first {
-            Some(first) => format!("{first} {written}"),
+            Some(first) => Piece::Sequence(vec![first, written]),
             None => written,
         })
     }
 
     /// Text up to a trigger, and the rest of a tag that begins with it.
-    fn after_trigger(&mut self, trigger: &str, triggers: &[String], tags: &[Tag], excludes: &[String]) -> Written {
+    fn after_trigger(
+        &mut self,
+        trigger: &str,
+        triggers: &[String],
+        tags: &[Tag],
+        excludes: &[String],
+        group: usize,
+    ) -> Written {
         let others: Vec<String> = excludes.iter().chain(triggers.iter().filter(|t| *t != trigger)).cloned().collect();
-        let lead = self.free(&others, &[trigger.to_owned()])?;
+        let lead = self.free(&others, &[trigger.to_owned()], group)?;
         let of_trigger = tags.iter().filter(|tag| tag.begin.starts_with(trigger));
         let rests = of_trigger.map(|tag| self.tag(tag, trigger)).collect::<Result<Vec<_>, _>>()?;
         if rests.is_empty() {
             return refused(&format!("no tag begins with the trigger {trigger:?}"));
         }
-        Ok(format!("{lead} ({})", rests.join(" | ")))
+        Ok(Piece::Sequence(vec![lead, Piece::Choice(rests)]))
     }
+}
+
+/// Any text, or none.
+fn text_without(excludes: &[String]) -> Piece {
+    Piece::Expression(Expression {
+        // Some text: a part that may be none is said to be so.
+        pattern: ANYTHING.replace('*', "+"),
+        excludes: excludes.to_vec(),
+        optional: true,
+    })
 }
 
 /// `value` before each of `then`.
@@ -293,15 +341,6 @@ fn joined(value: &str, then: Then<'_>) -> Vec<String> {
         [] => vec![value.to_owned()],
         _ => then.iter().map(|end| format!("{value}{end}")).collect(),
     }
-}
-
-/// The complement of texts that contain one of these, to be joined to a terminal.
-fn without(excludes: &[String]) -> String {
-    if excludes.is_empty() {
-        return String::new();
-    }
-    let excludes: Vec<String> = excludes.iter().map(|text| escaped(text)).collect();
-    format!(" & ~/{ANYTHING}({}){ANYTHING}/", excludes.join("|"))
 }
 
 /// Whether a schema may be that of a number, as far as its type and values tell.

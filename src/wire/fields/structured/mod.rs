@@ -32,6 +32,9 @@ pub struct ResponseFormat {
     kind: String,
     /// With `json_schema`.
     json_schema: Option<JsonSchemaFormat>,
+    /// Refused: the schema of other servers' `json_object`. It is sent with `json_schema`.
+    #[schema(value_type = Option<Object>)]
+    schema: Option<Value>,
     /// With `structural_tag`: what the answer is made of.
     format: Option<Value>,
     /// With `structural_tag` in its earlier form: the tags.
@@ -120,7 +123,12 @@ impl ResponseFormat {
         let options = JsonOptions::default();
         match self.kind.as_str() {
             "text" => Ok(None),
-            "json_object" => Ok(Some(Constraint::JsonObject(options))),
+            "json_object" => {
+                let within = self.json_schema.as_ref().and_then(|format| format.schema.as_ref());
+                rules::no_schema_of_objects("response_format.schema", self.schema.as_ref())?;
+                rules::no_schema_of_objects("response_format.json_schema", within)?;
+                Ok(Some(Constraint::JsonObject(options)))
+            }
             "json_schema" => match &self.json_schema {
                 None => Err(rules::no_schema()),
                 Some(JsonSchemaFormat { schema: Some(schema), .. }) if !schema.is_null() => {
@@ -285,5 +293,26 @@ mod tests {
         assert!(message(json!({"structured_outputs": {"json_object": false}})).contains("must be True if set"));
         assert!(message(json!({"structured_outputs": {"json": "{"}})).contains("Invalid JSON grammar specification."));
         assert!(message(json!({"response_format": {"type": "poem"}})).contains("poem"));
+    }
+
+    /// llama.cpp and others take the schema so. An answer that may be any object would pass for one of the schema.
+    #[test]
+    fn a_schema_beside_json_object_is_refused() {
+        let of = |format: Value| {
+            let mut format = format;
+            format["type"] = json!("json_object");
+            resolve(json!({"response_format": format}))
+        };
+        for nothing in [json!({"schema": null}), json!({"schema": {}}), json!({"json_schema": {"name": "n"}})] {
+            assert!(matches!(of(nothing), Ok(Some(Constraint::JsonObject(_)))));
+        }
+        let schema = json!({"type": "object", "required": ["a"]});
+        let fields =
+            [("schema", json!({"schema": schema})), ("json_schema", json!({"json_schema": {"schema": schema}}))];
+        for (field, format) in fields {
+            let error = of(format).unwrap_err();
+            assert_eq!(error.param(), Some(format!("response_format.{field}")));
+            assert!(error.message().contains("json_schema"), "{}", error.message());
+        }
     }
 }

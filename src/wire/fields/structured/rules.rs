@@ -1,5 +1,7 @@
 //! The rules by which vLLM 0.32 declares constraints on an answer, and its checks of them before those of types.
 
+use serde_json::Value;
+
 use crate::{
     json::Node,
     pydantic::{
@@ -107,4 +109,17 @@ pub(crate) fn response_format(body: &Node<'_>) -> Checked {
 pub(crate) fn no_schema() -> ApiError {
     let message = "When response_format type is 'json_schema', the 'json_schema' field must be provided.";
     ApiError::refused("response_format", message, None)
+}
+
+/// Refuses a schema beside `json_object`, which is any object: the answer would not keep to it. An empty one asks for nothing.
+pub(crate) fn no_schema_of_objects(field: &'static str, schema: Option<&Value>) -> Checked {
+    match schema {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Object(entries)) if entries.is_empty() => Ok(()),
+        Some(_) => {
+            let message =
+                "`json_object` takes no schema, it is any JSON object. Send the schema with the type `json_schema`";
+            Err(ApiError::invalid(field, message))
+        }
+    }
 }

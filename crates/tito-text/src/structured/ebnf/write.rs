@@ -86,6 +86,8 @@ impl Rules {
                 }
                 out.push(')');
             }
+            // The compiler knows no repetition of at most none.
+            Expr::Repeat(_, _, Some(0)) => {}
             Expr::Repeat(part, least, most) => {
                 out.push_str("(?:");
                 self.pattern(part, depth, out)?;
@@ -194,6 +196,7 @@ impl Characters {
                     out.push(')');
                 }
             }
+            Expr::Repeat(_, _, Some(0)) => out.push_str("\"\""),
             Expr::Repeat(part, least, most) => {
                 out.push('(');
                 self.write(part, out)?;

@@ -4,6 +4,7 @@ mod forced;
 mod guesses;
 mod hostile;
 mod schemas;
+mod told_apart;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -234,6 +235,7 @@ fn ebnf_with_recursion_is_matched_character_by_character() {
     let model = Model::new();
     let sums = grammar("root ::= term (\"+\" term)*\nterm ::= [0-9]+ | \"(\" root \")\" | \"len\" [a-z]* \"x\"");
     model.check(&sums, &["1", "12+(3+4)", "lenx", "lenxx+1", "lenabx"], &["", "(1", "1+", "len", "lena"]);
+    model.check(&grammar("root ::= \"(\" root \")\" | \"x\"{0} \"y\" [a-z]{0,0}"), &["y", "((y))"], &["xy", "", "ya"]);
     let words = grammar("root ::= \"if\" | [a-z]+ | \"(\" root \")\"");
     model.check(&words, &["if", "i", "iffy", "((if))"], &["(if", "IF"]);
 }

@@ -1,0 +1,152 @@
+//! Whether a lexer that takes as much text as it can for each part finds all texts of a structural tag.
+//!
+//! At each place of an output there are parts that may come. The lexer reads on as long as one of them may go on, and takes
+//! those that match all that it read. A part is lost where it could end, but another one (or itself) goes on with what may
+//! follow it: that text can then never be sampled, and an output may never end. Refuses these by name. It also refuses a few
+//! where another part would match all the text that is lost.
+
+mod machine;
+mod meeting;
+mod places;
+
+use std::collections::{HashSet, VecDeque};
+
+use self::{
+    meeting::{Loss, Meeting, walk},
+    places::{Kind, Places},
+};
+use super::pieces::Piece;
+
+/// How many pairs of states are looked at, all together.
+const MOST_STEPS: usize = 500_000;
+
+/// Why some texts of an output could never be sampled, or would not be of its form.
+pub(super) fn check(piece: &Piece) -> Result<(), String> {
+    // What is no expression is refused by the compiler, which says more of it.
+    let Some(places) = Places::of(piece)? else { return Ok(()) };
+    check_blanks(&places)?;
+    if places.all.len() < 2 && places.follow.iter().all(Vec::is_empty) {
+        return Ok(());
+    }
+    Checker { steps: MOST_STEPS, has_special: places.has_special(), places }.check()
+}
+
+/// The compiler lets white space in wherever a token of JSON may follow one of JSON that is written alike.
+fn check_blanks(places: &Places) -> Result<(), String> {
+    let begins = |next: &usize| places.all[*next].begins_spaced;
+    let is_next = |index: usize| places.all[index].ends_spaced && places.follow[index].iter().any(begins);
+    if (0..places.all.len()).any(is_next) {
+        return Err(
+            "JSON that may have white space in it cannot directly follow other such JSON, since white space would \
+                    come between them: put fixed text there, or set `disable_any_whitespace`"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+struct Checker {
+    places: Places,
+    steps: usize,
+    has_special: bool,
+}
+
+impl Checker {
+    /// Goes through all pairs of parts that may come at the same place.
+    fn check(mut self) -> Result<(), String> {
+        let after: Vec<[bool; 256]> = (0..self.places.all.len()).map(|index| self.bytes_after(index)).collect();
+        let mut seen = HashSet::new();
+        let mut next = VecDeque::new();
+        enqueue(&self.places.first, &self.places.first, &mut seen, &mut next);
+        while let Some((one, other)) = next.pop_front() {
+            let meeting = self.meet(one, other, &after)?;
+            if let Some(loss) = meeting.loss {
+                let (lost, by) = if loss.is_first { (one, other) } else { (other, one) };
+                if loss.at_end_mark || !self.takes_anything(by) {
+                    return Err(self.message(lost, by, &loss));
+                }
+            }
+            if meeting.both {
+                if self.is_mistaken_for_a_bracket(one, other) || self.is_mistaken_for_a_bracket(other, one) {
+                    return Err("JSON and something else may begin with the same bracket".to_owned());
+                }
+                enqueue(&self.places.follow[one], &self.places.follow[other], &mut seen, &mut next);
+            }
+        }
+        Ok(())
+    }
+
+    /// How two parts meet that may come at the same place.
+    fn meet(&mut self, one: usize, other: usize, after: &[[bool; 256]]) -> Result<Meeting, String> {
+        let both = |both| Ok(Meeting { both, loss: None });
+        match (&self.places.all[one].kind, &self.places.all[other].kind) {
+            (Kind::Special(one), Kind::Special(other)) => both(one == other),
+            (Kind::Special(_), _) | (_, Kind::Special(_)) => both(false),
+            (Kind::Rest(_), Kind::Rest(_)) => both(true),
+            (Kind::Rest(bytes), kind) => Ok(of_rest(bytes, kind, true)),
+            (kind, Kind::Rest(bytes)) => Ok(of_rest(bytes, kind, false)),
+            (Kind::Text { machine, mark }, Kind::Text { machine: machine_of_other, mark: mark_of_other }) => {
+                let sides = [(&**machine, *mark, &after[one]), (&**machine_of_other, *mark_of_other, &after[other])];
+                walk(sides, one == other, &mut self.steps)
+                    .ok_or_else(|| "it is too large to tell whether its parts can be told apart".to_owned())
+            }
+        }
+    }
+
+    fn bytes_after(&self, index: usize) -> [bool; 256] {
+        let mut bytes = [false; 256];
+        for &next in &self.places.follow[index] {
+            for (byte, may) in bytes.iter_mut().zip(self.places.all[next].kind.first_bytes()) {
+                *byte |= may;
+            }
+        }
+        bytes
+    }
+
+    /// Whether a part takes any text up to the end of the output, so that nothing is lost by it.
+    fn takes_anything(&self, index: usize) -> bool {
+        self.places.all[index].is_anything && self.places.follow[index].is_empty() && !self.has_special
+    }
+
+    /// Whether a part would be taken for JSON that goes on: white space would be let in behind it.
+    fn is_mistaken_for_a_bracket(&self, part: usize, bracket: usize) -> bool {
+        let is_bracket = |index: usize| self.places.all[index].is_bracket;
+        is_bracket(bracket) && !is_bracket(part) && !self.takes_anything(part)
+    }
+
+    fn message(&self, lost: usize, by: usize, loss: &Loss) -> String {
+        let name = |index: usize| &self.places.all[index].name;
+        if loss.at_end_mark {
+            return format!(
+                "{} could contain {}, where the output would go on with something else",
+                name(lost),
+                name(by)
+            );
+        }
+        let byte = char::from(loss.byte);
+        let taken = if lost == by { "it would be taken".to_owned() } else { format!("{} would be taken", name(by)) };
+        format!(
+            "where {} ends, what follows it cannot be told from more of the same text: {taken} on with what begins with \
+             {byte:?}. Put fixed text there that cannot be part of it",
+            name(lost)
+        )
+    }
+}
+
+/// Several tokens of JSON: whatever may begin like them is taken for a conflict.
+fn of_rest(bytes: &[bool; 256], kind: &Kind, is_first: bool) -> Meeting {
+    let begins = kind.first_bytes();
+    let byte = (0..=u8::MAX).find(|&byte| bytes[usize::from(byte)] && begins[usize::from(byte)]);
+    Meeting { both: false, loss: byte.map(|byte| Loss { is_first, at_end_mark: false, byte }) }
+}
+
+fn enqueue(ones: &[usize], others: &[usize], seen: &mut HashSet<(usize, usize)>, next: &mut VecDeque<(usize, usize)>) {
+    for &one in ones {
+        for &other in others {
+            let pair = (one.min(other), one.max(other));
+            if seen.insert(pair) {
+                next.push_back(pair);
+            }
+        }
+    }
+}
