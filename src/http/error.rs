@@ -241,7 +241,9 @@ impl From<TurnError> for ApiError {
             TurnError::Structured(error) => error.into(),
             TurnError::Engine(error) => error.into(),
             TurnError::Image { field, error } => Self::no_image(field, &error),
-            TurnError::NoImage { ref field } => Self::invalid(field.clone(), error.to_string()),
+            TurnError::NoImage { ref field } | TurnError::RefusedImages { ref field, .. } => {
+                Self::invalid(field.clone(), error.to_string())
+            }
             TurnError::ImagesHeld(error) => Self::new(ErrorKind::Overloaded, None, error.to_string()),
             TurnError::TooManyImages { .. } => Self::invalid("messages", error.to_string()),
             TurnError::CutsImages => Self::uncuttable("`", "` would cut a prompt with images"),

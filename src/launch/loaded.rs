@@ -6,7 +6,7 @@ use time::UtcOffset;
 
 use super::{
     adapters, capture, draft_model, engine,
-    images::{self, ImageSide},
+    images::{self, ImageSide, RefusedImages},
     kv_events, model,
     progress::Progress,
     settings::Settings,
@@ -45,8 +45,8 @@ pub(super) struct Loaded {
     trajectories: Option<Arc<Trajectories>>,
     /// What keeps turns for other servers.
     store: Option<Arc<ContinuityStore>>,
-    /// What reads the images of requests, if the model sees some.
-    images: Option<ImageSide>,
+    /// What reads the images of requests, or why there is nothing.
+    images: Result<ImageSide, RefusedImages>,
 }
 
 impl Loaded {
@@ -104,6 +104,7 @@ impl Loaded {
         let Self {
             files, text, sampling, max_model_len, models, engine, responses, trajectories, store, images, ..
         } = self;
+        let (images, refused_images) = images.map_or_else(|refused| (None, refused), |side| (Some(side), None));
         let namespace = store.as_ref().map(|_| text.namespace(&settings, &files, models.name())).transpose()?;
         let renderer =
             PromptRenderer::new(text.templates, Arc::clone(&text.tokenizer), &text.eos, settings.on_unprovable)
@@ -125,6 +126,7 @@ impl Loaded {
             request_templates: RequestTemplates::default(),
             capture: trajectories.map(|trajectories| capture::start(trajectories, &engine, models.name())),
             media: images.map(|images| images.media),
+            refused_images,
             store,
         };
         Ok(Api {

@@ -102,7 +102,7 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
     let ends = eos.primary.into_iter().chain(eos.others.iter().copied());
     Ok(Replayer {
         compiler: Arc::new(StructuredOutputCompiler::new(Arc::clone(&tokenizer), ends)),
-        media: images.map(|images| images.media),
+        media: images.ok().map(|images| images.media),
         adapters,
         weights: engine.current_weights().number,
         checksum,

@@ -1,5 +1,7 @@
 //! What can be wrong with a turn. The API gives each error a status, a field and the words of its dialect.
 
+use std::sync::Arc;
+
 use crate::{
     TokenId,
     continuity::ContinuityError,
@@ -55,6 +57,14 @@ pub enum TurnError {
     TooManyImages {
         /// The server's bound.
         most: usize,
+    },
+    /// The model would see images, but its files or this server do not say how they are read.
+    #[error("images are refused: {reason}")]
+    RefusedImages {
+        /// What has them.
+        field: Path,
+        /// What is wrong.
+        reason: Arc<str>,
     },
     /// The model, or the engine, sees no images.
     #[error("images are for models that see some, on the native engine; this one sees none")]

@@ -28,7 +28,10 @@ impl Turns {
         messages: &mut [Message],
         said: &mut Option<Said>,
     ) -> Result<Vec<PreparedImage>, TurnError> {
-        let Some(media) = &self.media else { return Ok(Vec::new()) };
+        let Some(media) = &self.media else {
+            let first = image_parts(messages).next();
+            return first.map_or(Ok(Vec::new()), |(place, _)| self.check_refused(place).map(|()| Vec::new()));
+        };
         let mut sent = SentFiles::default();
         let mut reading = Reading::new(media, image_parts(messages).count(), self.max_model_len)?;
         for (place, part) in image_parts(messages) {
@@ -163,6 +166,18 @@ impl Turns {
             Ok(images.iter().map(|image| media.tensors(&image.image)).collect())
         };
         decoding(media, Path::from("mm_payload"), write).await
+    }
+
+    /// Refuses images with the reason, where there is one.
+    ///
+    /// # Errors
+    ///
+    /// If the model would see images, but they cannot be read.
+    pub fn check_refused(&self, field: impl Into<Path>) -> Result<(), TurnError> {
+        match &self.refused_images {
+            Some(reason) => Err(TurnError::RefusedImages { field: field.into(), reason: Arc::clone(reason) }),
+            None => Ok(()),
+        }
     }
 
     fn image_reading(&self) -> Result<(&MediaReader, ImageMarks), TurnError> {

@@ -98,6 +98,8 @@ pub struct Turns {
     pub capture: Option<Capture>,
     /// Reads images, for models that see some.
     pub media: Option<MediaReader>,
+    /// Why a model that has images in its files sees none here.
+    pub refused_images: Option<Arc<str>>,
     /// Keeps turns for other servers, and knows theirs.
     pub store: Option<Arc<ContinuityStore>>,
 }
@@ -124,6 +126,7 @@ impl Turns {
             request_templates: RequestTemplates::default(),
             capture: None,
             media: None,
+            refused_images: None,
             store: None,
         }
     }

@@ -140,6 +140,7 @@ UNSAID = {
     "mixtral_window": "sliding_window",
     "nemotron_h_experts_full": "layers_block_type",
     "nemotron_h_full": "layers_block_type",
+    "nemotron_h_least_steps": "time_step_min",
     "olmoe_clip": "clip_qkv",
     "olmoe_full": "rms_norm_eps",
     "olmoe_normalised": "norm_topk_prob",

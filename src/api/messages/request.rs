@@ -97,6 +97,11 @@ pub(super) async fn counted_turn(
     MessagesTurn::new(request, caller, api).await
 }
 
+/// Whether images are read as parts of the chat: those that are refused for a reason are refused there, with it.
+fn sees_images(api: &Api) -> bool {
+    api.turns.media.is_some() || api.turns.refused_images.is_some()
+}
+
 /// Collects the fields that decide the prompt.
 fn conversation(request: MessagesRequest, tools: &MessageTools, api: &Api) -> Result<Conversation, ApiError> {
     refuse_what_is_not_run(&request)?;
@@ -108,7 +113,7 @@ fn conversation(request: MessagesRequest, tools: &MessageTools, api: &Api) -> Re
     };
     let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.kind == "none");
     let hides_tools = may_not_call && api.turns.policies.requests.exclude_tools_when_tool_choice_none;
-    let readable = Readable { tools: tools.declared(), images: api.turns.media.is_some() };
+    let readable = Readable { tools: tools.declared(), images: sees_images(api) };
     let user = request.metadata.as_ref().and_then(|metadata| metadata.get("user_id")).and_then(Value::as_str);
     // Whoever speaks for a user is the last to name the session.
     let named =

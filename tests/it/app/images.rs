@@ -126,6 +126,11 @@ impl TestApp {
         self.sees_images_by(policy())
     }
 
+    /// The model would see images, which are refused for this reason.
+    pub(crate) fn refuses_images(self, reason: &'static str) -> Self {
+        self.with(|recipe| recipe.refused_images = Some(reason))
+    }
+
     /// The model sees images of this kind.
     pub(crate) fn sees_images_by(self, policy: MediaPolicy) -> Self {
         self.with(|recipe| recipe.images = Some(policy))

@@ -75,6 +75,7 @@ pub(super) struct Recipe {
     pub(super) tinker: Option<TinkerBounds>,
     pub(super) images: Option<MediaPolicy>,
     pub(super) image_family: images::Family,
+    pub(super) refused_images: Option<&'static str>,
 }
 
 /// By the directory of the model, and whose marks of images were added.
@@ -118,6 +119,7 @@ impl Recipe {
             tinker: None,
             images: None,
             image_family: images::Family::Qwen,
+            refused_images: None,
         }
     }
 
@@ -187,6 +189,7 @@ impl Recipe {
             media: self.images.clone().map(|policy| images::media(policy, self.image_family)),
             continuity: Continuity::new(self.continuity, tokenizer.vocab_size())
                 .shared(self.store.as_ref().map(|(_, namespace)| *namespace)),
+            refused_images: self.refused_images.map(Arc::from),
             store: self.store.as_ref().map(|(store, _)| Arc::clone(store)),
             policies: Policies { sampling: self.policy.clone(), tools: self.tools, requests: self.requests.clone() },
             ..Turns::new(renderer, Arc::clone(&engine) as Arc<dyn Engine>, &eos)

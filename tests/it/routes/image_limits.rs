@@ -1,6 +1,6 @@
 //! Images that are too many, too large, elsewhere, or sent to a model that sees none.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tito::{engine::scripted::Gate, media::MediaPolicy};
 
 use super::images::{CHAT, chat, checked, refusal, user};
@@ -64,29 +64,55 @@ async fn files_are_read_below_the_allowed_directory() {
     assert!(said.contains("no such file") && !said.contains("etc"), "{said}");
 }
 
-#[tokio::test]
-async fn a_model_that_sees_none_refuses_images() {
-    let app = TestApp::new();
-    for (path, body) in [
-        (CHAT, chat(&json!([user(&[image_part(28, 28, 1)])]))),
+/// A request with an image in each dialect, and the field that names it.
+fn with_an_image() -> [(&'static str, Value, &'static str); 4] {
+    [
+        (CHAT, chat(&json!([user(&[image_part(28, 28, 1)])])), "messages[0].content[0]"),
         (
             "/v1/responses",
             json!({"model": MODEL, "input": [{"role": "user", "content":
             [{"type": "input_image", "image_url": data_url(&png(28, 28, 1))}]}]}),
+            "messages[0].content[0]",
         ),
         (
             "/v1/messages",
             json!({"model": MODEL, "max_tokens": 4, "messages": [user(&[json!({"type": "image",
             "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}})])]}),
+            "messages[0].content[0]",
         ),
         (
             "/inference/v1/generate",
             json!({"token_ids": [5], "sampling_params": {"max_tokens": 4},
             "content_parts": [{"type": "image_url", "url": data_url(&png(28, 28, 1))}]}),
+            "content_parts",
         ),
-    ] {
+    ]
+}
+
+#[tokio::test]
+async fn a_model_that_sees_none_refuses_images() {
+    let app = TestApp::new();
+    for (path, body, _) in with_an_image() {
         let answer = app.post(path, body).await;
         assert_eq!(answer.status, 400, "{path}");
         assert!(answer.json().to_string().contains("image"), "{path}: {}", answer.json());
     }
+}
+
+#[tokio::test]
+async fn a_model_whose_images_cannot_be_read_refuses_them_with_the_reason() {
+    let reason = "preprocessor_config.json: do_normalize is false, but pixels are always normalised";
+    let app = TestApp::new().refuses_images(reason);
+    for (path, body, field) in with_an_image() {
+        let answer = app.post(path, body).await;
+        assert_eq!(answer.status, 400, "{path}");
+        let said = answer.json()["error"].clone();
+        let message = said["message"].as_str().unwrap();
+        assert!(message.contains(&format!("images are refused: {reason}")), "{path}: {said}");
+        // The other two have shapes of their own.
+        if [CHAT, "/inference/v1/generate"].contains(&path) {
+            assert_eq!(said["param"], field, "{path}");
+        }
+    }
+    app.post(CHAT, chat(&json!([user(&[json!({"type": "text", "text": "hi"})])]))).await.ok();
 }

@@ -90,6 +90,8 @@ fn settings_of_glm4v_that_would_change_what_it_sees_are_refused_by_name() {
         ("resample", json!(2), "bicubic"),
         ("size", json!({"shortest_edge": 12_544}), "shortest_edge and for longest_edge"),
         ("size", json!({"shortest_edge": 0, "longest_edge": 12_544}), "shortest_edge and for longest_edge"),
+        ("size", json!({"shortest_edge": 12_544, "longest_edge": 25_088, "max_pixels": 9000}), "and nothing else"),
+        ("size", json!({"shortest_edge": 12_544, "longest_edge": 25_088, "height": null}), "and nothing else"),
         ("patch_size", json!(16), "but vision_config of config.json has 14"),
         ("max_pixels", json!(12_544), "nothing is known"),
     ] {
@@ -202,6 +204,7 @@ fn settings_of_mistral3_that_would_change_what_it_sees_are_refused_by_name() {
         ("size", json!({"longest_edge": 1540, "shortest_edge": 3}), "longest_edge"),
         ("size", json!({"longest_edge": 0}), "longest_edge"),
         ("size", json!({"longest_edge": 8193}), "longest_edge"),
+        ("size", json!({"longest_edge": 1540, "height": null}), "longest_edge"),
         ("size", json!(1540), "longest_edge"),
         ("patch_size", json!(16), "but vision_config of config.json has 14"),
         ("patch_size", json!({"height": 14, "width": 28}), "the same"),
@@ -264,7 +267,8 @@ fn settings_of_internvl_that_would_change_what_it_sees_are_refused_by_name() {
         ("size", json!({"height": 448, "width": 224}), "the same"),
         ("size", json!({"longest_edge": 448}), "the same"),
         ("size", json!({"height": 384, "width": 384}), "but vision_config of config.json has 448"),
-        ("size", Value::Null, "has image_size 384, but vision_config of config.json has 448"),
+        ("size", Value::Null, "size is null"),
+        ("size", json!({"height": 448, "width": 448, "shortest_edge": null}), "the same"),
         ("min_patches", json!(0), "a number of squares"),
         ("max_patches", json!(335), "a number of squares"),
         ("max_patches", json!("12"), "a number of squares"),
@@ -351,6 +355,55 @@ fn limits_by_themselves_take_precedence_over_the_size() {
     let size = json!({"longest_edge": 1, "shortest_edge": 1});
     let both = json!({"size": size, "min_pixels": 3136, "max_pixels": 1_003_520});
     assert_eq!(qwen3(both), qwen3(json!({})));
+    // As older releases of transformers saved it.
+    let twice = json!({
+        "size": {"min_pixels": 3136, "max_pixels": 1_003_520}, "min_pixels": 3136, "max_pixels": 1_003_520,
+    });
+    assert_eq!(qwen3(twice), qwen3(json!({})));
+    for size in [
+        json!({"min_pixels": 3136, "max_pixels": 1_003_520}),
+        json!({"longest_edge": 1_003_520, "shortest_edge": 3136, "height": 56}),
+        json!({"longest_edge": 1_003_520, "shortest_edge": 3136, "height": null}),
+    ] {
+        let error = qwen3(json!({ "size": size })).unwrap_err();
+        assert!(error.contains("and nothing else"), "{error}");
+    }
+}
+
+/// transformers does not do a step whose setting is `null`, or fails; where it takes it for its own value, so does this.
+#[test]
+fn null_is_what_transformers_takes_it_for_or_refused() {
+    let goldens = ["gemma3_small", "glm4v_small", "internvl_small", "mistral3_small", "qwen3_vl_small"].map(|family| {
+        let golden = read(&format!("{family}.json"));
+        (family, golden["config"].clone(), golden["preprocessor"].clone())
+    });
+    let steps = ["do_normalize", "do_rescale", "do_resize", "image_mean", "image_std", "resample", "rescale_factor"];
+    let sides = ["merge_size", "patch_size", "size", "temporal_patch_size"];
+    for (family, config, settings) in &goldens {
+        let with = |key: &str| {
+            let mut settings = settings.clone();
+            settings[key] = Value::Null;
+            ImageProcessor::of_model(config, &settings).map_err(|error| error.to_string())
+        };
+        let own = match *family {
+            "gemma3_small" => &["size"][..],
+            "glm4v_small" => &sides,
+            "internvl_small" => &["max_patches", "min_patches", "size"],
+            "mistral3_small" => &["size"],
+            _ => &["merge_size", "patch_size", "temporal_patch_size"],
+        };
+        for key in steps.iter().chain(own) {
+            let error = with(key).unwrap_err();
+            assert!(error.contains(&format!("{key} is null, but transformers")), "{family}: {error}");
+        }
+        let plain = ImageProcessor::of_model(config, settings).map_err(|error| error.to_string());
+        for key in ["crop_size", "data_format", "do_convert_rgb", "do_pad", "do_pan_and_scan", "return_tensors"] {
+            assert_eq!(with(key), plain, "{family}: {key}");
+        }
+    }
+    let (limits, plain) = (json!({"size": null, "min_pixels": null, "max_pixels": null}), json!({}));
+    assert_eq!(qwen3(limits), qwen3(plain));
+    assert_eq!(mistral3(json!({}), json!({"patch_size": null})), mistral3(json!({}), json!({})));
 }
 
 #[test]

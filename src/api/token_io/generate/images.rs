@@ -34,7 +34,8 @@ pub(super) async fn ids_with_images(
     if api.turns.media.is_none()
         && let Some(field) = features.map(|_| FEATURES).or(parts.map(|_| PARTS))
     {
-        return Err(ApiError::invalid(field, format!("`{field}`: {}", TurnError::SeesNoImages)));
+        let error = api.turns.check_refused(field).err().unwrap_or(TurnError::SeesNoImages);
+        return Err(ApiError::invalid(field, format!("`{field}`: {error}")));
     }
     match (features, parts) {
         (None, None) => Ok(token_ids.into()),

@@ -19,6 +19,7 @@ const FAMILY: Family = Family {
         ("do_pan_and_scan", Fixed::False, "pan and scan is not done: an image is shown once, as a whole"),
     ],
     read: &["image_mean", "image_processor_type", "image_seq_length", "image_std", "size"],
+    may_be_null: &["do_pan_and_scan", "image_seq_length"],
     // What only pan and scan looks at.
     without_effect: &["pan_and_scan_max_num_crops", "pan_and_scan_min_crop_size", "pan_and_scan_min_ratio_to_activate"],
     wanted: "only Gemma3ImageProcessor can be done",

@@ -21,6 +21,7 @@ const FAMILY: Family = Family {
         "size",
         "temporal_patch_size",
     ],
+    may_be_null: &[],
     without_effect: &[],
     wanted: "only Glm4vImageProcessor and Glm46VImageProcessor can be done",
 };
@@ -29,6 +30,7 @@ pub(super) fn read(config: &Value, settings: &Settings<'_>) -> Result<ProcessorS
     settings.refuse_unknown(&FAMILY)?;
     let default = json!({"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15_000});
     let size = settings.get("size").unwrap_or(&default);
+    qwen::check_keys(size)?;
     let fewest = qwen::limit_of(size, "shortest_edge", MOST_ENLARGED)?;
     let most = qwen::limit_of(size, "longest_edge", u64::MAX)?;
     qwen::blocks(config, settings, |factor, frames| SmartResize {

@@ -17,6 +17,7 @@ const FAMILY: Family = Family {
     processors: &["GotOcr2ImageProcessor", "GotOcr2ImageProcessorFast"],
     fixed: &[("resample", Fixed::Number(3.0), "only 3 (bicubic) can be done")],
     read: &["image_mean", "image_processor_type", "image_std", "max_patches", "min_patches", "size"],
+    may_be_null: &[],
     // Images are cut, whatever it says: transformers' InternVLProcessor asks for it.
     without_effect: &["crop_to_patches"],
     wanted: "only GotOcr2ImageProcessor can be done",

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     super::{longest_edge::LongestEdge, sizes::Sizes},
-    reading::{CLIP, Family, Fixed, MAX_SIDE, MOST_ENLARGED, ProcessorSettings, Settings, model, refused},
+    reading::{CLIP, Family, Fixed, MAX_SIDE, MOST_ENLARGED, ProcessorSettings, Settings, has_keys, model, refused},
 };
 use crate::{
     error::UnsupportedProcessor,
@@ -17,6 +17,8 @@ const FAMILY: Family = Family {
     processors: &["PixtralImageProcessor", "PixtralImageProcessorFast"],
     fixed: &[("resample", Fixed::Number(3.0), "only 3 (bicubic) can be done")],
     read: &["image_mean", "image_processor_type", "image_std", "patch_size", "size"],
+    // transformers' PixtralProcessor replaces it.
+    may_be_null: &["patch_size"],
     // Images that are processed together are padded to one size, and what is padded is cut off again.
     without_effect: &["do_pad"],
     wanted: "only PixtralImageProcessor can be done",
@@ -63,7 +65,10 @@ impl Settings<'_> {
     fn edge(&self) -> Result<u32, UnsupportedProcessor> {
         let default = serde_json::json!({"longest_edge": EDGE});
         let size = self.get("size").unwrap_or(&default);
-        let known = size.as_object().is_some_and(|size| size.values().filter(|value| !value.is_null()).count() == 1);
+        // The only other key that it may have beside, as it is saved where nothing is said of it.
+        let without_shortest = size.get("shortest_edge").is_some_and(Value::is_null);
+        let beside = has_keys(size, &["longest_edge", "shortest_edge"]) && without_shortest;
+        let known = beside || has_keys(size, &["longest_edge"]);
         let edge = size.get("longest_edge").and_then(Value::as_u64).filter(|_| known);
         let edge = edge.filter(|edge| (1..=MOST_ENLARGED.isqrt()).contains(edge));
         let edge = edge.and_then(|edge| u32::try_from(edge).ok());

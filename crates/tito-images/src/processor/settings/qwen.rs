@@ -7,7 +7,7 @@ use super::{
         sizes::Sizes,
         smart_resize::{SizeRules, SmartResize},
     },
-    reading::{CLIP, Family, Fixed, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower, refused},
+    reading::{CLIP, Family, Fixed, MOST_ENLARGED, ProcessorSettings, Settings, compare_with_tower, has_keys, refused},
 };
 use crate::{
     error::UnsupportedProcessor,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// What is wanted of limits.
-const PIXELS: &str = "a number of pixels is needed for shortest_edge and for longest_edge";
+const PIXELS: &str = "a number of pixels is needed for shortest_edge and for longest_edge, and nothing else";
 
 pub(super) const MODEL_TYPES: [&str; 5] = ["qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"];
 
@@ -34,6 +34,7 @@ const FAMILY: Family = Family {
         "size",
         "temporal_patch_size",
     ],
+    may_be_null: &["max_pixels", "min_pixels", "size"],
     without_effect: &["image_seq_length"],
     wanted: "only Qwen2VLImageProcessor can be done",
 };
@@ -67,6 +68,12 @@ fn pixels(value: &Value, most: u64) -> Option<u64> {
     value.as_u64().filter(|limit| (1..=most).contains(limit))
 }
 
+/// Refuses a size that has other keys than both limits.
+pub(super) fn check_keys(size: &Value) -> Result<(), UnsupportedProcessor> {
+    let both = has_keys(size, &["longest_edge", "shortest_edge"]);
+    if both { Ok(()) } else { Err(refused("size", size, PIXELS)) }
+}
+
 /// A limit that `size` has.
 pub(super) fn limit_of(size: &Value, key: &str, most: u64) -> Result<u64, UnsupportedProcessor> {
     size.get(key).and_then(|value| pixels(value, most)).ok_or_else(|| refused("size", size, PIXELS))
@@ -77,8 +84,21 @@ impl Settings<'_> {
     fn limits(&self) -> Result<(u64, u64), UnsupportedProcessor> {
         let default = serde_json::json!({"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280});
         let size = self.get("size").unwrap_or(&default);
+        check_keys(&self.replaced(size))?;
         let fewest = self.limit(size, "shortest_edge", "min_pixels", MOST_ENLARGED)?;
         Ok((fewest, self.limit(size, "longest_edge", "max_pixels", u64::MAX)?))
+    }
+
+    /// A size in which transformers has put the limits that stand by themselves.
+    fn replaced(&self, size: &Value) -> Value {
+        let mut size = size.clone();
+        for (by_itself, in_size) in [("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")] {
+            if let (Some(limit), Some(size)) = (self.get(by_itself), size.as_object_mut()) {
+                size.remove(by_itself);
+                size.insert(in_size.to_owned(), limit.clone());
+            }
+        }
+        size
     }
 
     fn limit(&self, size: &Value, in_size: &str, by_itself: &str, most: u64) -> Result<u64, UnsupportedProcessor> {

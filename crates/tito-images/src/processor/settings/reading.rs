@@ -30,6 +30,9 @@ const WITHOUT_EFFECT: [&str; 7] = [
     "transformers_version",
 ];
 
+/// Settings that may be `null`: those whose own value that is, and those that change nothing then.
+const MAY_BE_NULL: [&str; 3] = ["data_format", "do_convert_rgb", "image_processor_type"];
+
 /// The mean and the deviation of CLIP.
 pub(super) const CLIP: Normalisation =
     Normalisation { mean: [0.481_454_66, 0.457_827_5, 0.408_210_73], std: [0.268_629_54, 0.261_302_6, 0.275_777_1] };
@@ -75,6 +78,9 @@ pub(super) struct Family {
     pub(super) fixed: &'static [(&'static str, Fixed, &'static str)],
     /// Settings with a reader of their own.
     pub(super) read: &'static [&'static str],
+    /// Of both, those that may be `null`, besides those of all. transformers takes `null` for what is said: a step is not done
+    /// then, or it fails.
+    pub(super) may_be_null: &'static [&'static str],
     /// Settings that the processor does not look at, besides those of all.
     pub(super) without_effect: &'static [&'static str],
     /// What else can be done, for a processor of another name.
@@ -103,6 +109,11 @@ pub(super) fn model(setting: &'static str, value: &Value, wanted: &'static str) 
     UnsupportedProcessor::Model { setting, value: value.to_string(), wanted }
 }
 
+/// Whether a size has these keys and no others. transformers refuses others, whatever they say.
+pub(super) fn has_keys(size: &Value, keys: &[&str]) -> bool {
+    size.as_object().is_some_and(|size| size.len() == keys.len() && keys.iter().all(|key| size.contains_key(*key)))
+}
+
 pub(super) struct Settings<'a>(pub(super) &'a Map<String, Value>);
 
 impl Settings<'_> {
@@ -112,8 +123,19 @@ impl Settings<'_> {
     }
 
     pub(super) fn refuse_unknown(&self, family: &Family) -> Result<(), UnsupportedProcessor> {
-        for (name, value) in self.0.iter().filter(|(_, value)| !value.is_null()) {
+        for (name, value) in self.0 {
             let mut fixed = FIXED.iter().chain(family.fixed);
+            if value.is_null() {
+                let is_looked_at = fixed.any(|(fixed, ..)| fixed == name) || family.read.contains(&name.as_str());
+                if is_looked_at && !MAY_BE_NULL.iter().chain(family.may_be_null).any(|known| known == name) {
+                    return Err(refused(
+                        name,
+                        value,
+                        "transformers does not take that for its own value: leave it out",
+                    ));
+                }
+                continue;
+            }
             if let Some((_, fixed, wanted)) = fixed.find(|(fixed, ..)| fixed == name) {
                 if !fixed.is(value) {
                     return Err(refused(name, value, wanted));
@@ -146,10 +168,12 @@ impl Settings<'_> {
         let Some(given) = self.get("size") else { return Ok(default) };
         let most = MOST_ENLARGED.isqrt();
         let number = |name: &str| given.get(name).and_then(Value::as_u64).filter(|side| (1..=most).contains(side));
-        let known = given.as_object().is_some_and(|given| given.values().filter(|value| !value.is_null()).count() == 2);
+        let known = has_keys(given, &["height", "width"]);
         let square = number("height").filter(|height| known && number("width") == Some(*height));
         let square = square.and_then(|side| u32::try_from(side).ok());
-        square.ok_or_else(|| refused("size", given, "a height and a width that are the same are needed"))
+        square.ok_or_else(|| {
+            refused("size", given, "a height and a width that are the same are needed, and nothing else")
+        })
     }
 
     /// The mean and the deviation, for which `defaults` are where the settings say nothing.

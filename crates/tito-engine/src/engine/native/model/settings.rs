@@ -46,6 +46,28 @@ impl Settings<'_> {
         value.map(|value| T::deserialize(value).map_err(|error| unreadable(value, error))).transpose()
     }
 
+    /// The settings in which these keys have what their other names say: the first of each pair is the other name. Both may
+    /// be there if they say the same; transformers lets the other name win, and other readers do not look at it.
+    pub(super) fn with_other_names(&self, pairs: &[(&str, &str)]) -> Result<Map<String, Value>, ConfigError> {
+        let mut settings = self.0.clone();
+        let said = |key: &str| self.0.get(key).filter(|value| !value.is_null());
+        for &(other, own) in pairs {
+            if self.is_null(other) {
+                return Err(ConfigError::setting(
+                    other,
+                    format!("is null, where `{own}` is the same setting: leave it out"),
+                ));
+            }
+            let Some(value) = said(other) else { continue };
+            if let Some(own_value) = said(own).filter(|own_value| *own_value != value) {
+                let reason = format!("is {value}, and `{own}`, which is the same setting, is {own_value}");
+                return Err(ConfigError::setting(other, reason));
+            }
+            settings.insert(own.to_owned(), value.clone());
+        }
+        Ok(settings)
+    }
+
     /// What is said, where `null` says that there is nothing; `default` where the key is left out.
     pub(super) fn or_left_out<T: DeserializeOwned>(
         &self,

@@ -25,6 +25,9 @@ pub(super) fn dense(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
 
 /// The mixtures of ERNIE 4.5.
 pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let settings =
+        settings.with_other_names(&[("num_experts_per_tok", "moe_k"), ("num_experts", "moe_num_experts")])?;
+    let settings = &Settings(&settings);
     let mut shape = rotated(settings, defaults())?;
     let keys = MixtureKeys {
         experts: "moe_num_experts",

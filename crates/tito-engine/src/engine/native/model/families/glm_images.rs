@@ -265,6 +265,19 @@ mod tests {
     }
 
     #[test]
+    fn other_spellings_of_the_tower_are_read() {
+        let tower = |changes: Value| {
+            let mut config = config();
+            config["vision_config"].as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            read(&config).unwrap().images.unwrap().tower
+        };
+        assert_eq!(tower(json!({"num_attention_heads": 12, "num_heads": null})), tower(json!({})));
+        assert_eq!(tower(json!({"rope_theta": 50.0, "rope_scaling": {}})).theta, Some(50.0));
+        let both = json!({"rope_theta": 50.0, "rope_parameters": {"rope_type": "axial", "rope_theta": 60.0}});
+        assert_eq!(tower(both).theta, Some(60.0));
+    }
+
+    #[test]
     fn what_is_not_computed_is_refused_by_name() {
         for (place, value, named) in [
             ("/image_token_id", json!(151_552), "is out of vocabulary"),
@@ -283,6 +296,9 @@ mod tests {
             ("/vision_config/image_size", json!([336, 336]), "`image_size`"),
             ("/vision_config/out_hidden_size", json!(2048), "`out_hidden_size`"),
             ("/vision_config/rope_parameters", json!({"rope_type": "default"}), "`rope_type`"),
+            ("/vision_config/rope_theta", json!(0.5), "`rope_theta`"),
+            ("/vision_config/rope_scaling", json!({"rope_theta": 50.0}), "`rope_scaling`"),
+            ("/vision_config/num_attention_heads", json!(6), "`num_heads`, which is the same setting, is 12"),
             ("/vision_config/depth", json!(1_u64 << 60), "`depth`"),
         ] {
             let mut config = config();

@@ -37,6 +37,8 @@ pub(super) fn dense(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
 
 /// Hunyuan-A13B: experts, and one more that all tokens go through.
 pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let settings = settings.with_other_names(&[("num_experts_per_tok", "moe_topk")])?;
+    let settings = &Settings(&settings);
     let mut shape = dense(settings)?;
     only(settings, "moe_layer_num_skipped", &json!(0))?;
     only(settings, "use_mixed_mlp_moe", &json!(true))?;

@@ -61,7 +61,9 @@ const NAMES: TowerNames = TowerNames {
 /// `InternVL`, which reads text alone where it has no tower.
 pub(super) fn with_images(settings: &Settings<'_>, mut shape: ModelShape) -> Result<ModelShape, ConfigError> {
     let Some(vision) = settings.get::<Map<String, Value>>("vision_config")? else { return Ok(shape) };
-    let placeholder = parts::image_token(settings, PLACEHOLDER, shape.vocab_size)?;
+    // `image_token_index` is no other name of it here, as it is of its relatives.
+    let placeholder = settings.get("image_token_id")?.unwrap_or(PLACEHOLDER);
+    let placeholder = parts::within("image_token_id", placeholder, shape.vocab_size)?;
     only(settings, "projector_hidden_act", &json!("gelu"))?;
     // The last layer of the tower, without the state that is of no patch.
     only(settings, "vision_feature_layer", &json!(-1))?;
@@ -304,6 +306,10 @@ mod tests {
             let error = read(&config).unwrap_err();
             assert!(error.contains(named), "{place}: {error}");
         }
+        // No name of the placeholder in this family.
+        let mut config = published();
+        config["image_token_index"] = json!(90);
+        assert_eq!(read(&config), read(&published()));
         let mut config = published();
         config["vision_config"]["use_mean_pooling"] = json!(false);
         assert!(read(&config).unwrap().images.unwrap().tower.last_norm);

@@ -115,7 +115,7 @@ fn tower(vision: &Settings<'_>, merge: usize) -> Result<TowerShape, ConfigError>
         patch_bias: false,
         positions: None,
         interpolation: Interpolation::Linear,
-        theta: Some(base(vision)?),
+        theta: Some(theta(vision)?),
         alternating: true,
         first_norm: true,
         layers: vec![true; vision.size_or("num_hidden_layers", 24, MOST_LAYERS)?],
@@ -126,18 +126,6 @@ fn tower(vision: &Settings<'_>, merge: usize) -> Result<TowerShape, ConfigError>
         deepstack: Vec::new(),
         names: NAMES,
     })
-}
-
-/// The base of frequencies, which published configs have by itself.
-fn base(vision: &Settings<'_>) -> Result<f64, ConfigError> {
-    const BASE: &str = "rope_theta";
-    const PARAMETERS: &str = "rope_parameters";
-    let mut parameters: Map<String, Value> = vision.get(PARAMETERS)?.unwrap_or_default();
-    if let Some(given) = vision.get::<f64>(BASE)? {
-        parameters.entry(BASE).or_insert_with(|| json!(given));
-    }
-    let in_one = [(PARAMETERS.to_owned(), Value::Object(parameters))];
-    theta(&Settings(&in_one.into_iter().collect()))
 }
 
 #[cfg(test)]
@@ -205,6 +193,7 @@ mod tests {
             ("/vision_feature_layer", json!(-2), "`vision_feature_layer` is -2"),
             ("/vision_feature_layer", json!([-1, 5]), "`vision_feature_layer` is [-1,5]"),
             ("/projector_hidden_act", json!("silu"), "`projector_hidden_act`"),
+            ("/image_token_id", json!(11), "`image_token_index`, which is the same setting, is 10"),
             ("/image_token_index", json!(131_072), "`image_token_index` is out of vocabulary"),
             ("/spatial_merge_size", json!(0), "`spatial_merge_size` is 0"),
             ("/text_config/model_type", json!("llama"), "`model_type` of `text_config` is llama"),
@@ -215,10 +204,12 @@ mod tests {
             ("/vision_config/hidden_act", json!("relu"), "`hidden_act`"),
             ("/vision_config/patch_size", json!([14, 14]), "`patch_size` cannot be read"),
             ("/vision_config/rope_theta", json!(0.5), "`rope_theta`"),
+            ("/vision_config/rope_scaling", json!({"rope_theta": 50.0}), "`rope_scaling`"),
             ("/vision_config/num_hidden_layers", json!(1_u64 << 60), "`num_hidden_layers`"),
         ] {
             let mut config = published();
-            *config.pointer_mut(place).unwrap() = value;
+            let (parent, key) = place.rsplit_once('/').unwrap();
+            config.pointer_mut(parent).unwrap()[key] = value;
             let error = read(&config).unwrap_err();
             assert!(error.contains(named), "{place}: {error}");
         }

@@ -151,6 +151,24 @@ mod tests {
     use super::*;
     use crate::engine::native::model::tests::families::Golden;
 
+    #[test]
+    fn other_names_of_how_many_experts_a_token_goes_through_may_not_contradict_it() {
+        for (name, own) in [("ernie4_5_moe_plain", "moe_k"), ("hunyuan_v1_moe_plain", "moe_topk")] {
+            let config = Golden::named(&format!("families/{name}")).config().clone();
+            let plain = ModelShape::read(&config);
+            let with = |changes: [(&str, serde_json::Value); 2]| {
+                let mut config = config.clone();
+                config.extend(changes.map(|(key, value)| (key.to_owned(), value)));
+                ModelShape::read(&config)
+            };
+            let said = config[own].clone();
+            assert_eq!(with([("num_experts_per_tok", said.clone()), (own, said.clone())]), plain, "{name}");
+            assert_eq!(with([("num_experts_per_tok", said.clone()), (own, json!(null))]), plain, "{name}");
+            let error = with([("num_experts_per_tok", json!(1)), (own, said)]).expect_err(name).to_string();
+            assert!(error.contains("`num_experts_per_tok` is 1, and `moe_"), "{name}: {error}");
+        }
+    }
+
     /// transformers takes `null` for off, or for a whole head, where something else is meant by what is left out.
     #[test]
     fn null_is_not_what_is_left_out_where_transformers_tells_them_apart() {

@@ -6,13 +6,19 @@ use super::{
     super::{
         names::{ChoiceBias, DenseNames, ExpertNames, GateUpNames, Names, RecurrentNames},
         settings::{ConfigError, Settings},
-        shape::{DenseShape, LatentExperts, LayerShape, MlpShape, ModelShape, SharedShape, SparseShape},
+        shape::{
+            DenseShape, LatentExperts, LayerShape, Mixing, MlpShape, ModelShape, RecurrentLayer, SharedShape,
+            SparseShape,
+        },
     },
     decoder::{Defaults, MOST, decoder_with, heads, only},
     mamba::{MambaKeys, limits, mamba, only_silu},
     mixtures::{ROUTED_EXPERTS, SOFTMAX, counted, routed, sigmoid_router},
 };
-use crate::engine::native::backend::Gate;
+use crate::engine::native::{
+    backend::Gate,
+    recurrence::{RecurrenceShape, Rule},
+};
 
 const MAMBA: MambaKeys = MambaKeys {
     heads: "mamba_num_heads",
@@ -23,6 +29,19 @@ const MAMBA: MambaKeys = MambaKeys {
     convolution_bias: "use_conv_bias",
     bias: "use_bias",
 };
+
+/// Names that files of the time before transformers had the model have, and what it calls the same. What only says how
+/// weights are first drawn, or what the other settings say already, is not among them.
+const OTHER_NAMES: [(&str, &str); 5] = [
+    ("mamba_n_groups", MAMBA.groups),
+    ("mamba_d_conv", MAMBA.taps),
+    ("mamba_conv_bias", MAMBA.convolution_bias),
+    ("mamba_dt_min", LEAST_STEP),
+    ("mamba_dt_limit", "time_step_limit"),
+];
+
+/// The key of the least step.
+const LEAST_STEP: &str = "time_step_min";
 
 /// What a layer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +54,9 @@ enum LayerKind {
 
 /// Nemotron-H and Nemotron 3.
 pub(super) fn nemotron_h(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let mut config = settings.with_other_names(&OTHER_NAMES)?;
+    let settings = &Settings(&config.clone());
     let kinds = kinds(settings)?;
-    let mut config = settings.0.clone();
     config.insert("num_hidden_layers".to_owned(), json!(kinds.len()));
     // Only layers that are feed-forward parts ask for it.
     if !kinds.contains(&LayerKind::Dense) {
@@ -52,7 +72,7 @@ pub(super) fn nemotron_h(settings: &Settings<'_>) -> Result<ModelShape, ConfigEr
         attention.rotation = None;
     }
     let sparse = kinds.contains(&LayerKind::Mixture).then(|| mixture(settings)).transpose()?;
-    let mamba = kinds.contains(&LayerKind::Mamba).then(|| mamba(settings, MAMBA, shape.norm.epsilon)).transpose()?;
+    let mamba = kinds.contains(&LayerKind::Mamba).then(|| bounded(settings, shape.norm.epsilon)).transpose()?;
     for (layer, kind) in shape.layers.iter_mut().zip(kinds) {
         let LayerShape { attention, recurrent, mlp, .. } = layer;
         if kind != LayerKind::Attention {
@@ -93,17 +113,24 @@ fn names() -> Names {
     }
 }
 
-/// Settings that the model's own code does not read, or reads otherwise in a prompt than in what follows it.
+/// A Mamba 2 part whose steps are bounded from below by a setting of its own, which other families only draw weights by.
+/// transformers bounds them where it reads several tokens at once, as a trainer does, but not where it reads one: here, all
+/// tokens have the same bound, so that a token has the same log-prob either way.
+fn bounded(settings: &Settings<'_>, epsilon: f32) -> Result<RecurrentLayer, ConfigError> {
+    let mut part = mamba(settings, MAMBA, epsilon)?;
+    if let Mixing::Tables { recurrence: RecurrenceShape { rule: Rule::Scan { least, .. }, .. }, .. } = &mut part.mixing
+    {
+        *least = settings.get(LEAST_STEP)?.unwrap_or(1e-3);
+    }
+    Ok(part)
+}
+
+/// Settings that the model's own code does not read.
 fn refuse_what_is_not_read(settings: &Settings<'_>) -> Result<(), ConfigError> {
     only(settings, "attention_bias", &json!(false))?;
     only(settings, "sliding_window", &Value::Null)?;
     only_silu(settings, "mamba_hidden_act")?;
     only(settings, "mlp_hidden_act", &json!("relu2"))?;
-    // Prompts have no smaller step in transformers, and tokens after them do; other readers never have. The usual bound is
-    // below the steps that models make.
-    if let Some(least) = settings.get::<f64>("time_step_min")?.filter(|least| *least > 0.001) {
-        return Err(ConfigError::setting("time_step_min", format!("is {least}, and at most 0.001 is supported")));
-    }
     // No step is that large.
     match limits(settings)? {
         (least, most) if least <= 0.0 && most >= 1e30 => Ok(()),
@@ -163,4 +190,67 @@ fn mixture(settings: &Settings<'_>) -> Result<SparseShape, ConfigError> {
     let shared = DenseShape { intermediate, bias, gate: Gate::SquaredRelu };
     sparse.shared = Some(SharedShape { dense: shared, gated: false });
     Ok(sparse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::native::model::tests::families::Golden;
+
+    #[expect(clippy::needless_pass_by_value, reason = "callers write it down there")]
+    fn read_with(changes: Value) -> Result<ModelShape, String> {
+        let mut config = Golden::named("families/nemotron_h_plain").config().clone();
+        config.extend(changes.as_object().unwrap().clone());
+        ModelShape::read(&config).map_err(|error| error.to_string())
+    }
+
+    fn least(changes: Value) -> f32 {
+        let shape = read_with(changes).unwrap();
+        let mixings = shape.layers.into_iter().filter_map(|layer| Some(layer.recurrent?.mixing));
+        let steps = mixings.filter_map(|mixing| match mixing {
+            Mixing::Tables { recurrence: RecurrenceShape { rule: Rule::Scan { least, most }, .. }, .. } => {
+                Some((least, most))
+            }
+            _ => None,
+        });
+        let steps: Vec<(f32, f32)> = steps.collect();
+        assert!(steps.len() == 2 && steps.iter().all(|(_, most)| most.is_infinite()), "{steps:?}");
+        steps[0].0
+    }
+
+    #[test]
+    fn steps_are_bounded_from_below_as_in_a_trainer() {
+        for (changes, expected) in [
+            (json!({}), 0.001),
+            (json!({"time_step_min": null}), 0.001),
+            (json!({"time_step_min": 0}), 0.0),
+            (json!({"time_step_min": 0.25}), 0.25),
+            (json!({"mamba_dt_min": 0.5}), 0.5),
+            (json!({"mamba_dt_min": 0.5, "time_step_min": 0.5}), 0.5),
+        ] {
+            assert_eq!(least(changes.clone()).to_bits(), f32::to_bits(expected), "{changes}");
+        }
+    }
+
+    #[test]
+    fn other_names_of_settings_are_read_and_may_not_contradict_them() {
+        let plain = read_with(json!({})).unwrap();
+        for same in [
+            json!({"mamba_n_groups": 2, "mamba_d_conv": 4, "mamba_conv_bias": true}),
+            json!({"mamba_n_groups": 2, "n_groups": null, "mamba_d_conv": 4, "conv_kernel": null}),
+        ] {
+            assert_eq!(read_with(same).unwrap(), plain);
+        }
+        for (key, value, own) in [
+            ("mamba_n_groups", json!(4), "`n_groups`"),
+            ("mamba_d_conv", json!(2), "`conv_kernel`"),
+            ("mamba_conv_bias", json!(false), "`use_conv_bias`"),
+            ("mamba_dt_min", json!(0.5), "`time_step_min`"),
+        ] {
+            let beside = json!({key: value, "use_conv_bias": true, "time_step_min": 0.001});
+            let error = read_with(beside).unwrap_err();
+            assert!(error.contains(&format!("`{key}` is {value}")) && error.contains(own), "{error}");
+        }
+        assert!(read_with(json!({"mamba_dt_limit": [0.1, 1e30]})).unwrap_err().contains("`time_step_limit` is 0.1"));
+    }
 }

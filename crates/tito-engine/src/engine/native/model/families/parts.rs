@@ -94,12 +94,15 @@ pub(super) fn image_token(
     default: TokenId,
     vocab_size: usize,
 ) -> Result<TokenId, ConfigError> {
-    let id = match settings.get("image_token_index")? {
-        Some(id) => id,
-        None => settings.get("image_token_id")?.unwrap_or(default),
-    };
+    let settings = settings.with_other_names(&[("image_token_id", "image_token_index")])?;
+    let id = Settings(&settings).get("image_token_index")?.unwrap_or(default);
+    within("image_token_index", id, vocab_size)
+}
+
+/// Refuses an id that no embedding is of.
+pub(super) fn within(key: &str, id: TokenId, vocab_size: usize) -> Result<TokenId, ConfigError> {
     if id as usize >= vocab_size {
-        return Err(ConfigError::setting("image_token_index", "is out of vocabulary"));
+        return Err(ConfigError::setting(key, "is out of vocabulary"));
     }
     Ok(id)
 }

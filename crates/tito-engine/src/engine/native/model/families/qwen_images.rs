@@ -13,7 +13,7 @@ use super::{
         shape::{Axis, Ending, ImagesShape, Interpolation, ModelShape, TowerNames, TowerShape},
     },
     decoder::{MOST, MOST_HEADS, MOST_LAYERS, only},
-    parts::{Read, WITHOUT_HEAD, of_text},
+    parts::{Read, WITHOUT_HEAD, of_text, within},
     qwen, qwen_hybrid,
 };
 use crate::{
@@ -231,6 +231,8 @@ pub(super) fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) ->
     for key in ["in_channels", "in_chans"] {
         only(vision, key, &json!(3))?;
     }
+    let vision = vision.with_other_names(&[("num_attention_heads", "num_heads")])?;
+    let vision = &Settings(&vision);
     let hidden = vision.size("hidden_size", MOST)?;
     let heads = vision.size("num_heads", MOST_HEADS)?;
     // A quarter of a head's pairs is turned by rows, and a quarter by columns.
@@ -272,14 +274,22 @@ pub(super) fn tower(vision: &Settings<'_>, [side, merge, frames]: [usize; 3]) ->
     })
 }
 
-/// The base of frequencies, which only transformers 5 writes down.
+/// The base of frequencies of a tower: among the parameters, as transformers 5 writes it down, or by itself. The former counts
+/// where both are there.
 pub(super) fn theta(vision: &Settings<'_>) -> Result<f64, ConfigError> {
+    const BASE: &str = "rope_theta";
+    // The older name of the parameters, which transformers reads too. No tower is published with it.
+    let older: Option<Map<String, Value>> = vision.get("rope_scaling")?;
+    if older.is_some_and(|older| !older.is_empty()) {
+        return Err(ConfigError::setting("rope_scaling", "of `vision_config` is not supported"));
+    }
     let parameters: Map<String, Value> = vision.get("rope_parameters")?.unwrap_or_default();
     let parameters = Settings(&parameters);
     only(&parameters, "rope_type", &json!("axial"))?;
-    match parameters.get("rope_theta")?.unwrap_or(10_000.0) {
+    let theta = parameters.get(BASE)?.map_or_else(|| vision.get(BASE), |theta| Ok(Some(theta)))?;
+    match theta.unwrap_or(10_000.0) {
         theta if theta > 1.0 && f64::is_finite(theta) => Ok(theta),
-        _ => Err(ConfigError::setting("rope_theta", "of `vision_config` is not over 1")),
+        _ => Err(ConfigError::setting(BASE, "of `vision_config` is not over 1")),
     }
 }
 
@@ -292,9 +302,7 @@ pub(super) fn images(
     tower: TowerShape,
 ) -> Result<ModelShape, ConfigError> {
     let placeholder: TokenId = settings.get("image_token_id")?.unwrap_or(placeholder);
-    if placeholder as usize >= text.vocab_size {
-        return Err(ConfigError::setting("image_token_id", "is out of vocabulary"));
-    }
+    let placeholder = within("image_token_id", placeholder, text.vocab_size)?;
     if tower.output != text.hidden {
         let (output, hidden) = (tower.output, text.hidden);
         let reason = format!("of `vision_config` is {output}, and states of the text have {hidden} numbers");

@@ -106,22 +106,6 @@ fn what_would_change_the_result_is_refused_by_name() {
 }
 
 #[test]
-fn steps_of_nemotron_that_only_prompts_have_are_refused() {
-    let with_least = |least: Value| {
-        let settings = json!({
-            "hybrid_override_pattern": "M*-M", "mamba_num_heads": 4, "mamba_head_dim": 4, "ssm_state_size": 4, "n_groups": 2,
-            "conv_kernel": 4, "time_step_min": least,
-        });
-        read("NemotronHForCausalLM", &settings)
-    };
-    for usual in [json!(null), json!(0.001), json!(0)] {
-        assert_eq!(with_least(usual).unwrap().layers.len(), 4);
-    }
-    let error = with_least(json!(0.01)).unwrap_err().to_string();
-    assert!(error.contains("`time_step_min` is 0.01"), "{error}");
-}
-
-#[test]
 fn the_epsilon_of_bamba_that_is_left_out_is_that_of_transformers() {
     let sizes = json!({ "hidden_size": 16, "attn_layer_indices": [1], "mamba_n_heads": 4, "mamba_d_state": 4 });
     let shape = read("BambaForCausalLM", &sizes).unwrap();
