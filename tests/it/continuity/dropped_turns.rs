@@ -83,7 +83,12 @@ async fn answers_with_very_many_places_to_look_at_are_compared_all_the_same() {
     let app = app();
     let ids = |text: &str| app.spelled(text);
     let prompt = ids("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
-    for (content, repeated, end) in [("ab", "abx<", "> b b"), ("a", "a<|im_end|>", "and so on")] {
+    for (content, repeated, end) in [
+        ("ab", "abx<", "> b b"),
+        ("a", "a<|im_end|>", "and so on"),
+        ("x", "<think></think>", "y"),
+        ("a", "<think>a", "y"),
+    ] {
         let sampled = [&ids(&repeated.repeat(PLACES))[..], &ids(end), &[IM_END]].concat();
         let answer = json!({
             "role": "assistant", "content": content, "prompt_token_ids": prompt, "generation_token_ids": sampled,
