@@ -17,6 +17,7 @@ use std::{
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::Semaphore,
+    task::JoinSet,
 };
 
 use super::{TurnError, memory};
@@ -160,7 +161,8 @@ pub(super) fn release() {
     }
 }
 
-/// Runs work that may take long away from the threads that serve connections. Large requests wait for their turn.
+/// Runs work that may take long away from the threads that serve connections. Large requests wait for their turn. Work that has
+/// begun goes on if nobody waits for it any more.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, TurnError> {
     let held = CURRENT.try_with(Arc::clone).ok();
     let turn = match &held {
@@ -175,7 +177,13 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         drop((turn, held));
         result
     };
-    prompt_threads().map_err(TurnError::internal)?.spawn_blocking(work).await.map_err(TurnError::internal)
+    // Dropped with the client's request, it takes work away that has not begun.
+    let mut task = JoinSet::new();
+    task.spawn_blocking_on(work, prompt_threads().map_err(TurnError::internal)?);
+    match task.join_next().await {
+        Some(done) => done.map_err(TurnError::internal),
+        None => Err(TurnError::internal("work was lost")),
+    }
 }
 
 /// Puts a prompt into ids: a short one here, which takes about as long as handing it to another thread would, and any other one
@@ -222,6 +230,42 @@ mod tests {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         assert!(threads.len() <= cores.clamp(2, MOST_THREADS), "{}", threads.len());
         assert!(names.iter().all(|(_, name)| name.as_deref() == Some("prompts")));
+    }
+
+    #[tokio::test]
+    async fn work_that_nobody_waits_for_any_more_does_not_begin() {
+        let threads = cores().clamp(2, MOST_THREADS);
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let wait = Arc::new(std::sync::Mutex::new(wait));
+        let busy: Vec<_> = (0..threads)
+            .map(|_| {
+                let wait = Arc::clone(&wait);
+                let (started, has_started) = tokio::sync::oneshot::channel();
+                let work = blocking(move || {
+                    started.send(()).unwrap();
+                    _ = wait.lock().unwrap().recv();
+                });
+                (tokio::spawn(work), has_started)
+            })
+            .collect();
+        let mut running = Vec::new();
+        for (work, has_started) in busy {
+            has_started.await.unwrap();
+            running.push(work);
+        }
+        let has_run = Arc::new(AtomicBool::new(false));
+        let ran = Arc::clone(&has_run);
+        let queued = tokio::spawn(blocking(move || ran.store(true, Ordering::Relaxed)));
+        tokio::task::yield_now().await;
+        queued.abort();
+        assert!(queued.await.unwrap_err().is_cancelled());
+        drop(go);
+        // Work is begun in the order in which it came.
+        blocking(|| ()).await.unwrap();
+        for work in running {
+            work.await.unwrap().unwrap();
+        }
+        assert!(!has_run.load(Ordering::Relaxed));
     }
 
     #[test]

@@ -149,7 +149,7 @@ pub(super) fn json(args: &ServeArgs) -> JsonOptions {
     JsonOptions {
         compact: config.disable_any_whitespace,
         closed: config.disable_additional_properties,
-        whitespace: None,
+        ..JsonOptions::default()
     }
 }
 

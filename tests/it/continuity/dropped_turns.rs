@@ -9,10 +9,9 @@ const CHAT: &str = "/v1/chat/completions";
 const TURNS: usize = 5;
 
 /// How answers are written, by the number of the turn.
-const ANSWERS: [(&str, fn(usize) -> String); 4] = [
+const ANSWERS: [(&str, fn(usize) -> String); 3] = [
     ("plain", |turn| format!("This is what I say in turn {turn}.")),
     ("thoughts", |turn| format!("<think>\nhm {turn}\n</think>\n\nThis is what I say in turn {turn}.")),
-    ("thoughts in a row", |turn| format!("<think>hm</think><think>{turn}</think>This is what I say in turn {turn}.")),
     ("thoughts now and then", |turn| {
         let thoughts = if turn % 2 == 0 { "<think>\nhm\n</think>\n\n" } else { "" };
         format!("{thoughts}This is what I say in turn {turn}.")
@@ -74,6 +73,13 @@ async fn a_turn_that_a_client_drops_is_reported_whatever_answers_begin_with() {
             );
         }
     }
+}
+
+/// A reader leaves marks out of such a text.
+#[tokio::test]
+async fn answers_with_thoughts_in_a_row_are_not_taken_for_edited_ones() {
+    let answer = |turn| format!("<think>hm</think><think>{turn}</think>This is what I say in turn {turn}.");
+    assert_eq!(warnings(&conversation(answer).await).await, json!([]));
 }
 
 /// Each took a minute and more where every place was compared with all that follows it.

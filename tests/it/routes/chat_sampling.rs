@@ -225,3 +225,36 @@ async fn a_request_that_masks_every_token_is_told_so() {
     error["done"] = json!("maybe");
     assert_eq!(events, [json!({ "error": error })]);
 }
+
+#[tokio::test]
+async fn an_answer_that_is_complete_ends_before_min_tokens() {
+    let app = &TestApp::new();
+    let chat = async |seed: u64, more: &Value| {
+        let mut more = more.clone();
+        more["seed"] = json!(seed);
+        answer(app, more).await["choices"][0].take()
+    };
+    let choices = ["a", "hello there you are", "b"];
+    let early =
+        json!({ "min_tokens": 4, "max_tokens": 3000, "temperature": 1.5, "structured_outputs": { "choice": choices } });
+    let mut found = std::collections::BTreeSet::new();
+    for seed in 0..12 {
+        let choice = chat(seed, &early).await;
+        assert_eq!(choice["finish_reason"], "stop", "{choice}");
+        found.insert(choice["message"]["content"].as_str().unwrap().to_owned());
+    }
+    assert!(found.len() > 1 && found.iter().all(|text| choices.contains(&&**text)), "{found:?}");
+    // What may go on does.
+    let more = json!({ "min_tokens": 8, "max_tokens": 12, "structured_outputs": { "regex": "[0-9]*" } });
+    for seed in 0..6 {
+        let choice = chat(seed, &more).await;
+        assert!(choice["message"]["content"].as_str().unwrap().len() >= 8, "{choice}");
+    }
+    let mut body = json!({ "prompt": "hi", "max_tokens": 20, "seed": 1, "min_tokens": 8, "stream": true,
+        "structured_outputs": { "json": { "type": "boolean" } } });
+    let text = |event: &Value| event["choices"][0]["text"].as_str().unwrap_or_default().to_owned();
+    let streamed: String = app.post("/v1/completions", body.clone()).await.events().iter().map(text).collect();
+    assert!(["true", "false"].contains(&streamed.trim()), "{streamed}");
+    body["stream"] = json!(false);
+    assert_eq!(app.post("/v1/completions", body).await.ok()["choices"][0]["text"], streamed);
+}

@@ -195,7 +195,9 @@ async fn random_logits_keep_to_either_in_every_format() {
             let mut body = asks(CHAT, true, "auto");
             body["seed"] = json!(seed);
             body["max_tokens"] = json!(3000);
-            let answer = app.post(CHAT, body).await.ok();
+            let answer = app.post(CHAT, body).await;
+            assert_eq!(answer.status, 200, "{name}: {}", answer.text);
+            let answer = answer.ok();
             if answer["choices"][0]["finish_reason"] == "length" {
                 // gpt-oss's thoughts, for whose end the tiny vocabulary has no token.
                 assert_eq!(name, "openai", "{answer}");

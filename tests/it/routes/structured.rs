@@ -112,31 +112,6 @@ async fn other_fields_hold_beside_a_constraint() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_complete_ends_before_min_tokens() {
-    let app = TestApp::new();
-    let choices = ["a", "hello there you are", "b"];
-    let early = json!({ "min_tokens": 4, "temperature": 1.5, "structured_outputs": { "choice": choices } });
-    let mut found = std::collections::BTreeSet::new();
-    for seed in 0..12 {
-        found.insert(said(&chat(&app, seed, &early).await).to_owned());
-    }
-    assert!(found.len() > 1 && found.iter().all(|text| choices.contains(&&**text)), "{found:?}");
-    // What may go on does.
-    let more = json!({ "min_tokens": 8, "max_tokens": 12, "structured_outputs": { "regex": "[0-9]*" } });
-    for seed in 0..6 {
-        let choice = chat(&app, seed, &more).await;
-        assert!(choice["message"]["content"].as_str().unwrap().len() >= 8, "{choice}");
-    }
-    let mut body = json!({ "prompt": "hi", "max_tokens": 20, "seed": 1, "min_tokens": 8, "stream": true,
-        "structured_outputs": { "json": { "type": "boolean" } } });
-    let text = |event: &Value| event["choices"][0]["text"].as_str().unwrap_or_default().to_owned();
-    let streamed: String = app.post(COMPLETIONS, body.clone()).await.events().iter().map(text).collect();
-    assert!(["true", "false"].contains(&streamed.trim()), "{streamed}");
-    body["stream"] = json!(false);
-    assert_eq!(app.post(COMPLETIONS, body).await.ok()["choices"][0]["text"], streamed);
-}
-
-#[tokio::test]
 async fn what_cannot_be_had_is_refused_by_name() {
     let app = TestApp::new();
     for (more, said) in [

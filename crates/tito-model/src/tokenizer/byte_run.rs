@@ -1,6 +1,5 @@
 //! Runs of byte tokens, which stand for a byte each: `<0xE6>`, `<0x97>`, `<0xA5>`.
 
-use super::incremental::is_incomplete;
 use crate::TokenId;
 
 /// A run of byte tokens that goes on.
@@ -48,4 +47,9 @@ impl ByteRun {
     pub(super) fn unspoken(&self) -> usize {
         self.broken.unwrap_or(self.ids.len())
     }
+}
+
+/// Whether the bytes could become valid with more of them.
+pub(super) fn is_incomplete(error: std::str::Utf8Error) -> bool {
+    error.error_len().is_none()
 }

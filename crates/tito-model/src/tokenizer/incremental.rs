@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Tokenizer, TokenizerError,
-    byte_run::ByteRun,
+    byte_run::{ByteRun, is_incomplete},
     decoding::{Decoding, TextDecoding, token_bytes},
 };
 use crate::TokenId;
@@ -234,9 +234,4 @@ impl TextStream {
         }
         char::REPLACEMENT_CHARACTER.to_string().repeat(run.unspoken())
     }
-}
-
-/// Whether the bytes could become valid with more of them.
-pub(super) fn is_incomplete(error: std::str::Utf8Error) -> bool {
-    error.error_len().is_none()
 }

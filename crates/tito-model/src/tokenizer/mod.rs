@@ -29,6 +29,7 @@ use std::{
     collections::{HashMap, HashSet},
     path::Path,
     sync::OnceLock,
+    thread,
 };
 
 pub use added_token::AddedToken;
@@ -98,7 +99,7 @@ impl Tokenizer {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, TokenizerError> {
         let declared = Declared::read(bytes)?;
         let read = || tokenizers::Tokenizer::from_bytes(bytes).map_err(|e| TokenizerError::Invalid(e.to_string()));
-        let inner = tried(read)?;
+        let inner = on_a_deep_stack(|| tried(read))?;
         check_ids(&inner, &declared.added_tokens)?;
         let contradicts = contradict(&declared.added_tokens);
         let tokenizer = Self::from_inner(inner, contradicts)?;
@@ -262,6 +263,16 @@ impl Tokenizer {
 fn tried<T>(action: impl FnOnce() -> Result<T, TokenizerError>) -> Result<T, TokenizerError> {
     let failed = |reason| Err(TokenizerError::Invalid(format!("it cannot be used: {reason}")));
     files::without_panics(action).unwrap_or_else(failed)
+}
+
+/// Reads what the library reads by recursion: a pattern may have some 4,000 groups within each other, which take more than 2 MiB.
+fn on_a_deep_stack<T: Send>(read: impl FnOnce() -> Result<T, TokenizerError> + Send) -> Result<T, TokenizerError> {
+    const STACK_BYTES: usize = 16 << 20;
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("tokenizer".to_owned()).stack_size(STACK_BYTES);
+        let read = thread.spawn_scoped(scope, read).map_err(|error| TokenizerError::Invalid(error.to_string()))?;
+        read.join().unwrap_or_else(|_| Err(TokenizerError::Invalid("its reader ended in a panic".to_owned())))
+    })
 }
 
 /// Whether a token is declared twice, once to be looked for in the text as it is, and once in the normalised one.

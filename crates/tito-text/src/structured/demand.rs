@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn what_is_written_down_is_read_again() {
-        let options = JsonOptions { compact: true, closed: false, whitespace: Some("[ ]?".to_owned()) };
+        let options = JsonOptions { compact: true, whitespace: Some("[ ]?".to_owned()), ..JsonOptions::default() };
         let tags = json!({
             "type": "triggered_tags", "triggers": ["<a"], "at_least_one": true,
             "tags": [{ "begin": "<a>", "content": { "type": "json_schema", "json_schema": { "b": 1, "a": 0.1 } }, "end": ["</a>", "\n"] }],

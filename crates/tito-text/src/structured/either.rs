@@ -13,6 +13,8 @@ impl Constraint {
         let Self::Tags(calls, options) = self else { return None };
         let (form, form_options) = within_tags(form)?;
         let options = form_options.map_or(Some(options.clone()), |form_options| both(&options, form_options))?;
+        // Calls that begin with a bracket are JSON, whatever of it is fixed.
+        let options = JsonOptions { brackets_are_json: true, ..options };
         Some(Self::Tags(Format::Or { elements: vec![calls, form] }, options))
     }
 }
@@ -49,7 +51,12 @@ fn both(calls: &JsonOptions, form: &JsonOptions) -> Option<JsonOptions> {
         (Some(calls), Some(form)) if calls != form => return None,
         (calls, form) => calls.clone().or_else(|| form.clone()),
     };
-    Some(JsonOptions { compact: calls.compact || form.compact, closed: calls.closed, whitespace })
+    Some(JsonOptions {
+        compact: calls.compact || form.compact,
+        closed: calls.closed,
+        whitespace,
+        brackets_are_json: false,
+    })
 }
 
 #[cfg(test)]
@@ -63,7 +70,10 @@ mod tests {
 
     fn options(either: Option<Constraint>) -> Option<JsonOptions> {
         match either {
-            Some(Constraint::Tags(Format::Or { elements }, options)) if elements.len() == 2 => Some(options),
+            Some(Constraint::Tags(Format::Or { elements }, options)) if elements.len() == 2 => {
+                assert!(options.brackets_are_json);
+                Some(JsonOptions { brackets_are_json: false, ..options })
+            }
             None => None,
             other => panic!("{other:?}"),
         }

@@ -32,6 +32,10 @@ pub struct JsonOptions {
     /// What may stand between tokens of JSON, a regular expression; by default up to [`MOST_WHITESPACE`] blanks, tabs and
     /// line breaks.
     pub whitespace: Option<String>,
+    /// Whether fixed text that begins with a bracket begins JSON, as calls do: it is told from other JSON as JSON is, and white space
+    /// may be let in behind the bracket.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub brackets_are_json: bool,
 }
 
 /// Keywords that combine schemas, so that properties may be named by several of them.

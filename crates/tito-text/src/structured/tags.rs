@@ -49,7 +49,7 @@ pub(super) fn exact(format: &Format, tokenizer: &Tokenizer, options: &JsonOption
         let written = pieces(format, tokenizer, options, joining)?;
         // Characters of fixed texts that begin alike are told apart one by one.
         for piece in [written.in_characters(), written].into_iter().rev() {
-            match told_apart::check(&piece) {
+            match told_apart::check(&piece, options.brackets_are_json) {
                 Ok(()) => return Ok(piece.lark()),
                 Err(reason) => why = reason,
             }

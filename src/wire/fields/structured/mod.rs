@@ -181,6 +181,7 @@ impl StructuredOutputs {
             compact: self.disable_any_whitespace.unwrap_or(false),
             closed: self.disable_additional_properties.unwrap_or(false),
             whitespace: self.whitespace_pattern.clone(),
+            ..JsonOptions::default()
         }
     }
 

@@ -76,7 +76,7 @@ fn a_model_that_wants_nothing_but_blanks_still_finishes_json() {
 #[test]
 fn the_server_may_demand_compact_and_closed_json_of_everything() {
     let model = Model::new();
-    let server = JsonOptions { compact: true, closed: true, whitespace: None };
+    let server = JsonOptions { compact: true, closed: true, ..JsonOptions::default() };
     let object =
         schema(json!({"type": "object", "properties": {"a": {"type": "null"}}, "anyOf": [{}]})).within(&server);
     model.check(&object, &["{}", "{\"a\": null}"], &["{ }", "{\"a\":null}", "{\"b\": 1}"]);

@@ -14,7 +14,7 @@ fn objects_that_several_schemas_describe_are_not_closed() {
     model.check(&definitions, &["{\"next\":{\"next\":null}}"], &["{\"next\":{}}", "{\"next\":null,\"a\":1}"]);
     let closed = Constraint::Json(
         json!({"type": "object", "properties": {"a": {"type": "null"}}}),
-        JsonOptions { closed: true, compact: true, whitespace: None },
+        JsonOptions { closed: true, compact: true, ..JsonOptions::default() },
     );
     model.check(&closed, &["{}", "{\"a\": null}"], &["{\"b\": 1}", "{\"a\":null}", "{ }"]);
 }

@@ -20,15 +20,16 @@ use super::pieces::Piece;
 /// How many pairs of states are looked at, all together.
 const MOST_STEPS: usize = 500_000;
 
-/// Why some texts of an output could never be sampled, or would not be of its form.
-pub(super) fn check(piece: &Piece) -> Result<(), String> {
+/// Why some texts of an output could never be sampled, or would not be of its form; `brackets_are_json` as in
+/// [`JsonOptions`](super::JsonOptions).
+pub(super) fn check(piece: &Piece, brackets_are_json: bool) -> Result<(), String> {
     // What is no expression is refused by the compiler, which says more of it.
     let Some(places) = Places::of(piece)? else { return Ok(()) };
     check_blanks(&places)?;
     if places.all.len() < 2 && places.follow.iter().all(Vec::is_empty) {
         return Ok(());
     }
-    Checker { steps: MOST_STEPS, has_special: places.has_special(), places }.check()
+    Checker { steps: MOST_STEPS, has_special: places.has_special(), brackets_are_json, places }.check()
 }
 
 /// The compiler lets white space in wherever a token of JSON may follow one of JSON that is written alike.
@@ -49,6 +50,7 @@ struct Checker {
     places: Places,
     steps: usize,
     has_special: bool,
+    brackets_are_json: bool,
 }
 
 impl Checker {
@@ -67,7 +69,8 @@ impl Checker {
                 }
             }
             if meeting.both {
-                if self.is_mistaken_for_a_bracket(one, other) || self.is_mistaken_for_a_bracket(other, one) {
+                let is_mistaken = |one, other| !self.brackets_are_json && self.is_mistaken_for_a_bracket(one, other);
+                if is_mistaken(one, other) || is_mistaken(other, one) {
                     return Err("JSON and something else may begin with the same bracket".to_owned());
                 }
                 enqueue(&self.places.follow[one], &self.places.follow[other], &mut seen, &mut next);
@@ -83,6 +86,7 @@ impl Checker {
             (Kind::Special(one), Kind::Special(other)) => both(one == other),
             (Kind::Special(_), _) | (_, Kind::Special(_)) => both(false),
             (Kind::Rest(_), Kind::Rest(_)) => both(true),
+            (Kind::Rest(_), _) | (_, Kind::Rest(_)) if self.brackets_are_json => both(false),
             (Kind::Rest(bytes), kind) => Ok(of_rest(bytes, kind, true)),
             (kind, Kind::Rest(bytes)) => Ok(of_rest(bytes, kind, false)),
             (Kind::Text { machine, mark }, Kind::Text { machine: machine_of_other, mark: mark_of_other }) => {
