@@ -8,8 +8,10 @@ use crate::it::app::{IM_END, TestApp};
 const CHAT: &str = "/v1/chat/completions";
 const TURNS: usize = 5;
 
-/// How answers are written, by the number of the turn.
-const ANSWERS: [(&str, fn(usize) -> String); 3] = [
+/// How an answer is written, by the number of its turn.
+type Answer = fn(usize) -> String;
+
+const ANSWERS: [(&str, Answer); 3] = [
     ("plain", |turn| format!("This is what I say in turn {turn}.")),
     ("thoughts", |turn| format!("<think>\nhm {turn}\n</think>\n\nThis is what I say in turn {turn}.")),
     ("thoughts now and then", |turn| {
@@ -29,7 +31,7 @@ fn app() -> TestApp {
 }
 
 /// The messages of a conversation, of which only the last answer carries its ids, and a new question.
-async fn conversation(answer: fn(usize) -> String) -> Vec<Value> {
+async fn conversation(answer: Answer) -> Vec<Value> {
     let app = app();
     let script = |turn| -> Vec<TokenId> { app.spelled(&answer(turn)).into_iter().chain([IM_END]).collect() };
     let app = self::app().scripts((0..TURNS).map(script));
@@ -63,7 +65,7 @@ async fn a_turn_that_a_client_drops_is_reported_whatever_answers_begin_with() {
         let messages = conversation(answer).await;
         assert_eq!(warnings(&messages).await, json!([]), "{name}");
         for turn in 0..TURNS - 1 {
-            let dropped = [&messages[..2 * turn + 1], &messages[2 * turn + 3..]].concat();
+            let dropped = [&messages[..=2 * turn], &messages[2 * turn + 3..]].concat();
             assert_eq!(warnings(&dropped).await, json!(["history_edited"]), "{name}, turn {turn}");
             let question = [&messages[..2 * turn], &messages[2 * turn + 2..]].concat();
             assert_eq!(

@@ -42,7 +42,8 @@ impl<'a> ShownText<'a> {
         let number = self.next_seam(start);
         let special = self.seams.get(number).map_or(self.text.len(), |seam| seam.start);
         let is_behind = number < self.seams.len() && special == start;
-        if !is_behind && !(may_be_stop_string && special - start <= LONGEST_STOP_STRING) {
+        let may_be_cut = may_be_stop_string && special - start <= LONGEST_STOP_STRING;
+        if !is_behind && !may_be_cut {
             return self.may_begin_omission(start);
         }
         match self.after_turn.get(number) {

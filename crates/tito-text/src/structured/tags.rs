@@ -286,7 +286,9 @@ impl Writer<'_> {
         let group = self.text();
         let mut begun = Vec::new();
         for trigger in triggers {
-            begun.push(self.after_trigger(trigger, triggers, tags, excludes, group)?);
+            let others = excludes.iter().chain(triggers.iter().filter(|other| *other != trigger)).cloned();
+            let lead = self.free(&others.collect::<Vec<_>>(), std::slice::from_ref(trigger), group)?;
+            begun.push(self.after_trigger(trigger, lead, tags)?);
         }
         if begun.is_empty() || tags.iter().any(|tag| !triggers.iter().any(|trigger| tag.begin.starts_with(trigger))) {
             return refused("every tag must begin with a trigger");
@@ -305,17 +307,8 @@ impl Writer<'_> {
         })
     }
 
-    /// Text up to a trigger, and the rest of a tag that begins with it.
-    fn after_trigger(
-        &mut self,
-        trigger: &str,
-        triggers: &[String],
-        tags: &[Tag],
-        excludes: &[String],
-        group: usize,
-    ) -> Written {
-        let others: Vec<String> = excludes.iter().chain(triggers.iter().filter(|t| *t != trigger)).cloned().collect();
-        let lead = self.free(&others, &[trigger.to_owned()], group)?;
+    /// What leads to a trigger, and the rest of a tag that begins with it.
+    fn after_trigger(&mut self, trigger: &str, lead: Piece, tags: &[Tag]) -> Written {
         let of_trigger = tags.iter().filter(|tag| tag.begin.starts_with(trigger));
         let rests = of_trigger.map(|tag| self.tag(tag, trigger)).collect::<Result<Vec<_>, _>>()?;
         if rests.is_empty() {

@@ -42,8 +42,8 @@ impl Form {
     /// Where it may end in a text if it begins there.
     fn ends(&self, text: &str, from: usize) -> Vec<usize> {
         let fixed = |part: &str| if text[from..].starts_with(part) { vec![from + part.len()] } else { Vec::new() };
-        let then = |froms: Vec<usize>, form: &Self| {
-            let mut ends: Vec<usize> = froms.into_iter().flat_map(|from| form.ends(text, from)).collect();
+        let then = |starts: Vec<usize>, form: &Self| {
+            let mut ends: Vec<usize> = starts.into_iter().flat_map(|from| form.ends(text, from)).collect();
             ends.sort_unstable();
             ends.dedup();
             ends
@@ -202,18 +202,22 @@ fn rx(pattern: &str) -> Value {
     json!({"type": "regex", "pattern": pattern})
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as the macro makes them")]
 fn js(schema: Value) -> Value {
     json!({"type": "json_schema", "json_schema": schema})
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as the macro makes them")]
 fn tag(begin: &str, content: Value, end: &str) -> Value {
     json!({"type": "tag", "begin": begin, "content": content, "end": end})
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as the macro makes them")]
 fn sequence(elements: Value) -> Constraint {
     tags(&json!({"type": "sequence", "elements": elements}))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as the macro makes them")]
 fn or(elements: Value) -> Value {
     json!({"type": "or", "elements": elements})
 }

@@ -34,8 +34,8 @@ pub(super) fn check(piece: &Piece, brackets_are_json: bool) -> Result<(), String
 
 /// The compiler lets white space in wherever a token of JSON may follow one of JSON that is written alike.
 fn check_blanks(places: &Places) -> Result<(), String> {
-    let begins = |next: &usize| places.all[*next].begins_spaced;
-    let is_next = |index: usize| places.all[index].ends_spaced && places.follow[index].iter().any(begins);
+    let begins = |next: &usize| places.all[*next].begins_spaced();
+    let is_next = |index: usize| places.all[index].ends_spaced() && places.follow[index].iter().any(begins);
     if (0..places.all.len()).any(is_next) {
         return Err(
             "JSON that may have white space in it cannot directly follow other such JSON, since white space would \
@@ -114,20 +114,20 @@ impl Checker {
 
     /// Whether a part would be taken for JSON that goes on: white space would be let in behind it.
     fn is_mistaken_for_a_bracket(&self, part: usize, bracket: usize) -> bool {
-        let is_bracket = |index: usize| self.places.all[index].is_bracket;
+        let is_bracket = |index: usize| self.places.all[index].is_bracket();
         is_bracket(bracket) && !is_bracket(part) && !self.takes_anything(part)
     }
 
-    fn message(&self, lost: usize, by: usize, loss: &Loss) -> String {
+    fn message(&self, lost: usize, by: usize, found: &Loss) -> String {
         let name = |index: usize| &self.places.all[index].name;
-        if loss.at_end_mark {
+        if found.at_end_mark {
             return format!(
                 "{} could contain {}, where the output would go on with something else",
                 name(lost),
                 name(by)
             );
         }
-        let byte = char::from(loss.byte);
+        let byte = char::from(found.byte);
         let taken = if lost == by { "it would be taken".to_owned() } else { format!("{} would be taken", name(by)) };
         format!(
             "where {} ends, what follows it cannot be told from more of the same text: {taken} on with what begins with \

@@ -29,7 +29,7 @@ pub(super) enum Kind {
     },
     Special(TokenId),
     /// JSON after its first bracket, which may begin with these bytes.
-    Rest([bool; 256]),
+    Rest(Box<[bool; 256]>),
 }
 
 /// A place of an output.
@@ -40,12 +40,44 @@ pub(super) struct Place {
     pub(super) name: String,
     /// Whether it is all texts.
     pub(super) is_anything: bool,
+    /// What it is of JSON.
+    pub(super) json: Option<OfJson>,
+}
+
+/// What a place is of JSON.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OfJson {
+    pub(super) part: JsonPart,
+    /// Whether white space may stand in the JSON.
+    pub(super) is_spaced: bool,
+}
+
+/// The part of a value that a place is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum JsonPart {
+    /// All of it, as it is a single token.
+    Whole,
+    /// Its first bracket.
+    Bracket,
+    /// What follows its first bracket.
+    Rest,
+}
+
+impl Place {
     /// Whether it is the first bracket of JSON.
-    pub(super) is_bracket: bool,
+    pub(super) fn is_bracket(&self) -> bool {
+        self.json.is_some_and(|json| json.part == JsonPart::Bracket)
+    }
+
     /// Whether it begins JSON with white space in it.
-    pub(super) begins_spaced: bool,
+    pub(super) fn begins_spaced(&self) -> bool {
+        self.json.is_some_and(|json| json.is_spaced && json.part != JsonPart::Rest)
+    }
+
     /// Whether it ends such JSON.
-    pub(super) ends_spaced: bool,
+    pub(super) fn ends_spaced(&self) -> bool {
+        self.json.is_some_and(|json| json.is_spaced && json.part != JsonPart::Bracket)
+    }
 }
 
 /// All places.
@@ -76,7 +108,7 @@ impl Kind {
                 }
             }
             Self::Special(_) => {}
-            Self::Rest(bytes) => return *bytes,
+            Self::Rest(bytes) => return **bytes,
         }
         bytes
     }
@@ -193,7 +225,7 @@ impl Builder {
         for token in &kinds.tokens {
             let machine = self.machine(format!("/{token}"), || RegexAst::Regex(format!("(?:{token})")))?;
             let part = self.text(machine, None, "JSON".to_owned())?;
-            self.spaced(&part.first, json.is_spaced, true, true);
+            self.of_json(&part, json, JsonPart::Whole);
             parts.push(part);
         }
         let values = br#"]"-0123456789tfn[{"#;
@@ -203,22 +235,20 @@ impl Builder {
             }
             let machine = self.machine(format!("={open}"), || RegexAst::Literal(open.to_owned()))?;
             let opening = self.text(machine, None, "JSON".to_owned())?;
-            self.places.all[opening.first[0]].is_bracket = true;
             let mut bytes = [false; 256];
             begins.iter().chain(b" \t\r\n").for_each(|&byte| bytes[usize::from(byte)] = true);
-            let rest = self.place(Kind::Rest(bytes), "JSON".to_owned())?;
-            self.spaced(&opening.first, json.is_spaced, true, false);
-            self.spaced(&rest.first, json.is_spaced, false, true);
+            let rest = self.place(Kind::Rest(Box::new(bytes)), "JSON".to_owned())?;
+            self.of_json(&opening, json, JsonPart::Bracket);
+            self.of_json(&rest, json, JsonPart::Rest);
             self.connect(&opening.last, &rest.first);
             parts.push(Part { first: opening.first, last: rest.last, is_optional: false });
         }
         Ok(either(parts))
     }
 
-    fn spaced(&mut self, places: &[usize], is_spaced: bool, begins: bool, ends: bool) {
-        for &index in places {
-            let place = &mut self.places.all[index];
-            (place.begins_spaced, place.ends_spaced) = (is_spaced && begins, is_spaced && ends);
+    fn of_json(&mut self, places: &Part, json: &Json, part: JsonPart) {
+        for &index in &places.first {
+            self.places.all[index].json = Some(OfJson { part, is_spaced: json.is_spaced });
         }
     }
 
@@ -241,8 +271,7 @@ impl Builder {
         if index >= MOST_PLACES {
             return Err(NoMachine::TooLarge);
         }
-        let place =
-            Place { kind, name, is_anything: false, is_bracket: false, begins_spaced: false, ends_spaced: false };
+        let place = Place { kind, name, is_anything: false, json: None };
         self.places.all.push(place);
         self.places.follow.push(Vec::new());
         Ok(Part { first: vec![index], last: vec![index], is_optional: false })
@@ -269,6 +298,6 @@ fn of_expression(pattern: &str, excludes: &[String]) -> RegexAst {
     let expression = RegexAst::Regex(pattern.to_owned());
     match Expression::excluding(excludes) {
         None => expression,
-        Some(excluded) => RegexAst::And(vec![expression, RegexAst::Not(Box::new(RegexAst::Regex(excluded)))]),
+        Some(others) => RegexAst::And(vec![expression, RegexAst::Not(Box::new(RegexAst::Regex(others)))]),
     }
 }
