@@ -317,3 +317,28 @@ fn expressions_are_joined_whatever_their_groups_are_called() {
     model.check(&sequence(json!([rx("(?x) a # first"), rx("b")])), &["ab"], &["a", "a b"]);
     model.check(&regex("(?x) a # first\n b # last"), &["ab"], &["a"]);
 }
+
+/// As many strict tools as an agent may have.
+#[test]
+fn very_many_tags_with_the_same_begin_are_told_apart() {
+    let model = Model::new();
+    let call = |number: usize| {
+        let begin = format!("<tool_call>{{\"name\": \"some_tool_{number}\", \"arguments\": ");
+        tag(&begin, js(json!({"type": "object"})), "}</tool_call>")
+    };
+    let calls: Vec<Value> = (0..800).map(call).collect();
+    let format = or(Value::Array(calls));
+    model.check(
+        &tags(&format),
+        &["<tool_call>{\"name\": \"some_tool_7\", \"arguments\": {}}</tool_call>"],
+        &["<tool_call>{\"name\": \"some_tool_\", \"arguments\": {}}</tool_call>"],
+    );
+}
+
+#[test]
+fn a_form_that_is_too_large_to_look_at_is_refused() {
+    let model = Model::new();
+    let texts: Vec<Value> = (0..4000).map(|number| cs(&format!("{number}."))).collect();
+    let error = model.error(&tags(&json!({"type": "star", "content": or(Value::Array(texts))})));
+    assert!(error.contains("too large"), "{error}");
+}

@@ -19,6 +19,9 @@ use super::pieces::Piece;
 
 /// How many pairs of states are looked at, all together.
 const MOST_STEPS: usize = 500_000;
+/// How many pairs of parts.
+const MOST_PAIRS: usize = 2_000_000;
+const TOO_LARGE: &str = "it is too large to tell whether its parts can be told apart";
 
 /// Why some texts of an output could never be sampled, or would not be of its form; `brackets_are_json` as in
 /// [`JsonOptions`](super::JsonOptions).
@@ -56,11 +59,10 @@ struct Checker {
 impl Checker {
     /// Goes through all pairs of parts that may come at the same place.
     fn check(mut self) -> Result<(), String> {
-        let after: Vec<[bool; 256]> = (0..self.places.all.len()).map(|index| self.bytes_after(index)).collect();
-        let mut seen = HashSet::new();
-        let mut next = VecDeque::new();
-        enqueue(&self.places.first, &self.places.first, &mut seen, &mut next);
-        while let Some((one, other)) = next.pop_front() {
+        let after = self.bytes_after();
+        let mut pairs = Pairs::default();
+        pairs.add(&self.places.first, &self.places.first)?;
+        while let Some((one, other)) = pairs.open.pop_front() {
             let meeting = self.meet(one, other, &after)?;
             if let Some(loss) = meeting.loss {
                 let (lost, by) = if loss.is_first { (one, other) } else { (other, one) };
@@ -73,7 +75,7 @@ impl Checker {
                 if is_mistaken(one, other) || is_mistaken(other, one) {
                     return Err("JSON and something else may begin with the same bracket".to_owned());
                 }
-                enqueue(&self.places.follow[one], &self.places.follow[other], &mut seen, &mut next);
+                pairs.add(&self.places.follow[one], &self.places.follow[other])?;
             }
         }
         Ok(())
@@ -89,22 +91,27 @@ impl Checker {
             (Kind::Rest(_), _) | (_, Kind::Rest(_)) if self.brackets_are_json => both(false),
             (Kind::Rest(bytes), kind) => Ok(of_rest(bytes, kind, true)),
             (kind, Kind::Rest(bytes)) => Ok(of_rest(bytes, kind, false)),
-            (Kind::Text { machine, mark }, Kind::Text { machine: machine_of_other, mark: mark_of_other }) => {
+            (Kind::Text { fixed: Some(text), .. }, Kind::Text { fixed: Some(text_of_other), .. }) => {
+                Ok(of_fixed([text, text_of_other], [&after[one], &after[other]]))
+            }
+            (Kind::Text { machine, mark, .. }, Kind::Text { machine: machine_of_other, mark: mark_of_other, .. }) => {
                 let sides = [(&**machine, *mark, &after[one]), (&**machine_of_other, *mark_of_other, &after[other])];
-                walk(sides, one == other, &mut self.steps)
-                    .ok_or_else(|| "it is too large to tell whether its parts can be told apart".to_owned())
+                walk(sides, one == other, &mut self.steps).ok_or_else(|| TOO_LARGE.to_owned())
             }
         }
     }
 
-    fn bytes_after(&self, index: usize) -> [bool; 256] {
-        let mut bytes = [false; 256];
-        for &next in &self.places.follow[index] {
-            for (byte, may) in bytes.iter_mut().zip(self.places.all[next].kind.first_bytes()) {
-                *byte |= may;
+    /// For each place, the bytes that may follow it.
+    fn bytes_after(&self) -> Vec<[bool; 256]> {
+        let first: Vec<[bool; 256]> = self.places.all.iter().map(|place| place.kind.first_bytes()).collect();
+        let after = |follow: &Vec<usize>| {
+            let mut bytes = [false; 256];
+            for &next in follow {
+                bytes.iter_mut().zip(first[next]).for_each(|(byte, may)| *byte |= may);
             }
-        }
-        bytes
+            bytes
+        };
+        self.places.follow.iter().map(after).collect()
     }
 
     /// Whether a part takes any text up to the end of the output, so that nothing is lost by it.
@@ -144,13 +151,40 @@ fn of_rest(bytes: &[bool; 256], kind: &Kind, is_first: bool) -> Meeting {
     Meeting { both: false, loss: byte.map(|byte| Loss { is_first, at_end_mark: false, byte }) }
 }
 
-fn enqueue(ones: &[usize], others: &[usize], seen: &mut HashSet<(usize, usize)>, next: &mut VecDeque<(usize, usize)>) {
-    for &one in ones {
-        for &other in others {
-            let pair = (one.min(other), one.max(other));
-            if seen.insert(pair) {
-                next.push_back(pair);
+/// Two texts: one is lost if it begins the other one, and what follows it may be taken for more of that.
+fn of_fixed([one, other]: [&str; 2], after: [&[bool; 256]; 2]) -> Meeting {
+    let goes_on = |lost: &str, by: &str, after: &[bool; 256]| {
+        let next = *by.strip_prefix(lost)?.as_bytes().first()?;
+        after[usize::from(next)].then_some(next)
+    };
+    let loss = |is_first, byte| Loss { is_first, at_end_mark: false, byte };
+    let first = goes_on(one, other, after[0]).map(|byte| loss(true, byte));
+    let second = || goes_on(other, one, after[1]).map(|byte| loss(false, byte));
+    Meeting { both: one == other, loss: first.or_else(second) }
+}
+
+/// Pairs of parts that may come at the same place.
+#[derive(Debug, Default)]
+struct Pairs {
+    seen: HashSet<(u32, u32)>,
+    open: VecDeque<(usize, usize)>,
+}
+
+impl Pairs {
+    /// Adds each of the one with each of the others.
+    fn add(&mut self, ones: &[usize], others: &[usize]) -> Result<(), String> {
+        for &one in ones {
+            for &other in others {
+                let pair = (one.min(other), one.max(other));
+                let [Ok(least), Ok(most)] = [u32::try_from(pair.0), u32::try_from(pair.1)] else { continue };
+                if self.seen.insert((least, most)) {
+                    self.open.push_back(pair);
+                }
+            }
+            if self.seen.len() > MOST_PAIRS {
+                return Err(TOO_LARGE.to_owned());
             }
         }
+        Ok(())
     }
 }

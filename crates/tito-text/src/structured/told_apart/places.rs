@@ -16,6 +16,8 @@ use crate::{
 
 /// The most places of an output.
 const MOST_PLACES: usize = 10_000;
+/// The most pairs of places of which one may follow the other.
+const MOST_FOLLOWERS: usize = 1_000_000;
 /// The most states of all automata together.
 const MOST_STATES: usize = 200_000;
 
@@ -26,6 +28,8 @@ pub(super) enum Kind {
     Text {
         machine: Arc<Machine>,
         mark: Option<usize>,
+        /// The text, where there is only this one.
+        fixed: Option<String>,
     },
     Special(TokenId),
     /// JSON after its first bracket, which may begin with these bytes.
@@ -117,7 +121,12 @@ impl Kind {
 impl Places {
     /// The places of an output; `Ok(None)` if something is no expression.
     pub(super) fn of(piece: &Piece) -> Result<Option<Self>, String> {
-        let mut builder = Builder { places: Self::default(), machines: HashMap::new(), states_left: MOST_STATES };
+        let mut builder = Builder {
+            places: Self::default(),
+            machines: HashMap::new(),
+            states_left: MOST_STATES,
+            followers_left: MOST_FOLLOWERS,
+        };
         match builder.part(piece) {
             Ok(part) => {
                 let mut places = builder.places;
@@ -143,6 +152,7 @@ struct Builder {
     /// By what they are made of.
     machines: HashMap<String, Arc<Machine>>,
     states_left: usize,
+    followers_left: usize,
 }
 
 impl Builder {
@@ -150,7 +160,8 @@ impl Builder {
         match piece {
             Piece::Text(text) => {
                 let machine = self.machine(format!("={text}"), || RegexAst::Literal(text.clone()))?;
-                self.text(machine, None, format!("the text {text:?}"))
+                let fixed = Some(text.clone()).filter(|text| !text.is_empty());
+                self.place(Kind::Text { machine, mark: None, fixed }, format!("the text {text:?}"))
             }
             Piece::Special(id) => self.place(Kind::Special(*id), "a special token".to_owned()),
             Piece::Expression(expression) => self.expression(expression),
@@ -169,17 +180,17 @@ impl Builder {
             Piece::Repeated(part, operator) => {
                 let mut part = self.part(part)?;
                 if *operator != '?' {
-                    self.connect(&part.last, &part.first);
+                    self.connect(&part.last, &part.first)?;
                 }
                 part.is_optional |= *operator != '+';
                 Ok(part)
             }
             Piece::Separated(part, separator) => {
                 let (part, separator) = (self.part(part)?, self.part(separator)?);
-                self.connect(&part.last, &separator.first);
-                self.connect(&separator.last, &part.first);
+                self.connect(&part.last, &separator.first)?;
+                self.connect(&separator.last, &part.first)?;
                 if part.is_optional {
-                    self.connect(&separator.last, &separator.first);
+                    self.connect(&separator.last, &separator.first)?;
                     let first = [&part.first[..], &separator.first].concat();
                     let last = [&part.last[..], &separator.last].concat();
                     return Ok(Part { first, last, is_optional: true });
@@ -193,7 +204,7 @@ impl Builder {
         let mut all = Part { first: Vec::new(), last: Vec::new(), is_optional: true };
         for part in parts {
             let next = self.part(part)?;
-            self.connect(&all.last, &next.first);
+            self.connect(&all.last, &next.first)?;
             if all.is_optional {
                 all.first.extend(&next.first);
             }
@@ -240,7 +251,7 @@ impl Builder {
             let rest = self.place(Kind::Rest(Box::new(bytes)), "JSON".to_owned())?;
             self.of_json(&opening, json, JsonPart::Bracket);
             self.of_json(&rest, json, JsonPart::Rest);
-            self.connect(&opening.last, &rest.first);
+            self.connect(&opening.last, &rest.first)?;
             parts.push(Part { first: opening.first, last: rest.last, is_optional: false });
         }
         Ok(either(parts))
@@ -263,7 +274,7 @@ impl Builder {
     }
 
     fn text(&mut self, machine: Arc<Machine>, mark: Option<usize>, name: String) -> Result<Part, NoMachine> {
-        self.place(Kind::Text { machine, mark }, name)
+        self.place(Kind::Text { machine, mark, fixed: None }, name)
     }
 
     fn place(&mut self, kind: Kind, name: String) -> Result<Part, NoMachine> {
@@ -277,10 +288,13 @@ impl Builder {
         Ok(Part { first: vec![index], last: vec![index], is_optional: false })
     }
 
-    fn connect(&mut self, before: &[usize], next: &[usize]) {
+    fn connect(&mut self, before: &[usize], next: &[usize]) -> Result<(), NoMachine> {
+        let followers = before.len().saturating_mul(next.len());
+        self.followers_left = self.followers_left.checked_sub(followers).ok_or(NoMachine::TooLarge)?;
         for &index in before {
             self.places.follow[index].extend(next);
         }
+        Ok(())
     }
 }
 
