@@ -1,7 +1,11 @@
 //! Turns that a client drops beside ids which the server does not remember.
 
 use serde_json::{Value, json};
-use tito::{TokenId, parser::ReasoningParser, turn::ToolPolicy};
+use tito::{
+    TokenId,
+    parser::{ReasoningParser, ToolParser},
+    turn::ToolPolicy,
+};
 
 use crate::it::app::{IM_END, TestApp};
 
@@ -104,5 +108,67 @@ async fn answers_with_very_many_places_to_look_at_are_compared_all_the_same() {
         let messages =
             [json!({ "role": "user", "content": "hi" }), answer, json!({ "role": "user", "content": "more" })];
         assert_ne!(warnings(&messages).await, json!([]), "{repeated}");
+    }
+}
+
+/// DialoGPT's form: nothing stands before a text.
+#[tokio::test]
+async fn an_answer_without_a_text_or_an_end_is_not_taken_for_a_dropped_turn() {
+    let template = "{% for m in messages %}{{ m.content or '' }}{{ '<|im_end|>' }}{% endfor %}";
+    let app = TestApp::new().chat_template(template).max_model_len(8192).continuity(|policy| policy.memory = None);
+    let prompt = app.ids("hi<|im_end|>");
+    for sampled in [vec![], vec![IM_END], app.ids("STOP")] {
+        let answer = json!({
+            "role": "assistant", "content": "", "prompt_token_ids": prompt, "generation_token_ids": sampled,
+        });
+        let messages =
+            [json!({ "role": "user", "content": "hi" }), answer, json!({ "role": "user", "content": "more please" })];
+        let body = json!({ "messages": messages, "return_token_continuity": true, "max_tokens": 1 });
+        let answer = app.post(CHAT, body).await.ok();
+        assert_eq!(answer["token_continuity"]["warnings"], json!([]), "{sampled:?}: {answer}");
+    }
+}
+
+/// Whoever sends a required prefix does not say where the last answer begins in it.
+#[tokio::test]
+async fn a_required_prefix_says_what_an_answer_with_thoughts_and_calls_says() {
+    let policy = ToolPolicy {
+        reasoning: ReasoningParser::named("qwen3"),
+        parser: ToolParser::named("hermes"),
+        auto: true,
+        ..ToolPolicy::default()
+    };
+    let app = TestApp::new()
+        .tools(policy)
+        .chat_template(include_str!("../../golden/template/hermes.jinja"))
+        .max_model_len(8192)
+        .continuity(|policy| policy.memory = None);
+    let call = |arguments: &str| json!([{ "id": "c", "type": "function", "function": { "name": "f", "arguments": arguments } }]);
+    let called = "No way.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x\"}}\n</tool_call>";
+    for (sampled, message, is_edited) in [
+        ("<think>\nI ponder\n</think>\n\nNo way.", json!({ "content": "No way.", "reasoning": "I ponder" }), false),
+        ("<think>\nI ponder\n</think>\n\nNo way.", json!({ "content": "No way.", "reasoning": "I did not" }), true),
+        ("<think>\nI ponder\n</think>\n\nNo way.", json!({ "content": "No", "reasoning": "I ponder" }), true),
+        (called, json!({ "content": "No way.", "tool_calls": call("{\"a\": \"x\"}") }), false),
+        (called, json!({ "content": "No way.", "tool_calls": call("{\"a\": \"y\"}") }), true),
+    ] {
+        let user = json!({ "role": "user", "content": "hi" });
+        let tools = json!([{ "type": "function", "function": { "name": "f" } }]);
+        let body = json!({ "messages": [user], "tools": tools });
+        let mut known: Vec<TokenId> =
+            serde_json::from_value(app.post("/tokenize", body).await.ok()["tokens"].clone()).unwrap();
+        known.extend(app.spelled(sampled).into_iter().chain([IM_END]));
+        let mut answer = message.clone();
+        answer["role"] = json!("assistant");
+        let last = if message.get("tool_calls").is_some() {
+            json!({ "role": "tool", "tool_call_id": "c", "content": "done" })
+        } else {
+            json!({ "role": "user", "content": "more" })
+        };
+        let body = json!({ "messages": [user, answer, last], "tools": tools, "required_prefix_token_ids": known,
+            "return_token_continuity": true, "max_tokens": 1 });
+        let answer = app.post(CHAT, body).await.ok();
+        let expected = if is_edited { json!(["message_edited"]) } else { json!([]) };
+        assert_eq!(answer["token_continuity"]["warnings"], expected, "{message}");
     }
 }

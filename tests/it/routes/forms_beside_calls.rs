@@ -248,3 +248,25 @@ async fn a_render_with_a_form_and_a_strict_tool_is_refused() {
         assert!(refused.error()["message"].as_str().unwrap().contains("`strict`"), "{path}: {}", refused.text);
     }
 }
+
+/// Both begin with a bracket and the same key.
+#[tokio::test]
+async fn calls_and_forms_that_begin_alike_both_come() {
+    let app = TestApp::new().tools(ToolPolicy {
+        parser: ToolParser::named("llama3_json"),
+        auto: true,
+        ..ToolPolicy::default()
+    });
+    let form = json!({ "type": "object", "properties": { "name": { "type": "boolean" } }, "required": ["name"],
+        "additionalProperties": false });
+    let mut made = [false; 2];
+    for seed in 0..40 {
+        let mut body = asks(CHAT, true, "auto");
+        body["response_format"]["json_schema"]["schema"] = form.clone();
+        body["seed"] = json!(seed);
+        body["max_tokens"] = json!(3000);
+        let (_, calls) = parts(CHAT, &app.post(CHAT, body).await.ok());
+        made[usize::from(calls.is_empty())] = true;
+    }
+    assert_eq!(made, [true; 2], "calls, forms");
+}

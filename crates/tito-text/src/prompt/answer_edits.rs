@@ -82,6 +82,10 @@ impl SampledAnswer<'_> {
             are_read |= !reading.calls.is_empty();
             // Clients may have taken thoughts out of the text.
             let read = || dense(&comparison.without_thoughts(&reading.content));
+            if self.may_hold_more() {
+                let last = reading.calls.len().saturating_sub(said.len());
+                return !said.is_empty() && same_calls(&reading.calls[last..], said) && read().ends_with(&content);
+            }
             !reading.calls.is_empty() && same_calls(&reading.calls, said) && read() == content
         })?;
         if are_read {
@@ -114,7 +118,8 @@ impl SampledAnswer<'_> {
             let begun = dense(&self.decode(self.end_of_prompt(thought.len()), skip_special_tokens)?);
             let text = dense(&self.decode(sampled, skip_special_tokens)?);
             let place = [begun.as_str(), &text].concat().find(&thought);
-            if place.is_some_and(|place| place < begun.len()) || (!are_read && text.contains(&thought)) {
+            let is_there = (!are_read || self.may_hold_more()) && text.contains(&thought);
+            if is_there || place.is_some_and(|place| place < begun.len()) {
                 return Ok(true);
             }
         }
@@ -124,7 +129,7 @@ impl SampledAnswer<'_> {
     /// Whether the prompt ends with a mark, behind which thoughts may stand that a client leaves out; or nobody says where it ends.
     fn follows_mark(&self) -> Result<bool, PromptError> {
         let end = self.decode(self.end_of_prompt(TOKENS_OF_MARK), false)?;
-        Ok(self.before.is_empty() || end.trim_end().ends_with(['>', ']']))
+        Ok(self.may_hold_more() || end.trim_end().ends_with(['>', ']']))
     }
 
     /// What was sampled, behind so much of the end of the prompt that the only text of the message may begin there.
@@ -136,6 +141,11 @@ impl SampledAnswer<'_> {
         // The part of the prompt is shorter than what the message says, so that this cannot be found in the prompt alone.
         let start = (prompt.len().saturating_sub(length) + 1..prompt.len()).find(|&at| prompt.is_char_boundary(at));
         Ok(Some([start.map_or("", |start| &prompt[start..]), sampled].concat()))
+    }
+
+    /// Whether the ids may be those of the messages before this one too: nobody says where the prompt ends.
+    fn may_hold_more(&self) -> bool {
+        self.before.is_empty()
     }
 
     /// The last ids of the prompt, at the most so many.

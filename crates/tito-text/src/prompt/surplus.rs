@@ -114,11 +114,12 @@ impl History<'_> {
         };
         let anchor = self.anchor_start(count, known);
         let between = self.between(end..self.shown.text.len(), known..anchor.unwrap_or(self.comparison.render.len()));
-        let more = match (self.end_of_anchor()?, anchor, self.said.get(count)) {
+        let is_long = anchor.is_some() && self.said.get(count).is_some_and(|said| said.text.len() >= SHORTEST);
+        let more = match self.end_of_anchor()?.filter(|end| *end >= known) {
+            _ if is_long => self.has_more_turns(between.ids, between.render),
             // No text of the message, which ends there, has special tokens.
-            (Some(end), _, _) if end >= known => self.has_more_turns(between.ids, &self.comparison.render[known..end]),
-            (_, Some(_), Some(said)) => said.text.len() >= SHORTEST && self.has_more_turns(between.ids, between.render),
-            _ => false,
+            Some(end) => self.has_more_turns(between.ids, &self.comparison.render[known..end]),
+            None => false,
         };
         Ok(more || between.differs(self.unsaid_before(count), self.is_after_answer(count))?)
     }
@@ -130,7 +131,9 @@ impl History<'_> {
         let Some(behind) = self.written.prompt_ids.strip_prefix(known.token_ids.as_slice()) else { return Ok(None) };
         let behind = decode(tokenizer, behind, false)?;
         let Some(head) = render.strip_suffix(behind.as_str()) else { return Ok(None) };
-        let ends_turn = |seam: &&Seam| seam.end == head.trim_end().len() && stops.contains(&seam.id);
+        // It is the message's own end only if it was sampled.
+        let is_own = |seam: &&Seam| stops.contains(&seam.id) && known.token_ids.last() == Some(&seam.id);
+        let ends_turn = |seam: &&Seam| seam.end == head.trim_end().len() && is_own(seam);
         let close = self.seams[..self.seams.partition_point(|seam| seam.end <= head.len())].last().filter(ends_turn);
         Ok(Some(close.map_or(head.len(), |seam| seam.start)))
     }

@@ -1,6 +1,6 @@
 //! What JSON of a schema may begin with, and whether it is a single token.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
@@ -8,6 +8,8 @@ use super::lark::escaped;
 
 /// How many references are followed.
 const DEEPEST: usize = 16;
+/// From so many expressions on, they are those of all values that are a single token.
+const MOST_TOKENS: usize = 256;
 /// All texts of values that are a single token, but for numbers.
 const STRING: &str = r#""([^"\\\n]|\\.)*""#;
 const NUMBER: &str = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?";
@@ -24,7 +26,7 @@ pub(super) struct Kinds {
 
 impl Kinds {
     pub(super) fn of(schema: &Value) -> Self {
-        of(schema, schema, DEEPEST)
+        Reader { root: schema, targets: HashMap::new() }.of(schema, DEEPEST)
     }
 
     pub(super) fn are_scalars(&self) -> bool {
@@ -40,42 +42,62 @@ impl Kinds {
 
     fn or(mut self, other: Self) -> Self {
         self.tokens.extend(other.tokens);
+        if self.tokens.len() > MOST_TOKENS {
+            self.tokens =
+                ["null", "boolean", "number", "string"].map(of_type).into_iter().flat_map(|all| all.tokens).collect();
+        }
         Self { tokens: self.tokens, array: self.array | other.array, object: self.object | other.object }
     }
 }
 
-fn of(schema: &Value, root: &Value, depth: usize) -> Kinds {
-    let Value::Object(entries) = schema else { return Kinds::all() };
-    let each = |schemas: &[Value]| {
-        schemas.iter().map(|schema| of(schema, root, depth.saturating_sub(1))).fold(Kinds::default(), Kinds::or)
-    };
-    if depth == 0 {
-        return Kinds::all();
-    }
-    let given = |key: &str| entries.get(key);
-    if let Some(value) = given("const") {
-        return of_value(value);
-    }
-    if let Some(Value::Array(values)) = given("enum") {
-        return values.iter().map(of_value).fold(Kinds::default(), Kinds::or);
-    }
-    match given("type") {
-        Some(Value::String(kind)) => return of_type(kind),
-        Some(Value::Array(kinds)) => {
-            return kinds.iter().filter_map(Value::as_str).map(of_type).fold(Kinds::default(), Kinds::or);
+/// Reads a schema; each target of references once, however many lead to it.
+struct Reader<'s> {
+    root: &'s Value,
+    /// `None` while a target is read: it leads to itself.
+    targets: HashMap<&'s str, Option<Kinds>>,
+}
+
+impl<'s> Reader<'s> {
+    fn of(&mut self, schema: &'s Value, depth: usize) -> Kinds {
+        let Value::Object(entries) = schema else { return Kinds::all() };
+        let Some(deeper) = depth.checked_sub(1) else { return Kinds::all() };
+        let given = |key: &str| entries.get(key);
+        if let Some(value) = given("const") {
+            return of_value(value);
         }
-        _ => {}
+        if let Some(Value::Array(values)) = given("enum") {
+            return values.iter().map(of_value).fold(Kinds::default(), Kinds::or);
+        }
+        match given("type") {
+            Some(Value::String(kind)) => return of_type(kind),
+            Some(Value::Array(kinds)) => {
+                return kinds.iter().filter_map(Value::as_str).map(of_type).fold(Kinds::default(), Kinds::or);
+            }
+            _ => {}
+        }
+        if let Some(Value::Array(schemas)) = given("anyOf").or_else(|| given("oneOf")) {
+            return schemas.iter().map(|schema| self.of(schema, deeper)).fold(Kinds::default(), Kinds::or);
+        }
+        if let Some(kinds) = given("$ref").and_then(Value::as_str).and_then(|path| self.of_target(path, deeper)) {
+            return kinds;
+        }
+        let of_all = given("allOf").and_then(Value::as_array).into_iter().flatten();
+        // All of them hold, so that one that tells is enough.
+        let mut kinds = of_all.map(|schema| self.of(schema, deeper));
+        kinds.find(|kinds| *kinds != Kinds::all()).unwrap_or_else(Kinds::all)
     }
-    if let Some(Value::Array(schemas)) = given("anyOf").or_else(|| given("oneOf")) {
-        return each(schemas);
+
+    /// What a reference leads to; `None` where that is not in the schema.
+    fn of_target(&mut self, path: &'s str, depth: usize) -> Option<Kinds> {
+        let target = self.root.pointer(path.strip_prefix('#')?)?;
+        if let Some(known) = self.targets.get(path) {
+            return Some(known.clone().unwrap_or_else(Kinds::all));
+        }
+        self.targets.insert(path, None);
+        let kinds = self.of(target, depth);
+        self.targets.insert(path, Some(kinds.clone()));
+        Some(kinds)
     }
-    let target = given("$ref").and_then(Value::as_str).and_then(|path| root.pointer(path.strip_prefix('#')?));
-    if let Some(target) = target {
-        return of(target, root, depth - 1);
-    }
-    let of_all = given("allOf").and_then(Value::as_array).into_iter().flatten();
-    // All of them hold, so that one that tells is enough.
-    of_all.map(|schema| of(schema, root, depth - 1)).find(|kinds| *kinds != Kinds::all()).unwrap_or_else(Kinds::all)
 }
 
 fn of_type(kind: &str) -> Kinds {
@@ -123,5 +145,20 @@ mod tests {
             assert_eq!(Kinds::of(&schema), Kinds::all(), "{schema}");
         }
         assert!(Kinds::of(&json!({"type": ["string", "null"]})).are_scalars());
+        let many: Vec<u32> = (0..1000).collect();
+        assert!(Kinds::of(&json!({ "enum": many })).are_scalars());
+    }
+
+    /// It would be read 30 to the power of 6 times.
+    #[test]
+    fn each_target_of_references_is_read_once() {
+        let mut schema = json!({"$ref": "#/$defs/a0", "$defs": {"a6": {"type": "object"}}});
+        for number in 0..6 {
+            let next = json!({"$ref": format!("#/$defs/a{}", number + 1)});
+            schema["$defs"][format!("a{number}")] = json!({"anyOf": vec![next; 30]});
+        }
+        assert_eq!(Kinds::of(&schema), Kinds { object: true, ..Kinds::default() });
+        let circle = json!({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": vec![json!({"$ref": "#/$defs/a"}); 30]}}});
+        assert_eq!(Kinds::of(&circle), Kinds::all());
     }
 }

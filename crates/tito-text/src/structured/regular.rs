@@ -14,6 +14,8 @@ use super::{
 pub(super) enum Joining {
     /// An expression and the regular parts right after it.
     Expressions,
+    /// The same, but nothing with a tag in it.
+    OutsideOfTags,
     /// Whatever has an expression in it, with the beginning of the tag that follows it, or with free text at the end.
     All,
 }
@@ -32,6 +34,7 @@ pub(super) fn joined(
     for (index, &element) in elements.iter().enumerate() {
         let regular = match (element, joining) {
             (Format::Tag(_) | Format::TagsWithSeparator { .. }, Joining::Expressions) => None,
+            (element, Joining::OutsideOfTags) if has_tag(element) => None,
             _ => expression(element, is_special),
         };
         if joining == Joining::All && regular.is_none() {
@@ -116,6 +119,16 @@ fn of_tag(tag: &Tag, is_special: &impl Fn(&str) -> bool) -> Option<String> {
     let content = expression(&tag.content, is_special)?;
     let ends: Vec<String> = ends.iter().map(|end| escaped(end)).collect();
     Some(format!("(?:{}{content}(?:{}))", escaped(&tag.begin), ends.join("|")))
+}
+
+/// Whether there is a tag among the parts.
+fn has_tag(format: &Format) -> bool {
+    match format {
+        Format::Tag(_) | Format::TagsWithSeparator { .. } => true,
+        Format::Sequence { elements } | Format::Or { elements } => elements.iter().any(has_tag),
+        Format::Optional { content } | Format::Star { content } | Format::Plus { content } => has_tag(content),
+        _ => false,
+    }
 }
 
 /// Whether an expression is among the regular parts: fixed text alone needs none.

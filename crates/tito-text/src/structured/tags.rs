@@ -45,7 +45,7 @@ pub(super) fn grammar(
 /// The grammar of an output, of which every text can be sampled and no other.
 pub(super) fn exact(format: &Format, tokenizer: &Tokenizer, options: &JsonOptions) -> Result<String, StructuredError> {
     let mut why = String::new();
-    for joining in [Joining::Expressions, Joining::All] {
+    for joining in [Joining::Expressions, Joining::OutsideOfTags, Joining::All] {
         let written = pieces(format, tokenizer, options, joining)?;
         // Characters of fixed texts that begin alike are told apart one by one.
         for piece in [written.in_characters(), written].into_iter().rev() {

@@ -342,3 +342,34 @@ fn a_form_that_is_too_large_to_look_at_is_refused() {
     let error = model.error(&tags(&json!({"type": "star", "content": or(Value::Array(texts))})));
     assert!(error.contains("too large"), "{error}");
 }
+
+#[test]
+fn equal_texts_and_references_without_end_are_told_apart_in_time() {
+    let model = Model::new();
+    let equal = json!({"type": "star", "content": or(Value::Array(vec![cs("a"); 600]))});
+    model.check(&tags(&equal), &["", "a", "aaa"], &["b"]);
+    let mut schema = json!({"$ref": "#/$defs/a0", "$defs": {"a7": {"type": "object", "properties": {}}}});
+    for number in 0..7 {
+        let next = json!({"$ref": format!("#/$defs/a{}", number + 1)});
+        schema["$defs"][format!("a{number}")] = json!({"anyOf": [next.clone(), next]});
+    }
+    model.check(&tags(&tag("<f>", js(schema), "</f>")), &["<f>{}</f>"], &["<f>1</f>"]);
+}
+
+#[test]
+fn one_expression_is_served_however_large_it_is() {
+    let model = Model::new();
+    model.check(&tags(&rx(".*a.{18}")), &["xaxxxxxxxxxxxxxxxxxx"], &["xa"]);
+}
+
+#[test]
+fn tags_that_repeat_before_an_optional_one_are_served() {
+    let model = Model::new();
+    let repeated = json!({"type": "plus", "content": tag("<i>", rx("[^<]{1,9}"), "</i>")});
+    let last = json!({"type": "optional", "content": tag("<b>", js(json!({"type": "object"})), "</b>")});
+    model.check(
+        &sequence(json!([repeated, last])),
+        &["<i>a</i>", "<i>a</i><i>b</i><b>{}</b>"],
+        &["<b>{}</b>", "<i></i>"],
+    );
+}

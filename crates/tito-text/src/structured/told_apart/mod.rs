@@ -9,7 +9,7 @@ mod machine;
 mod meeting;
 mod places;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use self::{
     meeting::{Loss, Meeting, walk},
@@ -26,6 +26,9 @@ const TOO_LARGE: &str = "it is too large to tell whether its parts can be told a
 /// Why some texts of an output could never be sampled, or would not be of its form; `brackets_are_json` as in
 /// [`JsonOptions`](super::JsonOptions).
 pub(super) fn check(piece: &Piece, brackets_are_json: bool) -> Result<(), String> {
+    if is_one_part(piece) {
+        return Ok(());
+    }
     // What is no expression is refused by the compiler, which says more of it.
     let Some(places) = Places::of(piece)? else { return Ok(()) };
     check_blanks(&places)?;
@@ -33,6 +36,15 @@ pub(super) fn check(piece: &Piece, brackets_are_json: bool) -> Result<(), String
         return Ok(());
     }
     Checker { steps: MOST_STEPS, has_special: places.has_special(), brackets_are_json, places }.check()
+}
+
+/// Whether nothing comes before or after a part, so that there is nothing to tell it from.
+fn is_one_part(piece: &Piece) -> bool {
+    match piece {
+        Piece::Sequence(parts) | Piece::Choice(parts) => matches!(parts.as_slice(), [part] if is_one_part(part)),
+        Piece::Text(_) | Piece::Special(_) | Piece::Expression(_) | Piece::Json(_) => true,
+        Piece::Until { .. } | Piece::Repeated(..) | Piece::Separated(..) => false,
+    }
 }
 
 /// The compiler lets white space in wherever a token of JSON may follow one of JSON that is written alike.
@@ -60,22 +72,29 @@ impl Checker {
     /// Goes through all pairs of parts that may come at the same place.
     fn check(mut self) -> Result<(), String> {
         let after = self.bytes_after();
+        let followers = self.lists_of_followers();
         let mut pairs = Pairs::default();
         pairs.add(&self.places.first, &self.places.first)?;
         while let Some((one, other)) = pairs.open.pop_front() {
             let meeting = self.meet(one, other, &after)?;
             if let Some(loss) = meeting.loss {
                 let (lost, by) = if loss.is_first { (one, other) } else { (other, one) };
-                if loss.at_end_mark || !self.takes_anything(by) {
+                let is_bracket = |index: usize| self.places.all[index].is_bracket();
+                let is_excused = self.brackets_are_json && (is_bracket(lost) || is_bracket(by));
+                if !is_excused && (loss.at_end_mark || !self.takes_anything(by)) {
                     return Err(self.message(lost, by, &loss));
                 }
             }
             if meeting.both {
                 let is_mistaken = |one, other| !self.brackets_are_json && self.is_mistaken_for_a_bracket(one, other);
                 if is_mistaken(one, other) || is_mistaken(other, one) {
-                    return Err("JSON and something else may begin with the same bracket".to_owned());
+                    return Err("JSON and something else may begin with the same bracket: begin the other one with \
+                                another character, or write it as JSON"
+                        .to_owned());
                 }
-                pairs.add(&self.places.follow[one], &self.places.follow[other])?;
+                if pairs.lists.insert((followers[one], followers[other])) {
+                    pairs.add(&self.places.follow[one], &self.places.follow[other])?;
+                }
             }
         }
         Ok(())
@@ -99,6 +118,16 @@ impl Checker {
                 walk(sides, one == other, &mut self.steps).ok_or_else(|| TOO_LARGE.to_owned())
             }
         }
+    }
+
+    /// For each place, the number of the list of those that may follow it: many have the same one.
+    fn lists_of_followers(&self) -> Vec<usize> {
+        let mut numbers = HashMap::new();
+        let mut number = |follow| {
+            let next = numbers.len();
+            *numbers.entry(follow).or_insert(next)
+        };
+        self.places.follow.iter().map(|follow| number(follow.as_slice())).collect()
     }
 
     /// For each place, the bytes that may follow it.
@@ -168,6 +197,9 @@ fn of_fixed([one, other]: [&str; 2], after: [&[bool; 256]; 2]) -> Meeting {
 struct Pairs {
     seen: HashSet<(u32, u32)>,
     open: VecDeque<(usize, usize)>,
+    /// The lists of which each part was paired with each of the other one.
+    lists: HashSet<(usize, usize)>,
+    looked: usize,
 }
 
 impl Pairs {
@@ -181,7 +213,8 @@ impl Pairs {
                     self.open.push_back(pair);
                 }
             }
-            if self.seen.len() > MOST_PAIRS {
+            self.looked += others.len();
+            if self.looked > MOST_PAIRS {
                 return Err(TOO_LARGE.to_owned());
             }
         }
