@@ -150,7 +150,7 @@ async fn a_required_prefix_says_what_an_answer_with_thoughts_and_calls_says() {
         ("<think>\nI ponder\n</think>\n\nNo way.", json!({ "content": "No way.", "reasoning": "I did not" }), true),
         ("<think>\nI ponder\n</think>\n\nNo way.", json!({ "content": "No", "reasoning": "I ponder" }), true),
         (called, json!({ "content": "No way.", "tool_calls": call("{\"a\": \"x\"}") }), false),
-        (called, json!({ "content": "No way.", "tool_calls": call("{\"a\": \"y\"}") }), true),
+        (called, json!({ "content": "No way.", "tool_calls": call("{\"a\": \"elsewhere\"}") }), true),
     ] {
         let user = json!({ "role": "user", "content": "hi" });
         let tools = json!([{ "type": "function", "function": { "name": "f" } }]);

@@ -132,7 +132,8 @@ impl History<'_> {
         let behind = decode(tokenizer, behind, false)?;
         let Some(head) = render.strip_suffix(behind.as_str()) else { return Ok(None) };
         // It is the message's own end only if it was sampled.
-        let is_own = |seam: &&Seam| stops.contains(&seam.id) && known.token_ids.last() == Some(&seam.id);
+        let last = known.token_ids.last().filter(|_| known.sampled > 0);
+        let is_own = |seam: &&Seam| stops.contains(&seam.id) && last == Some(&seam.id);
         let ends_turn = |seam: &&Seam| seam.end == head.trim_end().len() && is_own(seam);
         let close = self.seams[..self.seams.partition_point(|seam| seam.end <= head.len())].last().filter(ends_turn);
         Ok(Some(close.map_or(head.len(), |seam| seam.start)))
