@@ -111,7 +111,7 @@ async fn answers_with_very_many_places_to_look_at_are_compared_all_the_same() {
     }
 }
 
-/// DialoGPT's form: nothing stands before a text.
+/// Nothing stands before a text in some templates (`DialoGPT`).
 #[tokio::test]
 async fn an_answer_without_a_text_or_an_end_is_not_taken_for_a_dropped_turn() {
     let template = "{% for m in messages %}{{ m.content or '' }}{{ '<|im_end|>' }}{% endfor %}";
