@@ -7,7 +7,7 @@ use tito::{
     turn::ToolPolicy,
 };
 
-use crate::it::app::{IM_END, TestApp};
+use crate::it::app::{ENDOFTEXT, IM_END, TestApp};
 
 const CHAT: &str = "/v1/chat/completions";
 const TURNS: usize = 5;
@@ -171,4 +171,24 @@ async fn a_required_prefix_says_what_an_answer_with_thoughts_and_calls_says() {
         let expected = if is_edited { json!(["message_edited"]) } else { json!([]) };
         assert_eq!(answer["token_continuity"]["warnings"], expected, "{message}");
     }
+}
+
+/// A stop string ended it behind an end that was ignored.
+#[tokio::test]
+async fn an_answer_that_goes_on_behind_an_end_is_not_taken_for_two_turns() {
+    let app = app();
+    let mut messages = vec![json!({ "role": "user", "content": "hi" })];
+    let asked = app.post("/tokenize", json!({ "messages": messages })).await.ok();
+    let mut known: Vec<TokenId> = serde_json::from_value(asked["tokens"].clone()).unwrap();
+    let first = [&app.spelled("Some words of mine.")[..], &[ENDOFTEXT], &app.spelled("F")].concat();
+    messages.push(json!({ "role": "assistant", "content": "Some words of mine." }));
+    messages.push(json!({ "role": "user", "content": "and so on" }));
+    known.extend(first);
+    known.extend(app.ids("<|im_end|>\n<|im_start|>user\nand so on<|im_end|>\n<|im_start|>assistant\n"));
+    let sampled = [&app.spelled("fine")[..], &[IM_END]].concat();
+    messages.push(json!({
+        "role": "assistant", "content": "fine", "prompt_token_ids": known, "generation_token_ids": sampled,
+    }));
+    messages.push(json!({ "role": "user", "content": "more" }));
+    assert_eq!(warnings(&messages).await, json!([]));
 }

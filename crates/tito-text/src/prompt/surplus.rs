@@ -270,25 +270,32 @@ impl History<'_> {
 
     /// Whether more turns end in a part of the ids' text than in the same part of the render.
     fn has_more_turns(&self, ids: &str, render: &str) -> bool {
-        let ends = |text: &str| {
-            let seams: Vec<Seam> = self.written.seams.find(text).collect();
-            let ends = |seam: &Seam| self.comparison.stops.contains(&seam.id);
-            // A turn may end with tokens of its own and the template's, and have more behind an end where ends are ignored: a turn that
-            // follows has a word, be it the name of its role.
-            let has_word = |text: &str| text.contains(char::is_alphanumeric);
-            let mut turns = 0;
-            let mut has_begun = true;
-            let mut start = 0;
-            for seam in &seams {
-                has_begun |= has_word(&text[start..seam.start]);
-                start = seam.end;
-                if ends(seam) && std::mem::take(&mut has_begun) {
-                    turns += 1;
-                }
+        self.turns(ids, self.opens_turns(render)) > self.turns(render, false)
+    }
+
+    /// Whether the template begins each turn with a special token, as far as a part of the render shows it.
+    fn opens_turns(&self, render: &str) -> bool {
+        self.written.seams.find(render).any(|seam| !self.comparison.stops.contains(&seam.id))
+    }
+
+    /// How many turns end in a text. A turn may end with tokens of its own and the template's, and have more behind an end where ends
+    /// are ignored: a turn that follows has a word, be it the name of its role. `are_opened` tells a turn from what was sampled
+    /// behind an end up to a stop string.
+    fn turns(&self, text: &str, are_opened: bool) -> usize {
+        let has_word = |text: &str| text.contains(char::is_alphanumeric);
+        let (mut turns, mut has_begun, mut start, mut was_end) = (0, true, 0, false);
+        for seam in self.written.seams.find(text) {
+            let is_end = self.comparison.stops.contains(&seam.id);
+            let before = &text[start..seam.start];
+            let is_rest = are_opened && was_end && is_end && before.len() <= LONGEST_STOP_STRING;
+            has_begun |= has_word(before) && !is_rest;
+            start = seam.end;
+            was_end = is_end;
+            if is_end && std::mem::take(&mut has_begun) {
+                turns += 1;
             }
-            turns
-        };
-        ends(ids) > ends(render)
+        }
+        turns
     }
 }
 
