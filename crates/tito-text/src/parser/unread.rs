@@ -122,7 +122,7 @@ impl Spaced {
         self.text.push_str(text);
     }
 
-    /// Whether there is nothing, or but white space.
+    /// Whether there is nothing but white space.
     pub(super) fn is_blank(&self) -> bool {
         self.spoken == 0
     }

@@ -64,10 +64,15 @@ impl Grammars {
         let grammar = self.grammar(constraint)?;
         let text = serde_json::to_string(&grammar).map_err(StructuredError::grammar)?;
         check_size(&text)?;
+        // Tags with the same grammar may differ in whether they are told apart.
+        let key = match constraint {
+            Constraint::Tags(..) => serde_json::to_string(constraint).map_err(StructuredError::grammar)?,
+            _ => text,
+        };
         loop {
             // Requests that ask for the same grammar at once wait for one compilation.
             let compiled =
-                self.compiled.try_get_with_by_ref(&text, || self.compile_anew(constraint, &grammar, cancellation));
+                self.compiled.try_get_with_by_ref(&key, || self.compile_anew(constraint, &grammar, cancellation));
             match compiled.map_err(|failure| (*failure).clone()) {
                 Ok(compiled) => return Ok(compiled),
                 Err(Failure::Refused(error)) => return Err(error),
@@ -107,7 +112,7 @@ impl Grammars {
         }
     }
 
-    /// The grammar by which a constraint is known.
+    /// The grammar of a constraint; that of tags may not be exact.
     fn grammar(&self, constraint: &Constraint) -> Result<TopLevelGrammar, StructuredError> {
         Ok(match constraint {
             Constraint::JsonObject(options) => of_schema(&json!({"type": "object"}), options)?,

@@ -373,3 +373,15 @@ fn tags_that_repeat_before_an_optional_one_are_served() {
         &["<b>{}</b>", "<i></i>"],
     );
 }
+
+/// Both are the same grammar.
+#[test]
+fn what_was_compiled_for_calls_beside_a_form_is_not_taken_for_the_same_tag_of_a_request() {
+    let model = Model::new();
+    let call = json!({"type": "sequence", "elements": [cs("{\"name\": "), js(json!({"type": "boolean"})), cs("}")]});
+    let Constraint::Tags(format, plain) = tags(&or(json!([call, js(json!({"type": "object"}))]))) else { panic!() };
+    let calls = JsonOptions { brackets_are_json: true, ..JsonOptions::default() };
+    model.check(&Constraint::Tags(format.clone(), calls), &["{\"name\": true}"], &["x"]);
+    let error = model.error(&Constraint::Tags(format, plain));
+    assert!(error.contains("bracket") || error.contains("what follows it"), "{error}");
+}
