@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{
     ConstraintState, Foresight, SampleError, SamplingParams, SharedConstraint, TokenMask,
     guidance::{Guidance, Left},
-    masks::{AllowedTokens, Pool},
+    masks::{AllowedTokens, Pool, are_few},
 };
 use crate::TokenId;
 
@@ -93,25 +93,32 @@ impl Constrained {
     }
 
     /// The logits of the tokens of the mask and, where the output `may_end`, of the end tokens; where there is a list
-    /// `allowed`, only of those that are in it.
+    /// `allowed`, only of those that are in it. Many of them come with others that are -infinity.
     pub(super) fn gather(&mut self, logits: &[f32], allowed: Option<&AllowedTokens>, may_end: bool) -> Pool<'_> {
-        // Whether the token is the grammar's or ends the output is seen from what the grammar itself allowed.
-        let grammar = &self.mask;
-        self.ids.clear();
-        let ends = self.end.iter().copied().filter(|&id| may_end && !grammar.allows(id));
-        match allowed {
-            None => self.ids.extend(grammar.ids().chain(ends)),
-            Some(allowed) => {
-                let both = |&id: &TokenId| grammar.allows(id) || (may_end && self.end.contains(&id));
-                self.ids.extend(allowed.ids().iter().copied().filter(both));
-            }
+        let mask = self.mask_of(allowed, may_end);
+        if !are_few(mask.len(), logits.len()) {
+            mask.leave(logits, &mut self.logits);
+            return Pool::whole(&self.logits);
         }
-        self.ids.retain(|&id| (id as usize) < logits.len());
-        self.ids.sort_unstable();
-        self.ids.dedup();
+        self.ids.clear();
+        self.ids.extend(mask.ids().take_while(|&id| (id as usize) < logits.len()));
         self.logits.clear();
         self.logits.extend(self.ids.iter().map(|&id| logits[id as usize]));
-        Pool::of(&self.logits, &self.ids)
+        Pool::of(&self.logits, &self.ids, logits.len())
+    }
+
+    /// The tokens of the mask and, where the output `may_end`, the end tokens; of these only those that are `allowed`.
+    pub(super) fn mask_of(&self, allowed: Option<&AllowedTokens>, may_end: bool) -> TokenMask {
+        let mut mask = self.mask.clone();
+        if may_end {
+            for id in &self.end {
+                mask.allow(*id);
+            }
+        }
+        if let Some(allowed) = allowed {
+            mask.intersect(allowed.mask());
+        }
+        mask
     }
 
     /// Whether nothing can be sampled at this position but tokens that end the output. What goes wrong is for the choice to say.

@@ -5,6 +5,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use pulp::{Arch, Simd, WithSimd};
+
 use super::SampleError;
 use crate::TokenId;
 
@@ -161,9 +163,61 @@ impl TokenMask {
         self.words.get((id / 32) as usize).is_some_and(|word| word & (1 << (id % 32)) != 0)
     }
 
+    /// Leaves only the tokens that are in another one, too.
+    pub fn intersect(&mut self, other: &Self) {
+        self.words.truncate(other.words.len());
+        for (word, other) in self.words.iter_mut().zip(&other.words) {
+            *word &= other;
+        }
+    }
+
+    /// Writes logits, and -infinity in the place of those of tokens that are not in it.
+    pub(super) fn leave(&self, logits: &[f32], left: &mut Vec<f32>) {
+        left.clear();
+        left.resize(logits.len(), f32::NEG_INFINITY);
+        Arch::new().dispatch(Leave { words: &self.words, logits, left });
+    }
+
+    /// How many tokens there are.
+    pub(super) fn len(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// The bits, lowest first. No token after the last word is in the set.
+    pub fn words(&self) -> &[u32] {
+        &self.words
+    }
+
     /// The tokens, ascending.
     pub fn ids(&self) -> impl Iterator<Item = TokenId> {
         (0..).step_by(32).zip(&self.words).flat_map(|(first, &word)| Bits(word).map(move |bit| first + bit))
+    }
+}
+
+/// The loop over all logits, compiled for several instruction sets.
+struct Leave<'a> {
+    words: &'a [u32],
+    logits: &'a [f32],
+    left: &'a mut [f32],
+}
+
+impl WithSimd for Leave<'_> {
+    type Output = ();
+
+    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let (logits, last) = self.logits.as_chunks::<32>();
+        let (left, last_left) = self.left.as_chunks_mut::<32>();
+        for ((left, logits), word) in left.iter_mut().zip(logits).zip(self.words) {
+            for (bit, (left, logit)) in left.iter_mut().zip(logits).enumerate() {
+                *left = if word & (1 << bit) != 0 { *logit } else { f32::NEG_INFINITY };
+            }
+        }
+        if let Some(word) = self.words.get(logits.len()) {
+            let allowed = last_left.iter_mut().zip(last).enumerate().filter(|(bit, _)| word & (1 << bit) != 0);
+            allowed.for_each(|(_, (left, logit))| *left = *logit);
+        }
     }
 }
 
@@ -203,6 +257,18 @@ mod tests {
             let Some(&first) = ids.first() else { return Ok(()) };
             mask.forbid(first);
             prop_assert!(!mask.allows(first));
+            let mut low = TokenMask::default();
+            low.fill(1_000);
+            let mut both = mask.clone();
+            both.intersect(&low);
+            prop_assert!(both.ids().eq(mask.ids().filter(|id| *id < 1_000)));
+            low.intersect(&mask);
+            prop_assert_eq!(mask.len(), ids.len() - 1);
+            let (logits, mut left) = ([1.5; 1_999], Vec::new());
+            mask.leave(&logits, &mut left);
+            let expected = (0..).zip(logits).map(|(id, logit)| if mask.allows(id) { logit } else { f32::NEG_INFINITY });
+            prop_assert!(left.iter().copied().eq(expected));
+            prop_assert!(low.ids().eq(both.ids()));
             mask.fill(first as usize);
             prop_assert!(mask.ids().eq(0..first));
         }

@@ -44,6 +44,7 @@ mod masks;
 mod params;
 mod penalties;
 mod repetition;
+mod row_edits;
 mod sampler;
 mod skim;
 mod softmax;
@@ -55,13 +56,15 @@ mod validation;
 
 pub use candidates::Candidates;
 pub use constraint::{ConstraintState, Foresight, SharedConstraint, TokenConstraint, TokenMask};
-pub use device_draw::{DeviceDraw, Drawn};
+pub use device_draw::{DeviceDraw, DevicePick, Drawn};
 pub use error::{SampleError, SamplingError};
 #[cfg(any(test, feature = "internals"))]
 pub use log_probs::score_token;
 pub use log_probs::{SampledToken, Score, TopLogprob, score};
 pub use params::{Logprobs, LogprobsMode, SamplingParams};
+pub use penalties::PenaltyFactors;
 pub use repetition::RepetitionDetection;
+pub use row_edits::RowEdits;
 pub use sampler::{SequenceSampler, Step};
 #[cfg(feature = "cuda")]
 pub use skim::bits_per_logit;

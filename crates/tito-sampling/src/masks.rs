@@ -1,6 +1,10 @@
 //! Tokens that may not be sampled at a position: `allowed_token_ids` and `bad_words`.
 
-use super::best::Candidate;
+use super::{
+    SampleError, TokenMask,
+    best::Candidate,
+    softmax::{BlockSums, Scale},
+};
 use crate::TokenId;
 
 /// The logits to sample from: those of the whole vocabulary, or of the allowed tokens only.
@@ -8,16 +12,34 @@ use crate::TokenId;
 pub(super) struct Pool<'a> {
     pub(super) logits: &'a [f32],
     ids: Option<&'a [TokenId]>,
+    vocab_size: usize,
 }
 
 impl<'a> Pool<'a> {
     pub(super) fn whole(logits: &'a [f32]) -> Self {
-        Self { logits, ids: None }
+        Self { logits, ids: None, vocab_size: logits.len() }
     }
 
-    /// Some tokens, ascending, with their logits.
-    pub(super) fn of(logits: &'a [f32], ids: &'a [TokenId]) -> Self {
-        Self { logits, ids: Some(ids) }
+    /// Some tokens of a vocabulary, ascending, with their logits.
+    pub(super) fn of(logits: &'a [f32], ids: &'a [TokenId], vocab_size: usize) -> Self {
+        Self { logits, ids: Some(ids), vocab_size }
+    }
+
+    /// Sums their weights: those of the whole vocabulary, of which all other tokens weigh nothing.
+    pub(super) fn sum_into(self, sums: &mut BlockSums, scale: Scale) -> Result<&BlockSums, SampleError> {
+        match self.ids {
+            Some(ids) => sums.compute_listed((ids, self.logits), self.vocab_size, scale),
+            None => sums.compute(self.logits, scale),
+        }
+    }
+
+    /// The index of the first token whose cumulative weight exceeds `uniform` of the total of these sums, which are
+    /// [of the pool](Self::sum_into).
+    pub(super) fn locate(self, sums: &BlockSums, scale: Scale, uniform: f64) -> usize {
+        match self.ids {
+            Some(ids) => sums.locate_listed((ids, self.logits), scale, uniform),
+            None => sums.locate(self.logits, scale, uniform),
+        }
     }
 
     /// The token at an index into `logits`.
@@ -58,11 +80,18 @@ impl<'a> Pool<'a> {
     }
 }
 
+/// Whether so many tokens of a vocabulary are better listed. Where more than three quarters are left, it is faster to look at all
+/// tokens. Both give the same bits.
+pub(super) fn are_few(tokens: usize, vocab_size: usize) -> bool {
+    tokens < vocab_size / 4 * 3
+}
+
 /// `allowed_token_ids`, with room for their logits.
 #[derive(Debug)]
 pub(super) struct AllowedTokens {
     /// Ascending, so that an order of indices is an order of ids.
     ids: Vec<TokenId>,
+    mask: TokenMask,
     logits: Vec<f32>,
 }
 
@@ -71,7 +100,16 @@ impl AllowedTokens {
         let mut ids = ids.to_vec();
         ids.sort_unstable();
         ids.dedup();
-        Self { ids, logits: Vec::new() }
+        let mut mask = TokenMask::default();
+        for id in &ids {
+            mask.allow(*id);
+        }
+        Self { ids, mask, logits: Vec::new() }
+    }
+
+    /// The same as a mask.
+    pub(super) fn mask(&self) -> &TokenMask {
+        &self.mask
     }
 
     /// The allowed tokens, ascending.
@@ -79,13 +117,17 @@ impl AllowedTokens {
         &self.ids
     }
 
-    /// The logits of the allowed tokens; a token without a logit is left out.
+    /// The logits of the allowed tokens, with others that are -infinity or without; a token without a logit is left out.
     pub(super) fn gather(&mut self, logits: &[f32]) -> Pool<'_> {
         let known = self.ids.partition_point(|&id| (id as usize) < logits.len());
         let ids = &self.ids[..known];
+        if !are_few(known, logits.len()) {
+            self.mask.leave(logits, &mut self.logits);
+            return Pool::whole(&self.logits);
+        }
         self.logits.clear();
         self.logits.extend(ids.iter().map(|&id| logits[id as usize]));
-        Pool { logits: &self.logits, ids: Some(ids) }
+        Pool::of(&self.logits, ids, logits.len())
     }
 }
 
@@ -118,10 +160,20 @@ mod tests {
 
     #[test]
     fn allowed_tokens_are_gathered_once_each_in_the_order_of_ids() {
-        let mut allowed = AllowedTokens::new(&[3, 1, 3, 9]);
-        let pool = allowed.gather(&[0.0, 0.1, 0.2, 0.3]);
+        let mut allowed = AllowedTokens::new(&[3, 1, 3, 99]);
+        let mut logits = vec![0.0; 80];
+        (logits[1], logits[3]) = (0.1, 0.3);
+        let pool = allowed.gather(&logits);
         assert_eq!(pool.logits, [0.1, 0.3]);
         assert_eq!([pool.id(0), pool.id(1)], [1, 3]);
+    }
+
+    #[test]
+    fn where_many_are_allowed_the_others_are_minus_infinity() {
+        let mut allowed = AllowedTokens::new(&[3, 1, 2]);
+        let pool = allowed.gather(&[0.0, 0.1, 0.2, 0.3]);
+        assert_eq!(pool.logits, [f32::NEG_INFINITY, 0.1, 0.2, 0.3]);
+        assert_eq!(pool.possible().collect::<Vec<_>>(), [1, 2, 3]);
     }
 
     #[test]

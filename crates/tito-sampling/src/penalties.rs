@@ -5,12 +5,38 @@ use std::collections::HashMap;
 use super::{SamplingParams, edits::Edits};
 use crate::TokenId;
 
+/// How penalties change a logit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PenaltyFactors {
+    /// Taken from the logit of a token that was sampled.
+    pub presence: f64,
+    /// Taken from it as often as the token was sampled.
+    pub frequency: f64,
+    /// Divides a positive logit of a token that occurred, and multiplies another one.
+    pub repetition: f64,
+}
+
+impl PenaltyFactors {
+    /// Those that change no logit.
+    pub const NONE: Self = Self { presence: 0.0, frequency: 0.0, repetition: 1.0 };
+
+    /// The logit of a token that was sampled `count` times. It is rounded to `f32` once, at the end.
+    pub(super) fn penalised(self, logit: f32, count: u32) -> f32 {
+        let logit = f64::from(logit);
+        let mut penalised = if logit > 0.0 { logit / self.repetition } else { logit * self.repetition };
+        if count > 0 {
+            penalised -= self.frequency * f64::from(count) + self.presence;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "an overflow to infinity is found by the next maximum")]
+        let rounded = penalised as f32;
+        rounded
+    }
+}
+
 /// The penalties of a sequence and the tokens that they apply to.
 #[derive(Debug)]
 pub(super) struct Penalties {
-    presence: f64,
-    frequency: f64,
-    repetition: f64,
+    factors: PenaltyFactors,
     /// How often a token was sampled; 0 for one that only the prompt has. An entry per distinct token.
     occurrences: Vec<(TokenId, u32)>,
     places: HashMap<TokenId, usize>,
@@ -25,9 +51,11 @@ impl Penalties {
             return None;
         }
         let mut penalties = Self {
-            presence: presence_penalty,
-            frequency: frequency_penalty,
-            repetition: repetition_penalty,
+            factors: PenaltyFactors {
+                presence: presence_penalty,
+                frequency: frequency_penalty,
+                repetition: repetition_penalty,
+            },
             occurrences: Vec::new(),
             places: HashMap::new(),
         };
@@ -59,22 +87,16 @@ impl Penalties {
         }
     }
 
-    /// Penalises what occurred so far. One rounding to `f32` per token, at the end.
+    /// Penalises what occurred so far.
     pub(super) fn apply(&self, logits: &mut [f32], edits: &mut Edits) {
         for &(id, count) in &self.occurrences {
-            edits.edit(logits, id, |logit| self.penalised(logit, count));
+            edits.edit(logits, id, |logit| self.factors.penalised(logit, count));
         }
     }
 
-    fn penalised(&self, logit: f32, count: u32) -> f32 {
-        let logit = f64::from(logit);
-        let mut penalised = if logit > 0.0 { logit / self.repetition } else { logit * self.repetition };
-        if count > 0 {
-            penalised -= self.frequency * f64::from(count) + self.presence;
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "an overflow to infinity is found by the next maximum")]
-        let rounded = penalised as f32;
-        rounded
+    /// How logits are penalised, and those of which tokens: with each how often it was sampled.
+    pub(super) fn get(&self) -> (PenaltyFactors, &[(TokenId, u32)]) {
+        (self.factors, &self.occurrences)
     }
 
     fn entry(&mut self, id: TokenId) -> &mut u32 {

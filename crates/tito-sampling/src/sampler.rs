@@ -120,8 +120,6 @@ impl SequenceSampler {
         let chosen = self.choose(logits, raw_scale);
         self.scratch.edits.undo(logits);
         let (id, scale) = chosen?;
-        let forced = self.constrained.as_mut().map(|constrained| constrained.choose(id)).unwrap_or_default();
-
         let Scratch { raw, pool, best, processed, mask, .. } = &mut self.scratch;
         let distribution = match self.params.logprobs_mode {
             LogprobsMode::Raw => Distribution::new(logits, raw_scale, raw.total()),
@@ -132,11 +130,18 @@ impl SequenceSampler {
         };
         let mut token = distribution.describe(id, self.params.logprobs.as_ref(), best);
         token.sampling_mask = self.params.sampling_mask.is_some().then(|| mask.as_slice().into());
+        Ok(self.end_position(token))
+    }
+
+    /// Ends the position with its token.
+    pub(super) fn end_position(&mut self, token: SampledToken) -> Step {
+        let id = token.id;
+        let forced = self.constrained.as_mut().map(|constrained| constrained.choose(id)).unwrap_or_default();
         self.output.push(id);
         if let Some(penalties) = &mut self.penalties {
             penalties.record(id);
         }
-        Ok(Step { token, finish: self.params.finish_after(id, self.output.len()), forced })
+        Step { token, finish: self.params.finish_after(id, self.output.len()), forced }
     }
 
     /// Whether a structured output takes so long to follow that the next position should be prepared aside.
@@ -197,9 +202,7 @@ impl SequenceSampler {
         let shared = (untouched && scale == raw_scale).then_some(&*raw);
         let index = match method {
             Method::Greedy => pool.position(max),
-            Method::Draw(uniforms) => {
-                pool_sums(shared, sums, pool, scale)?.locate(pool.logits, scale, uniforms.at(position))
-            }
+            Method::Draw(uniforms) => pool.locate(pool_sums(shared, sums, pool, scale)?, scale, uniforms.at(position)),
             Method::TruncatedDraw(uniforms, truncation) => {
                 let total = if truncation.needs_total(pool.logits.len()) {
                     pool_sums(shared, sums, pool, scale)?.total()
@@ -245,7 +248,7 @@ fn pool_sums<'a>(
 ) -> Result<&'a BlockSums, SampleError> {
     match shared {
         Some(sums) => Ok(sums),
-        None => own.compute(pool.logits, scale),
+        None => pool.sum_into(own, scale),
     }
 }
 

@@ -6,6 +6,7 @@
 use pulp::{Arch, Simd, WithSimd};
 
 use super::{SampleError, draw::first_exceeding};
+use crate::TokenId;
 
 /// A block's weights are summed before the blocks are; a draw then searches one block only.
 pub(super) const BLOCK: usize = 256;
@@ -79,6 +80,8 @@ pub(super) fn max_logit(logits: &[f32]) -> Result<f32, SampleError> {
 #[derive(Debug, Default)]
 pub(super) struct BlockSums {
     blocks: Vec<f64>,
+    /// Room for the weights of tokens that are listed.
+    weights: Vec<f64>,
     total: f64,
 }
 
@@ -87,6 +90,29 @@ impl BlockSums {
     pub(super) fn compute(&mut self, logits: &[f32], scale: Scale) -> Result<&Self, SampleError> {
         self.blocks.clear();
         Arch::new().dispatch(SumBlocks { blocks: &mut self.blocks, logits, scale });
+        self.total = self.blocks.iter().sum();
+        if self.total.is_nan() { Err(SampleError::NonFiniteLogits) } else { Ok(self) }
+    }
+
+    /// The same of a row of `vocab_size` logits that are -infinity but for some tokens, given with their logits: to the bit what
+    /// [`compute`](Self::compute) gives of that row, without looking at all of it. Ids are ascending.
+    pub(super) fn compute_listed(
+        &mut self,
+        (ids, logits): (&[TokenId], &[f32]),
+        vocab_size: usize,
+        scale: Scale,
+    ) -> Result<&Self, SampleError> {
+        let Self { blocks, weights, .. } = self;
+        blocks.clear();
+        blocks.resize(vocab_size.div_ceil(BLOCK), 0.0);
+        weights.clear();
+        Arch::new().dispatch(Weigh { weights, logits, scale });
+        let mut weights = &**weights;
+        for ids in ids.chunk_by(|id, next| block_of_id(*id) == block_of_id(*next)) {
+            let block = block_of_id(ids[0]);
+            let own = weights.split_off(..ids.len()).expect("each token has a logit");
+            blocks[block] = listed_sum(ids, own, BLOCK.min(vocab_size - block * BLOCK));
+        }
         self.total = self.blocks.iter().sum();
         if self.total.is_nan() { Err(SampleError::NonFiniteLogits) } else { Ok(self) }
     }
@@ -124,6 +150,20 @@ impl BlockSums {
         let weights = logits[start..].iter().take(BLOCK).map(|&logit| scale.weight(logit));
         start + first_exceeding(weights, before, target)
     }
+
+    /// The place of the same token among some that are listed, which are those of [`BlockSums::compute_listed`].
+    pub(super) fn locate_listed(&self, (ids, logits): (&[TokenId], &[f32]), scale: Scale, uniform: f64) -> usize {
+        let (block, before, target) = Self::block_of(&self.blocks, uniform);
+        let start = ids.partition_point(|id| block_of_id(*id) < block);
+        let listed = ids[start..].iter().take_while(|id| block_of_id(**id) == block).count();
+        let weights = logits[start..start + listed].iter().map(|&logit| scale.weight(logit));
+        start + first_exceeding(weights, before, target)
+    }
+}
+
+/// The number of the block that has a token.
+fn block_of_id(id: TokenId) -> usize {
+    id as usize / BLOCK
 }
 
 /// The loop over all logits, compiled for several instruction sets. The compiler neither reorders nor fuses arithmetic,
@@ -145,6 +185,37 @@ impl WithSimd for SumBlocks<'_> {
             blocks.push(block_sum(block, scale));
         }
     }
+}
+
+/// The weights of tokens, compiled likewise.
+struct Weigh<'a> {
+    weights: &'a mut Vec<f64>,
+    logits: &'a [f32],
+    scale: Scale,
+}
+
+impl WithSimd for Weigh<'_> {
+    type Output = ();
+
+    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { weights, logits, scale } = self;
+        weights.extend(logits.iter().map(|&logit| scale.weight(logit)));
+    }
+}
+
+/// The sum of a block of this length of which only some tokens weigh anything: in the order of [`block_sum`], where nothing is added
+/// for the others.
+fn listed_sum(ids: &[TokenId], weights: &[f64], length: usize) -> f64 {
+    let grouped = length / LANES * LANES;
+    let (mut lanes, mut rest) = ([0.0; LANES], [0.0; LANES]);
+    for (id, weight) in ids.iter().zip(weights) {
+        let place = *id as usize % BLOCK;
+        let sums = if place < grouped { &mut lanes } else { &mut rest };
+        sums[place % LANES] += weight;
+    }
+    lanes.iter().chain(&rest[..length - grouped]).sum()
 }
 
 #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
@@ -197,7 +268,35 @@ fn exp2(x: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn tokens_that_are_listed_have_the_sums_of_a_row_that_has_nothing_else(
+            vocab_size in 1_usize..1500,
+            share in prop::sample::select(vec![1_u32, 3, 20, 90, 99]),
+            seed in any::<u32>(),
+            (temperature, uniform) in (0.3..2.0_f64, 0.0..1.0_f64),
+        ) {
+            let hash = |id: TokenId| id.wrapping_mul(2_654_435_761).wrapping_add(seed).rotate_left(15).wrapping_mul(40_503) >> 8;
+            let ids: Vec<TokenId> = (0..TokenId::try_from(vocab_size).unwrap()).filter(|id| hash(*id) % 100 < share).collect();
+            prop_assume!(!ids.is_empty());
+            let logits: Vec<f32> = ids.iter().map(|id| f32::from(u16::try_from(hash(*id) % 997).unwrap()) / 31.0).collect();
+            let mut row = vec![f32::NEG_INFINITY; vocab_size];
+            for (id, logit) in ids.iter().zip(&logits) {
+                row[*id as usize] = *logit;
+            }
+            let scale = Scale::new(max_logit(&logits).unwrap(), temperature);
+            let (mut listed, mut whole) = (BlockSums::default(), BlockSums::default());
+            listed.compute_listed((&ids, &logits), vocab_size, scale).unwrap();
+            whole.compute(&row, scale).unwrap();
+            prop_assert_eq!(&listed.blocks, &whole.blocks);
+            let place = listed.locate_listed((&ids, &logits), scale, uniform);
+            prop_assert_eq!(ids[place] as usize, whole.locate(&row, scale, uniform));
+        }
+    }
 
     #[test]
     fn wider_instructions_change_no_bit() {

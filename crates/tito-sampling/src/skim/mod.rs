@@ -254,12 +254,7 @@ impl SequenceSampler {
     /// The temperature of the weights of the next position, if a summary of its logits may do.
     pub fn skims(&self) -> Option<f64> {
         let few = matches!(&self.params.logprobs, None | Some(Logprobs::Top(0..=MOST_ALTERNATIVES)));
-        let untouched = self.allowed.is_none()
-            && self.constrained.is_none()
-            && self.penalties.is_none()
-            && self.params.bad_words.is_empty()
-            && self.params.logit_bias.is_empty()
-            && self.output.len() >= self.params.min_tokens;
+        let untouched = !self.edits_logits();
         let raw = self.params.logprobs_mode == LogprobsMode::Raw;
         match self.method {
             _ if !(few && untouched && raw) => None,
@@ -336,13 +331,6 @@ impl SequenceSampler {
     /// Ends the position; `at_least` counts the logits that are at least that of the token.
     pub fn conclude(&mut self, skimmed: Skimmed, at_least: u32) -> Step {
         self.end_position(skimmed.token(at_least))
-    }
-
-    /// Ends a position without edits with its token.
-    pub(super) fn end_position(&mut self, token: SampledToken) -> Step {
-        let id = token.id;
-        self.output.push(id);
-        Step { token, finish: self.params.finish_after(id, self.output.len()), forced: Vec::new() }
     }
 }
 

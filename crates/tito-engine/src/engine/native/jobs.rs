@@ -85,7 +85,7 @@ impl<'a> Chain<'a> {
     /// How a device draws the token of a row, if it can, whichever rows were sampled from so far.
     fn draw(&self, row: usize) -> Option<DeviceDraw> {
         let progress = self.progress.lock();
-        self.sampler.lock().device_draw(row.saturating_sub(progress.made.len()))
+        self.sampler.lock().device_draw_ahead(row.saturating_sub(progress.made.len()))
     }
 
     /// Takes what a device drew of a row; `false` if all its logits are needed.
@@ -94,7 +94,7 @@ impl<'a> Chain<'a> {
         if progress.ended {
             return true;
         }
-        if drawn.token().is_none() {
+        if !drawn.is_in_order() {
             return false;
         }
         progress.early.insert(row, Early::Drawn(drawn));
@@ -154,7 +154,7 @@ impl Job<'_> {
     /// How a device draws the token, if it can.
     fn draw(&self) -> Option<DeviceDraw> {
         match self {
-            Self::Sample(sampler) => sampler.lock().device_draw(0),
+            Self::Sample(sampler) => sampler.lock().device_draw(),
             Self::Verify { chain, row } => chain.draw(*row),
             Self::Score { token: Some((id, top)), candidates: [] } => DeviceDraw::of_token(*id, *top),
             Self::Score { .. } => None,
@@ -166,7 +166,7 @@ impl Job<'_> {
         match self {
             Self::Sample(sampler) => sampler.lock().take_drawn(drawn).map(Made::Step),
             Self::Verify { chain, row } => chain.take_drawn(*row, drawn).then_some(Made::Rejected),
-            Self::Score { .. } => Some(Made::Score(Score { token: Some(drawn.token()?), candidates: Vec::new() })),
+            Self::Score { .. } => Some(Made::Score(Score { token: Some(drawn.token(1.0)?), candidates: Vec::new() })),
         }
     }
 

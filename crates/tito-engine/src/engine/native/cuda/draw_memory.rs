@@ -12,6 +12,8 @@ pub(super) struct DrawMemory {
     pub(super) told: Buffer,
     /// Sums over the blocks of rows.
     pub(super) sums: Buffer,
+    /// Rows as samplers edit them.
+    pub(super) edited: Buffer,
     /// Tokens.
     pub(super) drawn: Buffer,
 }

@@ -1,9 +1,12 @@
 //! Rows of logits on their way to samplers: tokens that were drawn on the device, or sums over rows and a few blocks of them,
 //! rather than all logits.
 //!
-//! A row that the device draws from sends its token and four numbers to the host. One that is taken in parts sends three
-//! numbers for every 256 logits, then the blocks that the draw and the alternatives need, then, where these do not tell it, one
-//! count. Rows that a sampler has to edit go as a whole.
+//! A row that the device draws from sends its token and four numbers to the host; the device edits it before, where a sampler asks
+//! for that. One that is taken in parts sends three numbers for every 256 logits, then the blocks that the draw and the
+//! alternatives need, then, where these do not tell it, one count. Others go as a whole: edited ones whose draw is truncated, or
+//! that have alternatives.
+
+use std::ops::Range;
 
 use candle_core::{DType, Result, Tensor};
 
@@ -13,7 +16,7 @@ use crate::{
         backend::{AfterBlocks, Consumer},
         cpu::Pool,
     },
-    sampling::{DeviceDraw, OwnedSummary, SKIM_BLOCK, Summary},
+    sampling::{DeviceDraw, DevicePick, OwnedSummary, SKIM_BLOCK, Summary},
 };
 
 /// Gives the consumer all rows of `logits`, the first of which is its row `first`.
@@ -25,9 +28,8 @@ pub(super) fn consume(
 ) -> Result<()> {
     let (rows, width) = logits.dims2()?;
     let (mut drawn, mut parts, mut whole) = (Vec::new(), Vec::new(), Vec::new());
-    let has_token = |draw: &DeviceDraw| !matches!(draw, DeviceDraw::Given(id) if *id as usize >= width);
-    for row in 0..rows {
-        if let Some(draw) = consumer.draw(first + row).filter(has_token) {
+    for (row, draw) in draws_of(consumer, first..first + rows, width, pool).into_iter().enumerate() {
+        if let Some(draw) = draw {
             drawn.push((row, draw));
         } else if let Some(temperature) = consumer.temperature(first + row) {
             parts.push((row, temperature));
@@ -46,6 +48,16 @@ pub(super) fn consume(
     let mut whole: Vec<(usize, &mut [f32])> = whole.into_iter().zip(numbers.chunks_exact_mut(width)).collect();
     pool.for_each_mut(&mut whole, &|_, (row, logits)| consumer.take_row(first + *row, logits));
     Ok(())
+}
+
+/// How the device draws from rows, where it does. To know what is left of a structured output takes a while: threads share that,
+/// and the device still computes the logits.
+fn draws_of(consumer: &dyn Consumer, rows: Range<usize>, width: usize, pool: &mut Pool) -> Vec<Option<DeviceDraw>> {
+    let has_token = |draw: &DeviceDraw| !matches!(draw.pick, DevicePick::Given(id) if id as usize >= width);
+    let first = rows.start;
+    let mut draws = vec![None; rows.len()];
+    pool.for_each_mut(&mut draws, &|row, draw| *draw = consumer.draw(first + row).filter(has_token));
+    draws
 }
 
 /// These rows.
@@ -190,7 +202,7 @@ mod tests {
     use super::{super::tests::test_device, *};
     use crate::{
         engine::native::jobs::{Chain, Job, Jobs, Made},
-        sampling::{Logprobs, SampleError, SampledToken, SamplingParams, SequenceSampler, score_token},
+        sampling::{Logprobs, LogprobsMode, SampleError, SampledToken, SamplingParams, SequenceSampler, score_token},
     };
 
     const WIDTH: usize = 1100;
@@ -201,11 +213,13 @@ mod tests {
 
     fn params(row: usize) -> SamplingParams {
         let base = SamplingParams { max_tokens: 9, seed: Some(row as u64), ..SamplingParams::default() };
-        match row % 5 {
+        match row % 7 {
             0 => base,
             1 => SamplingParams { temperature: 0.0, logprobs: Some(Logprobs::Top(4)), ..base },
             2 => SamplingParams { top_p: 0.5, ..base },
             3 => SamplingParams { temperature: 0.7, logprobs: Some(Logprobs::Top(1)), ..base },
+            4 => SamplingParams { temperature: 0.7, frequency_penalty: 0.5, logit_bias: vec![(3, 4.0)], ..base },
+            5 => SamplingParams { temperature: 1.2, logprobs_mode: LogprobsMode::Processed, min_tokens: 2, ..base },
             _ => SamplingParams { presence_penalty: 1.0, logprobs: Some(Logprobs::All), ..base },
         }
     }
@@ -222,7 +236,7 @@ mod tests {
 
     #[test]
     fn rows_in_parts_and_whole_ones_give_what_samplers_make_of_all_logits() {
-        let rows = 11;
+        let rows = 15;
         let numbers: Vec<Vec<f32>> = (0..rows).map(logits).collect();
         let table = Tensor::new(numbers.clone(), &test_device()).unwrap();
         let sampler = |row| SequenceSampler::new(params(row).valid(), Arc::new([]));
@@ -259,7 +273,7 @@ mod tests {
     fn rows_of_a_draft_give_what_the_sampler_gives_one_after_the_other() {
         let rows = 8;
         let table = Tensor::new((0..rows).map(logits).collect::<Vec<_>>(), &test_device()).unwrap();
-        for (kind, wrong) in [(0, rows), (1, rows), (0, 3), (3, 5), (2, 6)] {
+        for (kind, wrong) in [(0, rows), (1, rows), (0, 3), (3, 5), (2, 6), (4, 5), (5, rows)] {
             let params = SamplingParams { max_tokens: 20, logprobs: None, ..params(kind) };
             let sampler = || SequenceSampler::new(params.clone().valid(), Arc::new([]));
             let mut alone = sampler();

@@ -43,6 +43,21 @@ const STEPS: [Step; 5] = [
     Step { name: "a prompt of 512 tokens", position: 0, tokens: 512, sequences: 1 },
 ];
 
+/// A step whose rows are edited before tokens are drawn from them, twice as many as are edited at once.
+const EDITED: [Step; 1] =
+    [Step { name: "64 sequences after 1000 tokens, with masks and biases", position: 1000, tokens: 1, sequences: 64 }];
+
+/// Draws from all that the model gives.
+fn plain() -> SamplingParams {
+    SamplingParams::default()
+}
+
+/// Draws from some tokens only, and rather one of them.
+fn edited() -> SamplingParams {
+    let allowed_token_ids = Some((0..1024).filter(|id| id % 3 > 0).collect());
+    SamplingParams { allowed_token_ids, logit_bias: vec![(5, 1.5)], ..SamplingParams::default() }
+}
+
 /// Windows and all tokens in turn.
 fn kind_of_layer(layer: usize) -> &'static str {
     if layer.is_multiple_of(2) { "sliding_attention" } else { "full_attention" }
@@ -102,9 +117,9 @@ impl Step {
     }
 
     /// Computes the step, and draws a token of each sequence.
-    fn run(&self, model: &mut Model<DeviceBackend>) {
+    fn run(&self, model: &mut Model<DeviceBackend>, params: fn() -> SamplingParams) {
         let sampler = |seed: usize| {
-            let params = SamplingParams { max_tokens: 9, seed: Some(seed as u64), ..SamplingParams::default() };
+            let params = SamplingParams { max_tokens: 9, seed: Some(seed as u64), ..params() };
             Mutex::new(SequenceSampler::new(params.valid(), Arc::new([])))
         };
         let samplers: Vec<_> = (0..self.sequences).map(sampler).collect();
@@ -114,12 +129,12 @@ impl Step {
     }
 
     /// What it asks of the GPU where it is not the first of its shape.
-    fn counts(&self, kind: &str, layers: usize) -> Option<Counts> {
+    fn counts(&self, kind: &str, layers: usize, params: fn() -> SamplingParams) -> Option<Counts> {
         let backend = DeviceBackend::new(test_device(), candle_core::DType::BF16, processor(1));
         let room = Room { blocks: self.sequences * self.blocks(), slots: 0 };
         let mut model = made_up(&config(kind, layers), backend, room);
-        self.run(&mut model);
-        counted(|| self.run(&mut model))
+        self.run(&mut model, params);
+        counted(|| self.run(&mut model, params))
     }
 }
 
@@ -163,22 +178,32 @@ fn table(counts: &Counts) -> String {
 }
 
 fn compare(kind: &str) {
+    compare_steps(kind, kind, &STEPS, plain);
+}
+
+/// Compares what steps take with the file of this name.
+fn compare_steps(file: &str, kind: &str, steps: &[Step], params: fn() -> SamplingParams) {
     let mut text = String::new();
-    for step in STEPS {
-        let [Some(few), Some(many)] = DEPTHS.map(|layers| step.counts(kind, layers)) else {
+    for step in steps {
+        let [Some(few), Some(many)] = DEPTHS.map(|layers| step.counts(kind, layers, params)) else {
             eprintln!("SKIPPED: what a step takes is counted on the emulated GPU only; tests/emulated-gpu/run has it");
             return;
         };
         let [once, each] = divided(&[few, many]);
         writeln!(text, "{}\n once\n{} each layer\n{}", step.name, table(&once), table(&each)).unwrap();
     }
-    let path = format!("{}/../../tests/golden/gpu-work/{kind}.txt", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../tests/golden/gpu-work/{file}.txt", env!("CARGO_MANIFEST_DIR"));
     expect_file![path].assert_eq(&text);
 }
 
 #[test]
 fn steps_of_llama_take_what_is_written_down() {
     compare("llama");
+}
+
+#[test]
+fn steps_whose_rows_are_edited_take_what_is_written_down() {
+    compare_steps("llama-edited", "llama", &EDITED, edited);
 }
 
 #[test]

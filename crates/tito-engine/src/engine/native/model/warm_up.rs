@@ -9,21 +9,28 @@ use crate::{
         backend::{AfterBlocks, BLOCK_TOKENS, Backend, Batch, Consumer, Span},
         recurrence::SlotId,
     },
-    sampling::{DeviceDraw, Drawn, Summary},
+    sampling::{DeviceDraw, DevicePick, Drawn, RowEdits, Summary},
 };
 
 /// Rows of the steps that are computed: one sequence that goes on, a few, and pieces of prompts.
 const STEPS: [usize; 3] = [1, 8, 2 * BLOCK_TOKENS];
+/// In how many ways rows are read.
+const WAYS: usize = 4;
 
-/// Reads the first row as a whole, has the second one drawn from and reads the third in parts, and so on: the three ways in
-/// which rows go to samplers.
+/// Reads the first row as a whole, has the next two drawn from, one of them edited, and reads the fourth in parts, and so on: the
+/// ways in which rows go to samplers.
 struct Reader;
 
 impl Consumer for Reader {
     fn take_row(&self, _row: usize, _logits: &mut [f32]) {}
 
     fn draw(&self, row: usize) -> Option<DeviceDraw> {
-        (row % 3 == 1).then_some(DeviceDraw::Share { temperature: 0.7, uniform: 0.5 })
+        let draw = DeviceDraw::unedited(DevicePick::Share { temperature: 0.7, uniform: 0.5 });
+        match row % WAYS {
+            1 => Some(draw),
+            2 => Some(DeviceDraw { edits: RowEdits { forbidden: vec![0], ..RowEdits::default() }, ..draw }),
+            _ => None,
+        }
     }
 
     fn take_drawn(&self, _row: usize, _drawn: Drawn) -> bool {
@@ -31,7 +38,7 @@ impl Consumer for Reader {
     }
 
     fn temperature(&self, row: usize) -> Option<f64> {
-        (row % 3 == 2).then_some(1.0)
+        (row % WAYS == 3).then_some(1.0)
     }
 
     fn summary(&self, _row: usize, _summary: Summary<'_>) -> Option<Vec<u32>> {

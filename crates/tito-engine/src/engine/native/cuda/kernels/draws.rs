@@ -4,42 +4,80 @@ use candle_core::{DType, Result, Tensor};
 
 use super::{
     super::{buffer::TensorKind, draw_memory::DrawMemory},
-    address, device, landed,
+    address, device,
+    edited_rows::{Edited, MOST_EDITED, Source, ToldEdits},
+    landed,
     launch::{Argument, Launch},
     logits::{RowSums, SUMMARY, factors, numbers_of_rows, sum_rows},
     sums_of,
 };
-use crate::sampling::{DeviceDraw, Drawn, SKIM_BLOCK};
+use crate::sampling::{DeviceDraw, DevicePick, Drawn, LogprobsMode, SKIM_BLOCK, bits_per_logit};
 
 /// Threads that draw a token, `DRAWING` in `summary.cu`.
 const THREADS: u32 = 1024;
 /// Words of 32 bits of what is drawn of a row, `Drawn` there.
 const DRAWN_WORDS: usize = 6;
 
-/// What the device is told of draws: numbers of 64 bits first, then those of 32.
+/// What the device is told of draws, by addresses. Those that edit their rows come last.
+#[derive(Clone, Copy)]
 struct Told {
     /// How many kinds of sums are made: one where all weights are at the temperature 1, else two.
     kinds: usize,
-    words: Vec<u32>,
+    /// The factors of each kind for each row.
+    bits: u64,
+    /// The factors of the weights that each draw takes a share of.
+    draw_bits: u64,
+    uniforms: u64,
+    numbers: u64,
+    ways: u64,
+    given: u64,
+    edits: ToldEdits,
 }
 
+/// Bytes of a number.
+const WIDE: usize = size_of::<f64>();
+const NARROW: usize = size_of::<u32>();
+
 impl Told {
-    fn new(draws: &[(usize, DeviceDraw)], rows: usize) -> Result<Self> {
-        let (kinds, mut numbers) = factors(draws.iter().map(|(_, draw)| draw.temperature()));
-        numbers.extend(draws.iter().map(|(_, draw)| match draw {
-            DeviceDraw::Share { uniform, .. } => *uniform,
-            DeviceDraw::Best | DeviceDraw::Given(_) => 0.0,
+    /// What is told of draws, which go to memory at `at`: numbers of 64 bits first, then those of 32.
+    fn new(draws: &[&(usize, DeviceDraw)], edited: usize, rows: usize) -> Result<(Vec<u32>, impl Fn(u64) -> Self)> {
+        let (kinds, mut wide) = factors(draws.iter().map(|(_, draw)| draw.pick.temperature()));
+        let draw_bits = wide.len();
+        wide.extend(draws.iter().map(|(_, draw)| bits_per_logit(draw.pick.temperature())));
+        let uniforms = wide.len();
+        wide.extend(draws.iter().map(|(_, draw)| match draw.pick {
+            DevicePick::Share { uniform, .. } => uniform,
+            DevicePick::Best | DevicePick::Given(_) => 0.0,
         }));
-        let mut words: Vec<u32> = bytemuck::cast_slice(&numbers).to_vec();
+        let edits = || draws[draws.len() - edited..].iter().map(|(_, draw)| &draw.edits);
+        let factors = ToldEdits::factors(edits(), &mut wide);
+        let mut words: Vec<u32> = bytemuck::cast_slice(&wide).to_vec();
+        let numbers = words.len();
         words.extend(numbers_of_rows(draws.iter().map(|(row, _)| *row), rows)?);
-        // `Way` in `summary.cu`.
-        words.extend(draws.iter().map(|(_, draw)| match draw {
-            DeviceDraw::Best => 0,
-            DeviceDraw::Share { .. } => 1,
-            DeviceDraw::Given(_) => 2,
-        }));
-        words.extend(draws.iter().map(|(_, draw)| if let DeviceDraw::Given(id) = draw { *id } else { 0 }));
-        Ok(Self { kinds, words })
+        let ways = words.len();
+        words.extend(draws.iter().map(|(_, draw)| way(draw)));
+        let given = words.len();
+        words.extend(draws.iter().map(|(_, draw)| if let DevicePick::Given(id) = draw.pick { id } else { 0 }));
+        let edits = ToldEdits::words(edits(), factors, &mut words)?;
+        let told = move |at| {
+            let [draw_bits, uniforms] = [draw_bits, uniforms].map(|place| at + (place * WIDE) as u64);
+            let [numbers, ways, given] = [numbers, ways, given].map(|place| at + (place * NARROW) as u64);
+            Self { kinds, bits: at, draw_bits, uniforms, numbers, ways, given, edits: edits.at(at) }
+        };
+        Ok((words, told))
+    }
+}
+
+/// `Way` in `summary.cu`, and what the token is described by.
+fn way(draw: &DeviceDraw) -> u32 {
+    let way = match draw.pick {
+        DevicePick::Best => 0,
+        DevicePick::Share { .. } => 1,
+        DevicePick::Given(_) => 2,
+    };
+    match draw.logprobs_mode {
+        LogprobsMode::Raw => way,
+        LogprobsMode::Processed => way + 4,
     }
 }
 
@@ -47,48 +85,141 @@ impl Told {
 pub(in super::super) fn draw_tokens(
     logits: &Tensor,
     draws: &[(usize, DeviceDraw)],
-    DrawMemory { allocations, told: memory, sums, drawn }: &mut DrawMemory,
+    memory: &mut DrawMemory,
 ) -> Result<Vec<Drawn>> {
     if draws.is_empty() {
         return Ok(Vec::new());
     }
-    let ((at, count, width), rows) = (sums_of(logits)?, draws.len());
+    let (_, count, width) = sums_of(logits)?;
     if let Some((_, draw)) =
-        draws.iter().find(|(_, draw)| matches!(draw, DeviceDraw::Given(id) if *id as usize >= width))
+        draws.iter().find(|(_, draw)| matches!(draw.pick, DevicePick::Given(id) if id as usize >= width))
     {
         candle_core::bail!("{draw:?} of {width} tokens");
     }
-    let Told { kinds, words } = Told::new(draws, count)?;
+    // Those without edits first.
+    let mut order: Vec<usize> = (0..draws.len()).collect();
+    order.sort_by_key(|place| !draws[*place].1.edits.is_empty());
+    let edited = draws.iter().filter(|(_, draw)| !draw.edits.is_empty()).count();
+    let sorted: Vec<&(usize, DeviceDraw)> = order.iter().map(|place| &draws[*place]).collect();
+    let (words, told) = Told::new(&sorted, edited, count)?;
+    let found = launch_draws(logits, (&words, &told), draws.len() - edited, edited, memory)?;
+    let mut tokens: Vec<(usize, Drawn)> = order.into_iter().zip(found).collect();
+    tokens.sort_unstable_by_key(|(place, _)| *place);
+    Ok(tokens.into_iter().map(|(_, token)| token).collect())
+}
+
+/// Draws from rows of which the first ones are not edited.
+fn launch_draws(
+    logits: &Tensor,
+    (words, told): (&[u32], &impl Fn(u64) -> Told),
+    unedited: usize,
+    edited: usize,
+    DrawMemory { allocations, told: memory, sums, drawn, edited: edited_rows }: &mut DrawMemory,
+) -> Result<Vec<Drawn>> {
+    let ((at, _, width), rows) = (sums_of(logits)?, unedited + edited);
     let kind = |dtype| TensorKind { device: logits.device(), dtype, allocations };
-    let told = memory.write(kind(DType::U32), &words, (1, words.len()))?.squeeze(0)?;
+    let told = told(address(&memory.write(kind(DType::U32), words, (1, words.len()))?)?);
     let blocks = width.div_ceil(SKIM_BLOCK);
-    let [all_sums, all_maxima] = [kinds * rows * blocks, rows * blocks];
+    let at_once = edited.min(MOST_EDITED);
+    let [all_sums, edited_sums] = [told.kinds * rows * blocks, at_once * blocks];
+    let all_maxima = (rows + at_once) * blocks;
     // Maxima have half as many bits.
-    let partial = sums.room(kind(DType::F64), all_sums + all_maxima.div_ceil(2))?;
+    let partial = sums.room(kind(DType::F64), all_sums + edited_sums + all_maxima.div_ceil(2))?;
+    let (sums, maxima) = (address(&partial)?, address(&partial.narrow(0, all_sums + edited_sums, 1)?)?);
     let results = drawn.room(kind(DType::U32), rows * DRAWN_WORDS)?;
-    let wanted = RowSums {
-        numbers: address(&told.narrow(0, 2 * (kinds + 1) * rows, rows)?)?,
-        bits: address(&told)?,
-        maxima: address(&partial.narrow(0, all_sums, all_maxima.div_ceil(2))?)?,
-        sums: address(&partial)?,
-        rows,
-        kinds,
-    };
-    let addresses = [at, wanted.maxima, wanted.sums, wanted.bits, wanted.numbers, address(&results)?];
-    let mut arguments: Vec<Argument> = addresses.map(Argument::Address).into();
-    for count in [width, blocks, kinds] {
-        arguments.push(Argument::count(count)?);
-    }
-    // SAFETY: `Told` took numbers of rows that there are, and has bits of each kind and a uniform number for each of them. There is
-    // room for a maximum of each block of each row, and for sums of each kind.
+    let wanted = RowSums { numbers: told.numbers, bits: told.bits, maxima, sums, rows, kinds: told.kinds };
+    // SAFETY: `Told` took numbers of rows that there are, and has bits of each kind for each of them. There is room for a maximum of
+    // each block of each row, and for sums of each kind.
     unsafe { sum_rows(logits, wanted)? };
-    let launch = Launch { file: &SUMMARY, kernel: "draw_tokens", rows, parts: 1, threads: THREADS };
-    // SAFETY: as above; ways and ids follow the numbers of the rows, ids are less than `width`, and there is room for what is drawn
-    // of each row.
-    unsafe { launch.run(device(logits)?, &arguments)? };
+    let group = Group { at, width, blocks, maxima, sums, told, drawn: address(&results)? };
+    let from = Source {
+        rows: at,
+        numbers: told.numbers,
+        maxima,
+        sums: sums + ((told.kinds - 1) * rows * blocks * WIDE) as u64,
+    };
+    // SAFETY: the rows are drawn from as they are, and their sums are made.
+    unsafe { group.draw(logits, 0, unedited, from)? };
+    if edited > 0 {
+        let rows_of = edited_rows.reshape(kind(DType::F32), MOST_EDITED, width)?;
+        let maxima = maxima + (rows * blocks * NARROW) as u64;
+        let place = Edited { rows: rows_of, maxima, sums: sums + (all_sums * WIDE) as u64 };
+        // SAFETY: there are as many edits and factors as rows that are edited, and room for the rows and sums of so many at once.
+        unsafe { group.draw_edited(logits, &place, unedited, edited)? };
+    }
     let words: Vec<u32> = landed(&results)?;
     let (results, _) = words.as_chunks::<DRAWN_WORDS>();
     Ok(results.iter().map(of_words).collect())
+}
+
+/// Draws from some of the rows, by addresses.
+struct Group {
+    at: u64,
+    width: usize,
+    blocks: usize,
+    maxima: u64,
+    sums: u64,
+    told: Told,
+    drawn: u64,
+}
+
+impl Group {
+    /// Where the number of a row is, by the place of its draw.
+    fn number(&self, place: usize) -> u64 {
+        self.told.numbers + (place * NARROW) as u64
+    }
+
+    /// Where the factor of the weights is that a draw takes a share of.
+    fn draw_bits(&self, place: usize) -> u64 {
+        self.told.draw_bits + (place * WIDE) as u64
+    }
+
+    /// Draws `count` tokens from rows that are edited at `place`, from the draw with this number on.
+    ///
+    /// # Safety
+    /// As for [`draw`](Self::draw); the draws have edits, and there is room for as many rows as are edited at once, and for their sums.
+    unsafe fn draw_edited(&self, logits: &Tensor, place: &Edited<'_>, first: usize, count: usize) -> Result<()> {
+        for begin in (0..count).step_by(MOST_EDITED) {
+            let (end, row) = (count.min(begin + MOST_EDITED), first + begin);
+            // SAFETY: as the caller says.
+            let from =
+                unsafe { place.make(logits, self.told.edits, begin..end, (self.number(row), self.draw_bits(row)))? };
+            // SAFETY: as above. The rows that are edited next are written to the same place when these have been drawn from.
+            unsafe { self.draw(logits, row, end - begin, from)? };
+        }
+        Ok(())
+    }
+
+    /// Draws `count` tokens, from the draw with this number on.
+    ///
+    /// # Safety
+    /// The addresses are of as many numbers as rows of logits, and of draws; `from` has rows for these.
+    unsafe fn draw(&self, logits: &Tensor, first: usize, count: usize, from: Source) -> Result<()> {
+        let Self { at, width, blocks, maxima, sums, told, drawn } = self;
+        let [narrow, wide] = [NARROW, WIDE].map(|bytes| (first * bytes) as u64);
+        let addresses = [
+            *at,
+            self.number(first),
+            maxima + narrow * *blocks as u64,
+            sums + wide * *blocks as u64,
+            from.rows,
+            from.numbers,
+            from.maxima,
+            from.sums,
+            self.draw_bits(first),
+            told.uniforms + wide,
+            told.ways + narrow,
+            told.given + narrow,
+            drawn + narrow * DRAWN_WORDS as u64,
+        ];
+        let mut arguments: Vec<Argument> = addresses.map(Argument::Address).into();
+        for count in [width, blocks] {
+            arguments.push(Argument::count(*count)?);
+        }
+        let launch = Launch { file: &SUMMARY, kernel: "draw_tokens", rows: count, parts: 1, threads: THREADS };
+        // SAFETY: as the caller says; ids that are given are less than `width`.
+        unsafe { launch.run(device(logits)?, &arguments) }
+    }
 }
 
 fn of_words(&[id, logit, max, at_least, low, high]: &[u32; DRAWN_WORDS]) -> Drawn {

@@ -12,6 +12,7 @@ mod coded;
 #[cfg(test)]
 mod counting;
 mod draws;
+mod edited_rows;
 mod experts;
 mod graph;
 mod landing;

@@ -10,6 +10,10 @@ constexpr unsigned DRAWING = 1024;
 
 // How a token is chosen: the best one, by a share of all weights, or given.
 enum Way : unsigned { BEST, SHARE, GIVEN };
+// Added to the way where the token is described by the logits that it was drawn from, and not by the model's own.
+constexpr unsigned PROCESSED = 4;
+// The place of a mask that leaves all tokens.
+constexpr unsigned NO_MASK = ~0u;
 
 // What is drawn of a row.
 struct Drawn {
@@ -212,53 +216,131 @@ extern "C" __global__ void count_at_least(
         counts[blockIdx.x] = total;
 }
 
-// A block of DRAWING threads for each row: its token, and what its log-prob and its rank are made of. `rows` has the number of each
-// row, then the way of each, then the id that is given; `bits` has those of each kind of sum, then uniform numbers.
+// What is edited of a row, as `RowEdits` of crates/tito-sampling has it: where its mask is and how many words that has; where its other
+// edits are, and how many there are of each kind: tokens that are forbidden; tokens and what is added to their logits; tokens that
+// occurred and how often they were sampled.
+struct Edits {
+    unsigned mask;
+    unsigned mask_words;
+    unsigned first;
+    unsigned forbidden;
+    unsigned biases;
+    unsigned occurrences;
+};
+
+// How logits of tokens that occurred are changed.
+struct Factors {
+    double presence;
+    double frequency;
+    double repetition;
+};
+
+// A block of threads for each row and block of logits: the row, of which only tokens of its mask are left.
+extern "C" __global__ void left_of_rows(
+    const float *logits, const unsigned *rows, const Edits *edits, const unsigned *words, float *edited, unsigned width) {
+    const unsigned column = blockIdx.y * BLOCK + threadIdx.x;
+    if (column >= width)
+        return;
+    const Edits own = edits[blockIdx.x];
+    const unsigned word = column / 32;
+    const bool is_left = own.mask == NO_MASK || (word < own.mask_words && (words[own.mask + word] >> (column % 32) & 1));
+    edited[size_t(blockIdx.x) * width + column] = is_left ? logits[size_t(rows[blockIdx.x]) * width + column] : -INFINITY;
+}
+
+// A block of threads for each row: the other edits, one kind after the other. Every kind has a token once, or changes it to the same.
+extern "C" __global__ void edit_rows(
+    float *edited, const Edits *edits, const Factors *factors, const unsigned *words, unsigned width) {
+    const Edits own = edits[blockIdx.x];
+    const Factors factor = factors[blockIdx.x];
+    float *row = edited + size_t(blockIdx.x) * width;
+    const unsigned *forbidden = words + own.first;
+    const unsigned *biases = forbidden + own.forbidden;
+    const unsigned *occurrences = biases + 2 * own.biases;
+    for (unsigned i = threadIdx.x; i < own.forbidden; i += blockDim.x)
+        if (forbidden[i] < width)
+            row[forbidden[i]] = -INFINITY;
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < own.biases; i += blockDim.x)
+        if (biases[2 * i] < width)
+            row[biases[2 * i]] += __uint_as_float(biases[2 * i + 1]);
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < own.occurrences; i += blockDim.x) {
+        const unsigned id = occurrences[2 * i], count = occurrences[2 * i + 1];
+        if (id >= width)
+            continue;
+        const double logit = row[id];
+        double penalised = logit > 0.0 ? logit / factor.repetition : logit * factor.repetition;
+        if (count > 0)
+            penalised -= factor.frequency * double(count) + factor.presence;
+        row[id] = float(penalised);
+    }
+}
+
+// A block of DRAWING threads for each row: its token, and what its log-prob and its rank are made of. The model's own logits come with
+// their numbers of rows, the greatest logit and the sum of the weights of each block; so do those that the token is drawn from, which
+// are the same where nothing is edited, with the factors of their weights.
 extern "C" __global__ void __launch_bounds__(DRAWING) draw_tokens(
     const float *logits,
+    const unsigned *rows,
     const float *maxima,
     const double *sums,
-    const double *bits,
-    const unsigned *rows,
+    const float *from,
+    const unsigned *from_rows,
+    const float *from_maxima,
+    const double *from_sums,
+    const double *from_bits,
+    const double *uniforms,
+    const unsigned *ways,
+    const unsigned *given,
     Drawn *drawn,
     unsigned width,
-    unsigned blocks,
-    unsigned kinds) {
+    unsigned blocks) {
     __shared__ double staged[DRAWING];
     __shared__ unsigned at_least;
     const unsigned index = blockIdx.x;
+    const size_t first_block = size_t(index) * blocks;
     const float *row = logits + size_t(rows[index]) * width;
-    maxima += size_t(index) * blocks;
-    float max = -INFINITY;
-    for (unsigned block = threadIdx.x; block < blocks; block += DRAWING)
-        max = fmaxf(max, maxima[block]);
+    const float *from_row = from + size_t(from_rows[index]) * width;
+    float max = -INFINITY, from_max = -INFINITY;
+    for (unsigned block = threadIdx.x; block < blocks; block += DRAWING) {
+        max = fmaxf(max, maxima[first_block + block]);
+        from_max = fmaxf(from_max, from_maxima[first_block + block]);
+    }
     max = greatest<DRAWING>(max);
-    // At the temperature 1, and at that of the draw.
-    const double *raw = sums + size_t(index) * blocks;
-    const double *scaled = raw + size_t(kinds - 1) * gridDim.x * blocks;
-    double total = 0.0;
-    in_order(raw, blocks, staged, [&](unsigned, double sum) {
+    __syncthreads();
+    from_max = greatest<DRAWING>(from_max);
+    double total = 0.0, from_total = 0.0;
+    in_order(sums + first_block, blocks, staged, [&](unsigned, double sum) {
         total += sum;
         return false;
     });
-    unsigned id = rows[2 * gridDim.x + index];
-    const unsigned way = rows[gridDim.x + index];
+    const unsigned way = ways[index] % PROCESSED;
+    const bool processed = ways[index] >= PROCESSED;
+    if (processed)
+        in_order(from_sums + first_block, blocks, staged, [&](unsigned, double sum) {
+            from_total += sum;
+            return false;
+        });
+    unsigned id = given[index];
     if (way == BEST) {
-        const unsigned first = first_at_least(maxima, blocks, max) * BLOCK;
-        id = first + first_at_least(row + first, min(BLOCK, width - first), max);
+        const unsigned first = first_at_least(from_maxima + first_block, blocks, from_max) * BLOCK;
+        id = first + first_at_least(from_row + first, min(BLOCK, width - first), from_max);
     } else if (way == SHARE) {
-        const double uniform = bits[kinds * gridDim.x + index];
-        id = by_share(row, scaled, width, blocks, max, bits[(kinds - 1) * gridDim.x + index], uniform, staged);
+        id = by_share(from_row, from_sums + first_block, width, blocks, from_max, from_bits[index], uniforms[index], staged);
     }
-    const float logit = row[id];
+    const float *described = processed ? from_row : row;
+    const float logit = described[id];
     if (threadIdx.x == 0)
         at_least = 0;
     __syncthreads();
     unsigned count = 0;
     for (unsigned i = threadIdx.x; i < width; i += DRAWING)
-        count += row[i] >= logit;
+        count += described[i] >= logit;
     atomicAdd(&at_least, count);
     __syncthreads();
-    if (threadIdx.x == 0)
-        drawn[index] = {id, logit, max, at_least, total};
+    if (threadIdx.x == 0) {
+        // Where the model's logits are not in order, or edits leave none that is.
+        const bool in_order = total == total && isfinite(from_max);
+        drawn[index] = {id, logit, processed ? from_max : max, at_least, !in_order ? NAN : processed ? from_total : total};
+    }
 }
