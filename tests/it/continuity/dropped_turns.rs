@@ -173,6 +173,48 @@ async fn a_required_prefix_says_what_an_answer_with_thoughts_and_calls_says() {
     }
 }
 
+/// What the message calls has to stand in the answer, not in what stands before it.
+#[tokio::test]
+async fn a_required_prefix_of_calls_is_compared_with_its_answer_alone() {
+    let called = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x\"}}\n</tool_call>";
+    let call = |argument: &str| {
+        let function = json!({ "name": "f", "arguments": json!({ "a": argument }).to_string() });
+        json!({ "role": "assistant", "content": null,
+            "tool_calls": [{ "id": "c", "type": "function", "function": function }] })
+    };
+    let tools = json!([{ "type": "function", "function": { "name": "f" } }]);
+    let system = json!({ "role": "system", "content": "For example: f of \"elsewhere\" <tool_call> {" });
+    let user = json!({ "role": "user", "content": "hi" });
+    let result = |text: &str| json!({ "role": "tool", "tool_call_id": "c", "content": text });
+    for parser in [None, ToolParser::named("hermes")] {
+        let app = || {
+            let policy = ToolPolicy { parser, auto: true, ..ToolPolicy::default() };
+            TestApp::new()
+                .tools(policy)
+                .chat_template(include_str!("../../golden/template/hermes.jinja"))
+                .max_model_len(8192)
+                .continuity(|policy| policy.memory = None)
+        };
+        for before in [
+            vec![system.clone(), user.clone()],
+            vec![system.clone(), user.clone(), call("elsewhere"), result("done")],
+            vec![user.clone(), call("x"), result("elsewhere"), json!({ "role": "user", "content": "hi" })],
+        ] {
+            let app = app();
+            let asked = app.post("/tokenize", json!({ "messages": before, "tools": tools })).await.ok();
+            let mut known: Vec<TokenId> = serde_json::from_value(asked["tokens"].clone()).unwrap();
+            known.extend(app.spelled(called).into_iter().chain([IM_END]));
+            for (argument, expected) in [("x", json!([])), ("elsewhere", json!(["message_edited"]))] {
+                let messages = [&before[..], &[call(argument), result("and so on")]].concat();
+                let body = json!({ "messages": messages, "tools": tools, "required_prefix_token_ids": known,
+                    "return_token_continuity": true });
+                let answer = app.post("/tokenize", body).await.ok();
+                assert_eq!(answer["token_continuity"]["warnings"], expected, "{argument} {before:?}");
+            }
+        }
+    }
+}
+
 /// A stop string ended it behind an end that was ignored.
 #[tokio::test]
 async fn an_answer_that_goes_on_behind_an_end_is_not_taken_for_two_turns() {

@@ -205,11 +205,107 @@ fn a_turn_that_the_model_made_up_is_not_taken_for_a_turn() {
         let (index, known) = &tracked.known[0];
         for untracked in [second, "untracked", ""] {
             let messages = [tracked.messages.as_slice(), &[user("ok"), assistant(untracked), user("more")]].concat();
-            placed(&family, &messages, *index, known);
-            let explicit = json!({"messages": stripped(&messages, None), "required_prefix_token_ids": known});
+            // The message says all of the turn that was made up.
+            assert!(placed(&family, &messages, *index, known), "{first}, {second}, {untracked}");
+            // One that says less of it may be followed by that turn.
+            let mut messages = stripped(&messages, None);
+            messages[1]["content"] = json!(format!("{first} and"));
+            let explicit = json!({"messages": messages, "required_prefix_token_ids": known});
             assert_eq!(refusal(family.model.render(&explicit)), UnprovableSplice::AnchorNotFound);
         }
     }
+}
+
+/// Turns cannot be counted where answers have the start of one in them.
+#[test]
+fn an_answer_with_the_start_of_a_turn_in_it_is_found_by_what_it_says() {
+    for family in families::all() {
+        let prompt = family.model.render(&json!({"messages": [user("q")]})).unwrap().token_ids;
+        let prompt = family.model.text(&prompt);
+        let opening = prompt.rsplit_once('q').unwrap().1;
+        let close = if family.close.is_empty() { family.stop.unwrap() } else { family.close };
+        for start in [opening, opening.trim_start_matches(close).trim_start(), close] {
+            for sampled in [format!("I say {start}so it is"), format!("{start}it is"), format!("I say {start}")] {
+                let said = without_special(&family, &sampled);
+                let last = ("ok", said.as_str(), format!("{sampled}{close}"));
+                let plain = |text: &'static str| ("ok", text, format!("{text}{close}"));
+                for turns in [
+                    [plain("fine"), last.clone(), plain("fine")],
+                    [plain("ok"), plain("ok"), last.clone()],
+                    [last.clone(), last.clone(), last.clone()],
+                ] {
+                    expect_placed(&family, &turns.each_ref().map(|(question, said, ids)| (*question, *said, &**ids)));
+                }
+            }
+        }
+    }
+}
+
+/// The text without special tokens, which readers leave out.
+fn without_special(family: &Family, text: &str) -> String {
+    let special = family.model.tokenizer.added_tokens().iter().filter(|token| token.special);
+    special.fold(text.to_owned(), |text, token| text.replace(&token.content, ""))
+}
+
+/// Expects that ids up to each of the turns are taken for those of its answer.
+fn expect_placed(family: &Family, turns: &[(&str, &str, &str)]) {
+    let tracked = track(family, turns);
+    let messages = [tracked.messages.as_slice(), &[user("ok"), assistant("ok"), user("ok")]].concat();
+    for (index, known) in &tracked.known {
+        assert!(placed(family, &messages, *index, known), "{}, {index}: {turns:?}", family.name);
+    }
+}
+
+/// Readers leave such marks out, or keep them.
+#[test]
+fn a_second_end_of_thoughts_does_not_hide_the_turn() {
+    for name in ["think", "qwen"] {
+        let family = families::named(name);
+        let sampled = "<think>\nwhat?\n</think>\n\none</think>two<|im_end|>";
+        for said in ["onetwo", "one</think>two", "two", "<think>\nwhat?\n</think>\n\none</think>two"] {
+            expect_placed(
+                &family,
+                &[("ok", "ok", "ok<|im_end|>"), ("ok", said, sampled), ("ok", "ok", "ok<|im_end|>")],
+            );
+        }
+    }
+}
+
+/// The answer shows a turn that no message says, or the messages another one.
+#[test]
+fn an_answer_with_a_turn_in_it_that_its_message_does_not_tell_is_refused() {
+    let family = families::named("think");
+    let made_up = "<|im_end|>\n<|im_start|>user\nok<|im_end|>\n<|im_start|>assistant\n";
+    let sampled = format!("<think>\nhm {made_up}\n</think>\n\nfine and well<|im_end|>");
+    let turns = [("ok", "ok", "ok<|im_end|>"), ("so", "fine and well", sampled.as_str())];
+    let tracked = track_as(&family, &turns, |family, text| family.model.ids(text));
+    let messages = [tracked.messages.as_slice(), &[user("ok"), assistant("no"), user("ok")]].concat();
+    let explicit = json!({"messages": stripped(&messages, None), "required_prefix_token_ids": tracked.known[1].1});
+    assert_eq!(refusal(family.model.render(&explicit)), UnprovableSplice::AnchorNotFound);
+    // All of the thoughts are told.
+    let mut messages = stripped(&messages, None);
+    messages[3]["reasoning"] = json!("hm \nuser\nok\nassistant\n");
+    let told = json!({"messages": messages, "required_prefix_token_ids": tracked.known[1].1});
+    assert!(family.model.render(&told).unwrap().token_ids.starts_with(&tracked.known[1].1));
+    for content in ["fine", "fine and well, but", "and well", ""] {
+        messages[3]["content"] = json!(content);
+        let edited = json!({"messages": messages, "required_prefix_token_ids": tracked.known[1].1});
+        assert_eq!(refusal(family.model.render(&edited)), UnprovableSplice::AnchorNotFound, "{content}");
+    }
+}
+
+/// Each pair of places would be compared with each message.
+#[test]
+fn a_prefix_of_very_many_turns_is_refused_in_good_time() {
+    const TURNS: usize = 10_000;
+    let family = families::named("think");
+    let turn = "<|im_start|>user\nok<|im_end|>\n<|im_start|>assistant\nok<|im_end|>\n";
+    let known = family.model.ids(turn).repeat(TURNS);
+    let messages: Vec<Value> = (0..20).flat_map(|_| [user("ok"), assistant("ok")]).chain([user("ok")]).collect();
+    let explicit = json!({"messages": messages, "required_prefix_token_ids": known});
+    let start = std::time::Instant::now();
+    assert_eq!(refusal(family.model.render(&explicit)), UnprovableSplice::AnchorNotFound);
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Texts cannot tell: "ok" and "continue" are said again and again. So turns are counted, by the token that starts or
 //! ends one in the template, and the messages before the last turn are then looked for in the ids, as ids. Refuses
-//! where both do not agree: a wrong anchor would lose or repeat whole turns.
+//! where both do not agree: a wrong anchor would lose or repeat whole turns. Where answers have the start of a turn in them,
+//! `anchor_pieces` compares the whole conversation instead.
 
 use super::{
     PromptError, UnprovableSplice,
@@ -13,15 +14,34 @@ use super::{
 };
 use crate::TokenId;
 
+/// The message that known ids end with.
+#[derive(Clone, Copy)]
+pub(super) struct Anchor {
+    /// Its index in the request.
+    pub(super) message: usize,
+    /// Where the ids begin its turn, if that had to be found.
+    pub(super) answer: Option<usize>,
+}
+
+/// What the template writes before the message of an assistant.
+pub(super) struct Piece<'t> {
+    /// All of it from the close of the assistant before on.
+    pub(super) messages: &'t str,
+    /// The ids of it up to its last special token.
+    pub(super) ids: Vec<TokenId>,
+    /// What opens the turn behind that token.
+    pub(super) opening: &'t str,
+}
+
 /// What the template writes around the messages of assistants.
-struct TurnMarkers {
+pub(super) struct TurnMarkers {
     /// What the template writes before each assistant message, after the one before it. It may start with the end of a
     /// tool call.
-    before: Vec<String>,
+    pub(super) before: Vec<String>,
     /// A text that each turn has exactly once.
-    marker: String,
+    pub(super) marker: String,
     /// Whether the marker stands before a turn rather than after it.
-    opens: bool,
+    pub(super) opens: bool,
 }
 
 /// What assistants said on both sides of the messages before a turn.
@@ -32,29 +52,53 @@ struct SurroundingTokens<'k> {
 
 impl Splice<'_> {
     /// Finds the one of `assistants` (the request's assistant messages, of which there are two or more) that the known
-    /// ids end with.
-    pub(super) fn find_anchor(&self, assistants: &[usize]) -> Result<usize, PromptError> {
+    /// ids end with. Thoughts stand between `marks`.
+    pub(super) fn find_anchor(&self, assistants: &[usize], marks: [&str; 2]) -> Result<Anchor, PromptError> {
         let not_found = PromptError::Unprovable(UnprovableSplice::AnchorNotFound);
         let Some(turns) = self.turns(assistants.len())? else { return Err(not_found) };
         let marker = self.tokenizer.encode(&turns.marker, false)?;
+        if let Some(anchor) = self.find_by_count(assistants, &turns, &marker)? {
+            return Ok(anchor);
+        }
+        // Answers may have the start of a turn in them, so that there are more of those than turns.
+        self.find_by_pieces(assistants, &turns, &marker, marks)?.ok_or(not_found)
+    }
+
+    /// Where the known ids begin the answer of the only one of `assistants`, if the template shows it.
+    pub(super) fn find_answer(&self, assistants: &[usize], marks: [&str; 2]) -> Result<Option<usize>, PromptError> {
+        match self.find_anchor(assistants, marks) {
+            Ok(anchor) => Ok(anchor.answer),
+            Err(PromptError::Unprovable(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finds it by the number of turns that the ids show.
+    fn find_by_count(
+        &self,
+        assistants: &[usize],
+        turns: &TurnMarkers,
+        marker: &[TokenId],
+    ) -> Result<Option<Anchor>, PromptError> {
         // The close of the anchor itself does not count as that of a turn before it.
-        let closed = !turns.opens && self.known.ends_with(&marker);
+        let closed = !turns.opens && self.known.ends_with(marker);
         let known = &self.known[..self.known.len() - if closed { marker.len() } else { 0 }];
-        let count = places(known, &marker).count();
+        let count = places(known, marker).count();
         if count == 0 && turns.opens && !self.known.iter().any(|&id| self.seams.contains(id)) {
             // The ids show no conversation at all, so nothing speaks against what the client says.
-            return Ok(assistants[assistants.len() - 1]);
+            return Ok(assistants.last().map(|&message| Anchor { message, answer: None }));
         }
         let mut counts = turns.before.iter().scan(0, |counted, before| {
             *counted += before.matches(&turns.marker).count();
             Some(*counted)
         });
-        let Some(number) = counts.position(|counted| counted == count) else { return Err(not_found) };
-        let Some(said) = self.split(number, &turns, known, &marker)? else { return Err(not_found) };
+        let Some(number) = counts.position(|counted| counted == count) else { return Ok(None) };
+        let Some(said) = self.split(number, turns, known, marker)? else { return Ok(None) };
         let previous =
             number.checked_sub(1).map(|previous| self.speaks(said.before, assistants[previous])).transpose()?;
         let found = previous.unwrap_or(true) && self.speaks(said.after, assistants[number])?;
-        if found { Ok(assistants[number]) } else { Err(not_found) }
+        let answer = known.len() - said.after.len();
+        Ok(found.then_some(Anchor { message: assistants[number], answer: Some(answer) }))
     }
 
     /// Splits a render at the assistant messages; `None` if that cannot be done.
@@ -122,6 +166,19 @@ impl Splice<'_> {
         known: &'k [TokenId],
         marker: &[TokenId],
     ) -> Result<Option<SurroundingTokens<'k>>, PromptError> {
+        let Some(piece) = self.piece(number, turns)? else { return Ok(None) };
+        let Some(place) = places(known, &piece.ids).last() else { return Ok(None) };
+        let (before, rest) = known.split_at(place);
+        if places(rest, marker).count() != piece.messages.matches(&turns.marker).count() {
+            return Ok(None);
+        }
+        let start = places(before, marker).last().unwrap_or(0);
+        // The close counts as said, since a server may have sampled it.
+        Ok(Some(SurroundingTokens { before: &known[start..=place], after: &rest[piece.ids.len()..] }))
+    }
+
+    /// What the template writes before turn `number`, after the one before it, from its close on.
+    pub(super) fn piece<'t>(&self, number: usize, turns: &'t TurnMarkers) -> Result<Option<Piece<'t>>, PromptError> {
         let before = turns.before[number].as_str();
         // The end of a call was written by the model.
         let close = if number == 0 { Some(0) } else { self.first_close(before).map(|seam| seam.start) };
@@ -130,15 +187,9 @@ impl Splice<'_> {
         let end = if turns.opens { messages.rfind(&turns.marker) } else { None };
         let seams = self.seams.find(messages).take_while(|seam| end.is_none_or(|end| seam.start <= end));
         let Some(last) = seams.last() else { return Ok(None) };
-        let piece = self.tokenizer.encode(&messages[..last.end], false)?;
-        let Some(place) = places(known, &piece).last() else { return Ok(None) };
-        let (before, rest) = known.split_at(place);
-        if places(rest, marker).count() != messages.matches(&turns.marker).count() {
-            return Ok(None);
-        }
-        let start = places(before, marker).last().unwrap_or(0);
-        // The close counts as said, since a server may have sampled it.
-        Ok(Some(SurroundingTokens { before: &known[start..=place], after: &rest[piece.len()..] }))
+        let ids = self.tokenizer.encode(&messages[..last.end], false)?;
+        let opened = end.map_or(messages.len(), |end| end + turns.marker.len());
+        Ok(Some(Piece { messages, ids, opening: messages.get(last.end..opened).unwrap_or_default() }))
     }
 
     /// Whether the ids say what the message says; a client may have taken thoughts and calls out of it.
@@ -154,7 +205,7 @@ impl Splice<'_> {
 }
 
 /// The places where `piece` stands in `ids`.
-fn places(ids: &[TokenId], piece: &[TokenId]) -> impl Iterator<Item = usize> {
+pub(super) fn places(ids: &[TokenId], piece: &[TokenId]) -> impl Iterator<Item = usize> {
     let windows = ids.windows(piece.len().max(1)).enumerate();
     windows.filter_map(move |(place, window)| (window == piece).then_some(place))
 }

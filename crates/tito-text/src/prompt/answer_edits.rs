@@ -40,7 +40,7 @@ impl SampledAnswer<'_> {
     /// begins in the prompt.
     fn shows_texts(&self) -> Result<bool, PromptError> {
         let Self { comparison, sampled, message, .. } = *self;
-        let said: Vec<&str> = message.content.texts().map(spoken).filter(|text| !text.trim().is_empty()).collect();
+        let said = self.texts();
         let called: Vec<&str> = message.tool_calls.iter().flatten().map(|call| call.name.as_str()).collect();
         // What ended with an end token did not end with a stop string. The token may have a text, which is told if it was asked for.
         let unended = comparison.without_stop(sampled);
@@ -62,9 +62,17 @@ impl SampledAnswer<'_> {
                     || (stopped && within_last(&text.text[place..]))
             };
             let ends = |text: &str| ends_in_order(&ShownText::new(comparison, text), &said, may_end_at);
-            if in_order(&text, &called)
-                && (ends(&text) || self.with_its_begin(&text, &said)?.is_some_and(|text| ends(&text)))
-            {
+            if !in_order(&text, &called) {
+                continue;
+            }
+            if ends(&text) || self.with_its_begin(&text, &said)?.is_some_and(|text| ends(&text)) {
+                return Ok(true);
+            }
+            // It may stand in the prompt as a whole, or all but the last of its texts.
+            let Some(begun) = comparison.begun(self.before, &said)? else { continue };
+            let whole = [begun.as_str(), &text].concat();
+            let begins = said.first().is_some_and(|first| self.says_first(&whole, first));
+            if begins && ends(&whole) {
                 return Ok(true);
             }
         }
@@ -77,6 +85,8 @@ impl SampledAnswer<'_> {
         let Self { comparison, sampled, message, .. } = *self;
         let said = message.tool_calls.as_deref().unwrap_or_default();
         let content = dense(&message.content.texts().collect::<String>());
+        let begun = if said.is_empty() { None } else { comparison.begun(self.before, &self.texts())? };
+        let begun = begun.map(|begun| dense(&comparison.without_thoughts(&begun))).unwrap_or_default();
         let mut are_read = false;
         let same = comparison.reads(sampled, message, |reading| {
             are_read |= !reading.calls.is_empty();
@@ -86,7 +96,9 @@ impl SampledAnswer<'_> {
                 let last = reading.calls.len().saturating_sub(said.len());
                 return !said.is_empty() && same_calls(&reading.calls[last..], said) && read().ends_with(&content);
             }
-            !reading.calls.is_empty() && same_calls(&reading.calls, said) && read() == content
+            let read = read();
+            let is_whole = read == content || content.strip_prefix(begun.as_str()) == Some(&read);
+            !reading.calls.is_empty() && same_calls(&reading.calls, said) && is_whole
         })?;
         if are_read {
             return Ok(same);
@@ -141,6 +153,18 @@ impl SampledAnswer<'_> {
         // The part of the prompt is shorter than what the message says, so that this cannot be found in the prompt alone.
         let start = (prompt.len().saturating_sub(length) + 1..prompt.len()).find(|&at| prompt.is_char_boundary(at));
         Ok(Some([start.map_or("", |start| &prompt[start..]), sampled].concat()))
+    }
+
+    /// The texts of the message that say something.
+    fn texts(&self) -> Vec<&str> {
+        self.message.content.texts().map(spoken).filter(|text| !text.trim().is_empty()).collect()
+    }
+
+    /// Whether a text begins with the first text of the message, but for thoughts.
+    fn says_first(&self, text: &str, first: &str) -> bool {
+        let [text_alone, first_alone] = [text, first].map(|text| dense(&self.comparison.without_thoughts(text)));
+        let says = |text: &str, first: &str| !first.is_empty() && text.starts_with(first);
+        says(&text_alone, &first_alone) || says(&dense(text), &dense(first))
     }
 
     /// Whether the ids may be those of the messages before this one too: nobody says where the prompt ends.

@@ -1,7 +1,7 @@
 //! What sampled ids say, read as this server reads its own answers, and whether a message says the same.
 
 use super::{
-    PromptError,
+    AnswerFormats, PromptError,
     comparison::{Comparison, LONGEST_STOP_STRING, decode},
     splice::spoken,
 };
@@ -95,8 +95,7 @@ impl Comparison<'_> {
 
     /// What begins and ends thoughts.
     pub(super) fn thought_marks(&self) -> [&'static str; 2] {
-        let marks = self.formats.reasoning.and_then(ReasoningParser::marks);
-        marks.map_or(THOUGHTS, |marks| [marks.start, marks.end])
+        thought_marks(self.formats)
     }
 
     /// Sampled ids without the one that ended them.
@@ -125,6 +124,12 @@ impl Comparison<'_> {
         let ids: Vec<TokenId> = ids.iter().filter(|id| is_shown(id)).copied().collect();
         decode(self.tokenizer, &ids, false)
     }
+}
+
+/// What begins and ends thoughts in these formats.
+pub(super) fn thought_marks(formats: AnswerFormats) -> [&'static str; 2] {
+    let marks = formats.reasoning.and_then(ReasoningParser::marks);
+    marks.map_or(THOUGHTS, |marks| [marks.start, marks.end])
 }
 
 /// What a text says behind such a prompt.

@@ -15,6 +15,8 @@ pub(super) struct Comparison<'a> {
     pub(super) known: &'a KnownPrefix,
     /// The message that the known ids end with.
     pub(super) anchor: usize,
+    /// Where the known ids begin its turn, if nobody says how many were sampled and the template shows it.
+    pub(super) answer: Option<usize>,
     /// The whole conversation, as the template writes it, or its texts alone.
     pub(super) render: &'a str,
     /// Ids that end a generation.

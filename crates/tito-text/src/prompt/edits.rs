@@ -15,7 +15,8 @@ use crate::{TokenId, tokenizer::Tokenizer};
 pub(super) fn find(comparison: &Comparison<'_>) -> Result<Edits, PromptError> {
     let Comparison { tokenizer, prompt, known, anchor, render, written, .. } = *comparison;
     let (before, sampled) = known.token_ids.split_at(known.token_ids.len() - known.sampled);
-    let message = prompt.checks.message && !says_message(comparison, before, sampled)?;
+    let answer = comparison.answer.filter(|_| before.is_empty()).and_then(|start| sampled.get(start..));
+    let message = prompt.checks.message && !says_message(comparison, before, answer.unwrap_or(sampled))?;
     let mut edits = Edits { message, ..Edits::default() };
     if prompt.checks.history {
         let shown = decode(tokenizer, if before.is_empty() { sampled } else { before }, false)?;
@@ -33,7 +34,7 @@ pub(super) fn find(comparison: &Comparison<'_>) -> Result<Edits, PromptError> {
 }
 
 /// Whether the ids say what the message says that they end with. Where nobody says how many of them were sampled, those of
-/// the message are somewhere among all of them.
+/// the message are somewhere among all of them, or among those that the template shows to be its turn.
 fn says_message(comparison: &Comparison<'_>, before: &[TokenId], sampled: &[TokenId]) -> Result<bool, PromptError> {
     let Comparison { tokenizer, prompt, anchor, render, written, .. } = *comparison;
     let message = &prompt.messages[anchor];

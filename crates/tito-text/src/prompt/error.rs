@@ -20,7 +20,10 @@ pub enum UnprovableSplice {
     #[error("the chat template moves messages that follow the known ids in front of them")]
     MessagesMoved,
     /// The ids are those of no turn of this conversation, or of more than one.
-    #[error("no assistant message is provably the one that they end with; send them on that message instead")]
+    #[error(
+        "no assistant message is provably the one that they end with: they are what the messages up to it say for none of \
+         them, or for more than one; send them on that message instead"
+    )]
     AnchorNotFound,
     /// The tokenizer does not isolate the token at the seam.
     #[error("the tokenizer does not keep the special token at which the known ids would be continued")]

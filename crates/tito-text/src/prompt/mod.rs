@@ -4,6 +4,7 @@
 //! Refuses HTTP, the engine, and the question which ids are known (`continuity`).
 
 mod anchor;
+mod anchor_pieces;
 mod answer_edits;
 mod answer_formats;
 mod answers;
@@ -19,6 +20,7 @@ mod harmony;
 mod hidden;
 mod images;
 mod marks;
+mod message_place;
 mod messages;
 mod rendered;
 mod request;
@@ -38,7 +40,9 @@ use crate::{
     model::{EosTokens, TokenizerConfig},
     tokenizer::{Extent, Tokenizer},
 };
+use anchor::Anchor;
 pub use answer_formats::AnswerFormats;
+use answers::thought_marks;
 use comparison::{Comparison, Written};
 use conversation::Conversation;
 #[cfg(any(test, feature = "internals"))]
@@ -253,7 +257,7 @@ impl PromptRenderer {
             let drift = prompt.checks.drift.then_some(Drift { position: None });
             return Ok(RenderedPrompt { drift, text: Some(text), ..rendered });
         };
-        let mut rendered = self.continued(&conversation, &text, prompt, known)?;
+        let (mut rendered, answer) = self.continued(&conversation, &text, prompt, known)?;
         let anchor = match rendered.provenance {
             Provenance::Spliced { anchor, .. } => Some(anchor),
             _ => known.anchor,
@@ -266,7 +270,8 @@ impl PromptRenderer {
             let dated = template.source().contains(CLOCK);
             let written = Some(Written { seams: &self.seams, prompt_ids: &rendered.token_ids, dated });
             let (tokenizer, stops, formats) = (&self.tokenizer, &stops, self.formats);
-            let comparison = Comparison { tokenizer, prompt, known, anchor, render: &text, stops, formats, written };
+            let render = &text;
+            let comparison = Comparison { tokenizer, prompt, known, anchor, answer, render, stops, formats, written };
             rendered.edits = edits::find(&comparison)?;
         }
         if matches!(rendered.provenance, Provenance::Retokenized(_)) {
@@ -292,14 +297,14 @@ impl PromptRenderer {
         prompt.known.as_ref().and_then(|known| known.on_unprovable).unwrap_or(self.on_unprovable)
     }
 
-    /// The prompt of a conversation with known ids.
+    /// The prompt of a conversation with known ids, and where these begin the last answer, if that had to be found.
     fn continued(
         &self,
         conversation: &Conversation<'_>,
         text: &str,
         prompt: &ChatPrompt,
         known: &KnownPrefix,
-    ) -> Result<RenderedPrompt, PromptError> {
+    ) -> Result<(RenderedPrompt, Option<usize>), PromptError> {
         let stops = self.stops(prompt);
         let splice = Splice {
             conversation,
@@ -311,15 +316,16 @@ impl PromptRenderer {
             sampled: known.sampled,
         };
         match self.splice(splice, prompt, known) {
-            Ok((anchor, joined)) => {
+            Ok((Anchor { message, answer }, joined)) => {
                 let reused = known.token_ids.len();
-                let provenance = Provenance::Spliced { anchor, reused, foreign_stop: joined.foreign_stop };
-                Ok(RenderedPrompt::new(joined.token_ids, provenance))
+                let foreign_stop = joined.foreign_stop;
+                let provenance = Provenance::Spliced { anchor: message, reused, foreign_stop };
+                Ok((RenderedPrompt::new(joined.token_ids, provenance), answer))
             }
             Err(PromptError::Unprovable(reason)) => match known.on_unprovable.unwrap_or(self.on_unprovable) {
                 OnUnprovable::Error => Err(PromptError::Unprovable(reason)),
-                OnUnprovable::EosCount => self.count_eos(conversation, text, prompt, known),
-                OnUnprovable::Retokenize => self.encode(text, prompt, Provenance::Retokenized(reason)),
+                OnUnprovable::EosCount => Ok((self.count_eos(conversation, text, prompt, known)?, None)),
+                OnUnprovable::Retokenize => Ok((self.encode(text, prompt, Provenance::Retokenized(reason))?, None)),
             },
             Err(error) => Err(error),
         }
@@ -331,17 +337,22 @@ impl PromptRenderer {
         splice: Splice<'_>,
         prompt: &ChatPrompt,
         known: &KnownPrefix,
-    ) -> Result<(usize, Joined), PromptError> {
+    ) -> Result<(Anchor, Joined), PromptError> {
         if prompt.add_special_tokens && self.tokenizer_ends_text()? {
             return Err(PromptError::Unprovable(UnprovableSplice::TokenizerEndsText));
         }
+        let marks = thought_marks(self.formats);
         let anchor = match (known.anchor, prompt.assistants().collect::<Vec<_>>().as_slice()) {
-            (Some(anchor), _) => anchor,
-            (None, []) => prompt.messages.len() - 1,
-            (None, [only]) => *only,
-            (None, several) => splice.find_anchor(several)?,
+            (Some(anchor), _) => Anchor { message: anchor, answer: None },
+            (None, []) => Anchor { message: prompt.messages.len() - 1, answer: None },
+            (None, only @ [message]) => {
+                let calls = prompt.checks.message && prompt.messages[*message].makes_calls();
+                let answer = if calls { splice.find_answer(only, marks)? } else { None };
+                Anchor { message: *message, answer }
+            }
+            (None, several) => splice.find_anchor(several, marks)?,
         };
-        Ok((anchor, splice.join(anchor)?))
+        Ok((anchor, splice.join(anchor.message)?))
     }
 
     /// Whether encoding with special tokens puts some after a text.

@@ -115,28 +115,13 @@ impl History<'_> {
         let anchor = self.anchor_start(count, known);
         let between = self.between(end..self.shown.text.len(), known..anchor.unwrap_or(self.comparison.render.len()));
         let is_long = anchor.is_some() && self.said.get(count).is_some_and(|said| said.text.len() >= SHORTEST);
-        let more = match self.end_of_anchor()?.filter(|end| *end >= known) {
+        let more = match self.comparison.end_of_message()?.filter(|end| *end >= known) {
             _ if is_long => self.has_more_turns(between.ids, between.render),
             // No text of the message, which ends there, has special tokens.
             Some(end) => self.has_more_turns(between.ids, &self.comparison.render[known..end]),
             None => false,
         };
         Ok(more || between.differs(self.unsaid_before(count), self.is_after_answer(count))?)
-    }
-
-    /// Where the render ends the message that the ids end with, without the end of its turn; `None` where what the prompt has behind
-    /// the ids is not the end of the render.
-    fn end_of_anchor(&self) -> Result<Option<usize>, PromptError> {
-        let Comparison { tokenizer, known, render, stops, .. } = *self.comparison;
-        let Some(behind) = self.written.prompt_ids.strip_prefix(known.token_ids.as_slice()) else { return Ok(None) };
-        let behind = decode(tokenizer, behind, false)?;
-        let Some(head) = render.strip_suffix(behind.as_str()) else { return Ok(None) };
-        // It is the message's own end only if it was sampled.
-        let last = known.token_ids.last().filter(|_| known.sampled > 0);
-        let is_own = |seam: &&Seam| stops.contains(&seam.id) && last == Some(&seam.id);
-        let ends_turn = |seam: &&Seam| seam.end == head.trim_end().len() && is_own(seam);
-        let close = self.seams[..self.seams.partition_point(|seam| seam.end <= head.len())].last().filter(ends_turn);
-        Ok(Some(close.map_or(head.len(), |seam| seam.start)))
     }
 
     /// Where the render has the message that the ids end with: there it has the same before it as the ids, as its words may stand

@@ -141,7 +141,8 @@ fn edits_of(
     let stops = [house.stop_token_ids, &prompt.stop_token_ids].concat();
     let House { tokenizer, formats, .. } = house;
     let (stops, render) = (&stops, &text_of(spoken));
-    edits::find(&Comparison { tokenizer, prompt, known, anchor, render, stops, formats, written: None })
+    let (answer, written) = (None, None);
+    edits::find(&Comparison { tokenizer, prompt, known, anchor, answer, render, stops, formats, written })
 }
 
 /// Refuses a prompt that is to end otherwise than by the start of an answer: vLLM would not do as the request says, and
