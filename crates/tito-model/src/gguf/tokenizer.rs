@@ -11,7 +11,7 @@ const NORMAL: i64 = 1;
 /// The token of what has no other.
 const UNKNOWN: i64 = 2;
 /// A special token.
-const CONTROL: i64 = 3;
+pub(super) const CONTROL: i64 = 3;
 /// A token that is matched in the text, but is not special.
 const USER_DEFINED: i64 = 4;
 /// A place in the embeddings that no token uses.

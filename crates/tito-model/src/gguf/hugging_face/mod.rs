@@ -1,6 +1,7 @@
 //! What a Hugging Face directory would say: its JSON files, and the names of its tensors.
 
 mod config;
+mod ends;
 mod families;
 mod lines;
 mod model;
@@ -46,13 +47,7 @@ impl GgufFile {
         if let Some(bos) = self.token_id("bos")? {
             config.insert("bos_token_id".to_owned(), json!(bos));
         }
-        let mut ends: Vec<TokenId> = Vec::new();
-        for end in [self.token_id("eos")?, self.token_id("eot")?, self.token_id("eom")?].into_iter().flatten() {
-            if !ends.contains(&end) {
-                ends.push(end);
-            }
-        }
-        let ends = match ends[..] {
+        let ends = match self.ends()?[..] {
             [] => None,
             [end] => Some(json!(end)),
             _ => Some(json!(ends)),

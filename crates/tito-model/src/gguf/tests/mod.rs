@@ -1,3 +1,4 @@
+mod ends;
 mod older_files;
 mod sentence_piece;
 
@@ -109,16 +110,6 @@ fn an_unused_id_has_no_token() {
     let tokenizer = file.tokenizer().unwrap();
     assert_eq!(file.vocab_size().unwrap(), tokenizer.vocab_size() + 1);
     assert!(!tokenizer.contains(u32::try_from(tokenizer.vocab_size()).unwrap()));
-}
-
-#[test]
-fn all_ends_of_a_turn_are_generation_ends() {
-    let mut gguf = Gguf::tiny();
-    let ends = |gguf: &Gguf| open(gguf).unwrap().generation_config().unwrap()["eos_token_id"].clone();
-    assert_eq!(ends(&gguf), 2);
-    gguf.set("tokenizer.ggml.eot_token_id", Value::U32(2));
-    gguf.set("tokenizer.ggml.eom_token_id", Value::U32(0));
-    assert_eq!(ends(&gguf), serde_json::json!([2, 0]));
 }
 
 #[test]
