@@ -251,6 +251,14 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// Says that frequencies are not scaled, where they are not: without a word, transformers takes the scaling of published
+    /// models for granted.
+    pub(super) fn no_scaling_is_said(&mut self) {
+        if let Some(scaling) = self.config.get_mut("rope_scaling").filter(|scaling| scaling.is_null()) {
+            *scaling = json!({"rope_type": "default"});
+        }
+    }
+
     /// Takes the scaling of frequencies away, if there is one.
     pub(super) fn take_scaling(&mut self) -> Option<Value> {
         self.config.remove("rope_theta");
