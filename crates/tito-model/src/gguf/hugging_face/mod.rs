@@ -50,7 +50,7 @@ impl GgufFile {
         let ends = match self.ends()?[..] {
             [] => None,
             [end] => Some(json!(end)),
-            _ => Some(json!(ends)),
+            ref ends => Some(json!(ends)),
         };
         config.extend(ends.map(|ends| ("eos_token_id".to_owned(), ends)));
         Ok(config)
@@ -108,6 +108,13 @@ impl GgufFile {
         let named = metadata.texts_below("tokenizer.chat_template.");
         if named.is_empty() {
             return Ok(default.map(|template| json!(template)));
+        }
+        // No converter writes both, and which of them is meant shows nowhere.
+        if default.is_some() && named.iter().any(|(name, _)| *name == "default") {
+            return Err(GgufError::Invalid {
+                key: "tokenizer.chat_template.default".to_owned(),
+                expected: "the only default template: `tokenizer.chat_template` is one, too",
+            });
         }
         let all = default.map(|template| ("default", template)).into_iter().chain(named);
         Ok(Some(all.map(|(name, template)| json!({"name": name, "template": template})).collect()))

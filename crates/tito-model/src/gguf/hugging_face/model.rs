@@ -216,7 +216,7 @@ impl<'a> Model<'a> {
 
     /// The same under other names: of epsilon in config.json, and of the tensors.
     pub(super) fn ends_with(&mut self, epsilon: &str, lines: &[Line]) -> Result<(), GgufError> {
-        let number = self.settings.required_float("attention.layer_norm_rms_epsilon")?;
+        let number = self.settings.required_epsilon("attention.layer_norm_rms_epsilon")?;
         self.config.insert(epsilon.to_owned(), json!(number));
         self.ends_and_head(lines);
         Ok(())

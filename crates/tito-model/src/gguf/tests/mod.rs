@@ -1,6 +1,7 @@
 mod ends;
 mod older_files;
 mod sentence_piece;
+mod settings;
 
 use candle_core::quantized::gguf_file::Value;
 
@@ -121,6 +122,11 @@ fn several_chat_templates_are_listed_by_name() {
         {"name": "default", "template": fixture::CHAT_TEMPLATE}, {"name": "tool_use", "template": "T"}]);
     assert_eq!(config["chat_template"], expected);
     assert_eq!(config["eos_token"], "<|im_end|>");
+    gguf.set("tokenizer.chat_template.default", text("T"));
+    let error = open(&gguf).unwrap().tokenizer_config().unwrap_err().to_string();
+    assert!(error.contains("`tokenizer.chat_template.default` is not the only default template"), "{error}");
+    gguf.metadata.remove("tokenizer.chat_template");
+    assert_eq!(open(&gguf).unwrap().tokenizer_config().unwrap()["chat_template"][0]["name"], "default");
 }
 
 #[test]
