@@ -12,8 +12,9 @@ use super::{
     settings::Settings,
 };
 use crate::{
+    TokenId,
     continuity::Namespace,
-    model::{EosTokens, ModelFiles},
+    model::{EosTokens, ModelFiles, ModelSource},
     prompt::{Harmony, Templates},
     state::TokenizerInfo,
     tokenizer::Tokenizer,
@@ -44,6 +45,7 @@ impl TextSide {
         let model = &settings.model;
         let tokenizer = Arc::new(model::tokenizer(model, files)?);
         let eos = files.eos(&tokenizer)?;
+        log_ends(files, &tokenizer, &eos);
         let given = model::given_template(model)?;
         let (templates, template_source) = model::templates(model, files, given.as_ref())?;
         let (harmony, template_source) = harmony::of_model(model, files, &tokenizer, template_source);
@@ -97,4 +99,14 @@ impl TextSide {
         let (tokenizer, eos, images) = (&*self.tokenizer, &self.eos, &settings.images);
         LoadPlan { settings: &settings.engine, images, device, files, draft, tokenizer, eos, max_model_len }
     }
+}
+
+/// Says what ends a generation of a GGUF file's model: the file names one or a few ends, and others follow from its vocabulary.
+fn log_ends(files: &ModelFiles, tokenizer: &Tokenizer, eos: &EosTokens) {
+    if !matches!(files.source, ModelSource::Gguf { .. }) {
+        return;
+    }
+    let named = |id: TokenId| format!("{} ({id})", tokenizer.token(id).as_deref().unwrap_or("no token"));
+    let ends: Vec<String> = eos.primary.into_iter().chain(eos.others.iter().copied()).map(named).collect();
+    tracing::info!("the ends of a generation: {}", if ends.is_empty() { "none".to_owned() } else { ends.join(", ") });
 }

@@ -78,9 +78,12 @@ impl<'a> Metadata<'a> {
         })
     }
 
+    pub(super) fn integers(self, key: &str) -> Result<Option<Vec<i64>>, GgufError> {
+        self.get(key, "a list of integers", |value| value.to_vec().ok()?.iter().map(integer).collect())
+    }
+
     pub(super) fn required_integers(self, key: &str) -> Result<Vec<i64>, GgufError> {
-        self.get(key, "a list of integers", |value| value.to_vec().ok()?.iter().map(integer).collect())?
-            .ok_or_else(|| GgufError::Missing(key.to_owned()))
+        self.integers(key)?.ok_or_else(|| GgufError::Missing(key.to_owned()))
     }
 
     pub(super) fn required_floats(self, key: &str) -> Result<Vec<f32>, GgufError> {

@@ -11,7 +11,7 @@ const NORMAL: i64 = 1;
 /// The token of what has no other.
 const UNKNOWN: i64 = 2;
 /// A special token.
-const CONTROL: i64 = 3;
+pub(super) const CONTROL: i64 = 3;
 /// A token that is matched in the text, but is not special.
 const USER_DEFINED: i64 = 4;
 /// A place in the embeddings that no token uses.
@@ -98,8 +98,15 @@ impl GgufFile {
             return Err(GgufError::TokenizerRules(what));
         }
         let mut tokens = self.tokens(&[NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE])?;
-        // Converters write the spaces of tokens that users have defined as spaces.
-        for token in tokens.iter_mut().filter(|token| token.kind == USER_DEFINED) {
+        // Converters write both a space and the vocabulary's character for one as a space in tokens that users have defined.
+        // Of nothing but spaces there are those of Gemma, whose tokenizer.json has that character.
+        for token in tokens.iter_mut().filter(|token| token.kind == USER_DEFINED && token.content.contains(' ')) {
+            if token.content.chars().any(|character| character != ' ') {
+                return Err(GgufError::TokenizerRules(
+                    "one of the tokens that users have defined has a space within, which the file writes in the same way \
+                     whether a text has it or the vocabulary",
+                ));
+            }
             token.content = token.content.replace(' ', "\u{2581}");
         }
         let parts = SentencePieceBpe {

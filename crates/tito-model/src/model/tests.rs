@@ -49,7 +49,7 @@ async fn a_gguf_file_is_read_like_a_directory() {
     assert_eq!(files.config.model_type.as_deref(), Some("llama"));
     assert_eq!(files.tokenizer_config.chat_templates.select(false), Some(crate::gguf::fixture::CHAT_TEMPLATE));
     let tokenizer = files.tokenizer().unwrap();
-    assert_eq!(files.eos(&tokenizer).unwrap(), EosTokens { primary: Some(2), others: vec![] });
+    assert_eq!(files.eos(&tokenizer).unwrap(), EosTokens { primary: Some(2), others: vec![0] });
 }
 
 #[tokio::test]

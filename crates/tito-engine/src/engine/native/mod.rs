@@ -279,7 +279,7 @@ impl NativeEngine {
             None => scheduler,
         };
         let executor = Executor::new(model, scheduler, (commands.clone(), received), Arc::clone(&status));
-        let mut executor = executor.drafting_by(draft);
+        let mut executor = executor.drafting_by(draft).loaded_from(settings);
         if let (true, Some(shape)) = (settings.return_routed_experts, &routes) {
             executor = executor.keeping_routes(shape.width());
         }

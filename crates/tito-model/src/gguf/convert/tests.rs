@@ -67,7 +67,7 @@ fn the_directory_describes_the_model() {
     assert_eq!(config["rope_theta"], 10_000.0);
     assert_eq!(config["head_dim"], 8);
     assert_eq!(config["tie_word_embeddings"], true);
-    assert_eq!(json("generation_config.json")["eos_token_id"], 2);
+    assert_eq!(json("generation_config.json")["eos_token_id"], serde_json::json!([2, 0]));
     assert_eq!(json("tokenizer_config.json")["eos_token"], "<|im_end|>");
     let tokenizer = Tokenizer::from_file(out.join("tokenizer.json")).unwrap();
     assert_eq!(tokenizer.encode("hello<|im_end|>", true).unwrap(), [tokenizer.id_of("hello").unwrap(), 2]);

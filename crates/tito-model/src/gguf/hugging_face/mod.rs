@@ -1,6 +1,7 @@
 //! What a Hugging Face directory would say: its JSON files, and the names of its tensors.
 
 mod config;
+mod ends;
 mod families;
 mod lines;
 mod model;
@@ -46,16 +47,10 @@ impl GgufFile {
         if let Some(bos) = self.token_id("bos")? {
             config.insert("bos_token_id".to_owned(), json!(bos));
         }
-        let mut ends: Vec<TokenId> = Vec::new();
-        for end in [self.token_id("eos")?, self.token_id("eot")?, self.token_id("eom")?].into_iter().flatten() {
-            if !ends.contains(&end) {
-                ends.push(end);
-            }
-        }
-        let ends = match ends[..] {
+        let ends = match self.ends()?[..] {
             [] => None,
             [end] => Some(json!(end)),
-            _ => Some(json!(ends)),
+            ref ends => Some(json!(ends)),
         };
         config.extend(ends.map(|ends| ("eos_token_id".to_owned(), ends)));
         Ok(config)
@@ -113,6 +108,13 @@ impl GgufFile {
         let named = metadata.texts_below("tokenizer.chat_template.");
         if named.is_empty() {
             return Ok(default.map(|template| json!(template)));
+        }
+        // No converter writes both, and which of them is meant shows nowhere.
+        if default.is_some() && named.iter().any(|(name, _)| *name == "default") {
+            return Err(GgufError::Invalid {
+                key: "tokenizer.chat_template.default".to_owned(),
+                expected: "the only default template: `tokenizer.chat_template` is one, too",
+            });
         }
         let all = default.map(|template| ("default", template)).into_iter().chain(named);
         Ok(Some(all.map(|(name, template)| json!({"name": name, "template": template})).collect()))

@@ -216,7 +216,7 @@ impl<'a> Model<'a> {
 
     /// The same under other names: of epsilon in config.json, and of the tensors.
     pub(super) fn ends_with(&mut self, epsilon: &str, lines: &[Line]) -> Result<(), GgufError> {
-        let number = self.settings.required_float("attention.layer_norm_rms_epsilon")?;
+        let number = self.settings.required_epsilon("attention.layer_norm_rms_epsilon")?;
         self.config.insert(epsilon.to_owned(), json!(number));
         self.ends_and_head(lines);
         Ok(())
@@ -248,6 +248,14 @@ impl<'a> Model<'a> {
     pub(super) fn unrounded_yarn(&mut self) {
         if let Some(scaling) = self.config.get_mut("rope_scaling").filter(|scaling| scaling["rope_type"] == "yarn") {
             scaling["truncate"] = json!(false);
+        }
+    }
+
+    /// Says that frequencies are not scaled, where they are not: without a word, transformers takes the scaling of published
+    /// models for granted.
+    pub(super) fn no_scaling_is_said(&mut self) {
+        if let Some(scaling) = self.config.get_mut("rope_scaling").filter(|scaling| scaling.is_null()) {
+            *scaling = json!({"rope_type": "default"});
         }
     }
 

@@ -81,6 +81,22 @@ impl<'a> Settings<'a> {
         self.float(name)?.ok_or_else(|| GgufError::Missing(self.key(name)))
     }
 
+    /// A factor. llama.cpp takes 0 for none at all, which config.json cannot say.
+    pub(super) fn required_factor(&self, name: &str) -> Result<f64, GgufError> {
+        match self.required_float(name)? {
+            factor if factor > 0.0 => Ok(factor),
+            _ => Err(GgufError::Invalid { key: self.key(name), expected: "over 0" }),
+        }
+    }
+
+    /// What is added to the mean of squares.
+    pub(super) fn required_epsilon(&self, name: &str) -> Result<f64, GgufError> {
+        match self.required_float(name)? {
+            epsilon if epsilon >= 0.0 => Ok(epsilon),
+            _ => Err(GgufError::Invalid { key: self.key(name), expected: "0 or more" }),
+        }
+    }
+
     /// One flag for each layer.
     pub(super) fn flags(&self, name: &str) -> Result<Option<Vec<bool>>, GgufError> {
         self.metadata.flags(&self.key_of(name))

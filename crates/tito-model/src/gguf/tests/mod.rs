@@ -1,5 +1,7 @@
+mod ends;
 mod older_files;
 mod sentence_piece;
+mod settings;
 
 use candle_core::quantized::gguf_file::Value;
 
@@ -112,16 +114,6 @@ fn an_unused_id_has_no_token() {
 }
 
 #[test]
-fn all_ends_of_a_turn_are_generation_ends() {
-    let mut gguf = Gguf::tiny();
-    let ends = |gguf: &Gguf| open(gguf).unwrap().generation_config().unwrap()["eos_token_id"].clone();
-    assert_eq!(ends(&gguf), 2);
-    gguf.set("tokenizer.ggml.eot_token_id", Value::U32(2));
-    gguf.set("tokenizer.ggml.eom_token_id", Value::U32(0));
-    assert_eq!(ends(&gguf), serde_json::json!([2, 0]));
-}
-
-#[test]
 fn several_chat_templates_are_listed_by_name() {
     let mut gguf = Gguf::tiny();
     gguf.set("tokenizer.chat_template.tool_use", text("T"));
@@ -130,6 +122,11 @@ fn several_chat_templates_are_listed_by_name() {
         {"name": "default", "template": fixture::CHAT_TEMPLATE}, {"name": "tool_use", "template": "T"}]);
     assert_eq!(config["chat_template"], expected);
     assert_eq!(config["eos_token"], "<|im_end|>");
+    gguf.set("tokenizer.chat_template.default", text("T"));
+    let error = open(&gguf).unwrap().tokenizer_config().unwrap_err().to_string();
+    assert!(error.contains("`tokenizer.chat_template.default` is not the only default template"), "{error}");
+    gguf.metadata.remove("tokenizer.chat_template");
+    assert_eq!(open(&gguf).unwrap().tokenizer_config().unwrap()["chat_template"][0]["name"], "default");
 }
 
 #[test]

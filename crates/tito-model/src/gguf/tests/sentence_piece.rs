@@ -94,6 +94,9 @@ fn what_a_file_does_not_say_is_refused() {
         let error = refused(&|gguf| gguf.set(key, value.clone()));
         assert!(matches!(error, GgufError::TokenizerRules(_)), "{error}");
     }
+    let spaced = file(&[("a", 1, 0.0), ("[multi modal]", 4, -1000.0)]);
+    let error = open(&spaced).unwrap().tokenizer().unwrap_err();
+    assert!(matches!(error, GgufError::TokenizerRules(reason) if reason.contains("a space within")), "{error}");
     let error = refused(&|gguf| gguf.set("tokenizer.ggml.scores", Value::Array(vec![Value::F32(0.0)])));
     assert!(matches!(error, GgufError::Invalid { .. }), "{error}");
     let error = refused(&|gguf| {

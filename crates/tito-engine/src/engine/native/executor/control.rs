@@ -16,7 +16,7 @@ use crate::{
             backend::{Backend, NoRoom},
             model::Undo,
             scheduler::SequenceId,
-            weights::{GivenTensors, Shapes, Weights, WeightsError, open_any},
+            weights::{GivenTensors, Shapes, Weights, WeightsError, open_any_of},
         },
     },
     memory,
@@ -190,7 +190,7 @@ impl<B: Backend> Controlled for Executor<B> {
     }
 
     fn check_whole(&self, path: &Path) -> Result<(), UpdateError> {
-        let check = || self.model.check_whole(&*open_any(path)?);
+        let check = || self.model.check_whole(&*open_any_of(path, self.config_of_gguf.as_ref())?);
         check().map_err(|error| refused(&error))
     }
 
@@ -199,7 +199,7 @@ impl<B: Backend> Controlled for Executor<B> {
             return Err(NOT_STARTED);
         }
         let written = match weights {
-            NewWeights::Path(path) => match open_any(&path) {
+            NewWeights::Path(path) => match open_any_of(&path, self.config_of_gguf.as_ref()) {
                 Ok(files) => self.try_write(&*files),
                 Err(error) => Err(refused(&error)),
             },

@@ -8,6 +8,8 @@ use std::{
     },
 };
 
+use serde_json::{Map, Value};
+
 use super::{active::Active, command::Command, routes::RouteStore, standing::Standing, steps::Steps};
 use crate::engine::{
     meters::{DraftMeters, EngineMeters},
@@ -17,6 +19,7 @@ use crate::engine::{
         draft_model::DraftModel,
         model::Model,
         scheduler::{Scheduler, SequenceId},
+        settings::{NativeSettings, WeightsSource},
         status::Status,
     },
 };
@@ -39,6 +42,8 @@ pub(in crate::engine::native) struct Executor<B: Backend> {
     pub(super) draft_meters: Option<DraftMeters>,
     /// Where routes are kept.
     pub(super) routes: Option<RouteStore>,
+    /// The config.json of a model that was loaded from a GGUF file.
+    pub(super) config_of_gguf: Option<Map<String, Value>>,
 }
 
 impl<B: Backend> Executor<B> {
@@ -67,6 +72,7 @@ impl<B: Backend> Executor<B> {
             meters,
             draft_meters,
             routes,
+            config_of_gguf: None,
         }
     }
 
@@ -78,6 +84,12 @@ impl<B: Backend> Executor<B> {
     /// Has another model draft.
     pub(in crate::engine::native) fn drafting_by(self, draft_model: Option<DraftModel<B>>) -> Self {
         Self { draft_model, ..self }
+    }
+
+    /// Refuses GGUF files of models with another config.json, where the model is from one.
+    pub(in crate::engine::native) fn loaded_from(self, settings: &NativeSettings) -> Self {
+        let is_gguf = matches!(settings.source, WeightsSource::Gguf { .. });
+        Self { config_of_gguf: is_gguf.then(|| settings.config.clone()), ..self }
     }
 
     /// Ends a sequence.

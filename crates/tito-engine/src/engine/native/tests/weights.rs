@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use serde_json::json;
 
 use super::{super::*, bits, collected, engine, params, request, settings};
 use crate::engine::{
@@ -340,5 +341,35 @@ async fn a_gguf_file_is_read_again_as_at_the_start() {
         engine.lose_weights().await.unwrap();
         replace_by(&engine, NewWeights::Path(path.clone())).await.unwrap();
         assert_eq!(all_bytes(&engine).await, bytes);
+    }
+}
+
+#[tokio::test]
+async fn a_gguf_file_of_a_model_with_other_settings_is_refused_by_their_names() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/gguf_mxfp4/model.gguf");
+    let own = crate::gguf::GgufFile::open(&path).unwrap().model_config().unwrap();
+    let source = WeightsSource::Gguf { path: path.clone(), keep_blocks: false };
+    for (name, value, is_refused) in [
+        ("rope_theta", json!(50.0), true),
+        ("rms_norm_eps", json!(0.5), true),
+        ("sliding_window", json!(7), true),
+        ("eos_token_id", json!(3), false),
+    ] {
+        let mut config = own.clone();
+        config.insert(name.to_owned(), value);
+        let engine = engine(&NativeSettings { source: source.clone(), config, ..settings("llama") });
+        let bytes = all_bytes(&engine).await;
+        let checked = engine.check_whole(path.clone()).await;
+        engine.begin_update(UndoPolicy::Memory).await.unwrap();
+        let written = engine.write_weights(NewWeights::Path(path.clone())).await.map(|_| ());
+        if is_refused {
+            for refusal in [checked, written] {
+                let Err(UpdateError::Refused(reason)) = refusal else { panic!("{name}: {refusal:?}") };
+                assert!(reason.contains(&format!("other settings than the one that is served: `{name}`,")), "{reason}");
+            }
+            assert_eq!(all_bytes(&engine).await, bytes);
+        } else {
+            checked.and(written).unwrap();
+        }
     }
 }

@@ -46,6 +46,13 @@ pub(crate) enum WeightsError {
     /// There is no tensor at all.
     #[error("the weights hold no tensor")]
     Nothing,
+    /// A GGUF file is of a model with other settings than the one that is served.
+    #[error(
+        "the file's model has other settings than the one that is served: {}, as its config.json would say it; start the \
+         server with this file",
+        names(.0)
+    )]
+    OtherSettings(Vec<String>),
     /// A head is not the embeddings, where the model has one matrix for both.
     #[error(
         "tensor {head} has other numbers than {embeddings}, and the model has one matrix for both, because its config.json \

@@ -29,8 +29,8 @@ const INTERVAL: usize = 4;
 fn parallel(model: &mut Model<'_>) -> Result<(), GgufError> {
     model.sizes_and_rope()?;
     model.rotates_whole_heads()?;
-    let epsilon = model.settings.required_float("attention.layer_norm_epsilon")?;
-    let scale = model.settings.required_float("logit_scale")?;
+    let epsilon = model.settings.required_epsilon("attention.layer_norm_epsilon")?;
+    let scale = model.settings.required_factor("logit_scale")?;
     model.ends_and_head(&ENDS);
     model.intermediate()?;
     for lines in [&NORM[..], &ATTENTION, &MLP] {

@@ -19,6 +19,9 @@ const AFTER: [Line; 2] = [
     line("post_ffw_norm.weight", "post_feedforward_layernorm.weight", &[Dim::Hidden]),
 ];
 
+/// How many layers the released model with a window has.
+const LAYERS_WITH_WINDOW: usize = 64;
+
 fn exaone4(model: &mut Model<'_>) -> Result<(), GgufError> {
     model.decoder()?;
     model.intermediate()?;
@@ -31,6 +34,10 @@ fn exaone4(model: &mut Model<'_>) -> Result<(), GgufError> {
         model.set(json!({"rope_scaling": scaling}));
     }
     let (window, types) = (model.window()?, model.layer_types()?);
+    // llama.cpp takes a window for granted in a model of so many layers, and the released one has it.
+    if window.is_none() && model.layers() == LAYERS_WITH_WINDOW {
+        return Err(GgufError::Missing(model.settings.key("attention.sliding_window")));
+    }
     if window.is_some() && types.is_none() {
         return Err(GgufError::Missing(model.settings.key("attention.sliding_window_pattern")));
     }

@@ -62,6 +62,7 @@ fn gpt_oss(model: &mut Model<'_>) -> Result<(), GgufError> {
     let window = model.settings.required_size("attention.sliding_window")?;
     // No key says that the borders of its frequencies are not rounded, and none is in a released model.
     model.unrounded_yarn();
+    model.no_scaling_is_said();
     model.set(json!({
         "attention_bias": bias, "sliding_window": window, "intermediate_size": width,
         "num_local_experts": experts, "num_experts_per_tok": per_token,

@@ -51,7 +51,7 @@ fn scaled(model: &mut Model<'_>) -> Result<(), GgufError> {
 
 /// Reads a factor for everything.
 pub(super) fn factors(model: &mut Model<'_>) -> Result<(), GgufError> {
-    let factor = |name: &str| model.settings.required_float(name);
+    let factor = |name: &str| model.settings.required_factor(name);
     let factors = json!({
         "attention_multiplier": factor("attention.scale")?, "embedding_multiplier": factor("embedding_scale")?,
         "residual_multiplier": factor("residual_scale")?, "logits_scaling": factor("logit_scale")?,

@@ -79,7 +79,7 @@ fn mixtures(model: &mut Model<'_>) -> Result<(), GgufError> {
     let width = settings.required_size("expert_feed_forward_length")?;
     let (dense, shared) =
         (settings.required_size("leading_dense_block_count")?, settings.required_size("expert_shared_count")?);
-    let factor = settings.required_float("expert_weights_scale")?;
+    let factor = settings.required_factor("expert_weights_scale")?;
     // Sigmoids.
     settings.only("expert_gating_func", &[2.0])?;
     let [experts, per_token] = model.experts(width)?;

@@ -89,7 +89,7 @@ fn hybrid(model: &mut Model<'_>, kind_of_others: &'static str) -> Result<Vec<boo
     model.layers_are_called("backbone.layers.");
     let attending = attending(model)?;
     model.settings.ignore(&["rope.dimension_count", "rope.freq_base"]);
-    let epsilon = model.settings.required_float("attention.layer_norm_epsilon")?;
+    let epsilon = model.settings.required_epsilon("attention.layer_norm_epsilon")?;
     model.set(json!({"layer_norm_epsilon": epsilon, "attention_bias": false, "mlp_hidden_act": "relu2"}));
     model.ends_and_head(&ENDS);
     model.layer(&NORM)?;
@@ -132,7 +132,7 @@ fn mixtures(model: &mut Model<'_>, is_mixture: impl Fn(usize) -> bool) -> Result
         "n_shared_experts": 1, "moe_shared_expert_intermediate_size": shared, "moe_latent_size": latent,
         "n_group": count("expert_group_count")?, "topk_group": count("expert_group_used_count")?,
         "norm_topk_prob": model.settings.flag("expert_weights_norm")?.unwrap_or(true),
-        "routed_scaling_factor": model.settings.required_float("expert_weights_scale")?,
+        "routed_scaling_factor": model.settings.required_factor("expert_weights_scale")?,
     });
     model.set(more);
     Ok(())

@@ -46,15 +46,17 @@ impl Recorded {
         self.content["settings"]["general.architecture"][1].as_str().unwrap().to_owned()
     }
 
-    /// The file, which goes away with the first of the two.
-    fn write(&self) -> (tempfile::TempDir, GgufFile) {
+    /// The file without these settings and with those, which goes away with the first of the two.
+    fn write_with(&self, without: &str, more: &[(&str, Setting)]) -> (tempfile::TempDir, GgufFile) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("model.gguf");
         let settings: Vec<(String, Setting)> = self.content["settings"]
             .as_object()
             .unwrap()
             .iter()
+            .filter(|(key, _)| without.is_empty() || !key.starts_with(without))
             .map(|(key, value)| (key.clone(), setting(value)))
+            .chain(more.iter().map(|(key, value)| ((*key).to_owned(), value.clone())))
             .collect();
         let numbers = self.golden.numbers();
         let tensors: Vec<(String, QTensor)> =
@@ -63,6 +65,10 @@ impl Recorded {
         let tensors: Vec<(&str, &QTensor)> = tensors.iter().map(|(name, tensor)| (&**name, tensor)).collect();
         gguf_file::write(&mut File::create(&path).unwrap(), &settings, &tensors).unwrap();
         (directory, GgufFile::open(path).unwrap())
+    }
+
+    fn write(&self) -> (tempfile::TempDir, GgufFile) {
+        self.write_with("", &[])
     }
 
     /// How far the model is off, and which setting ends what is computed of its longest prompt, if one does; or why it is
@@ -240,4 +246,33 @@ fn what_llama_cpp_makes_of_a_model_is_computed_as_the_model_or_refused() {
         }
     }
     page::compare(ComparedTable::Gguf, |_| table(&outcomes));
+}
+
+/// Where a file of gpt-oss says no scaling, there is none: without a word in config.json, transformers takes that of the
+/// published models for granted.
+#[test]
+fn a_gpt_oss_file_without_scaling_has_none() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/gguf/families_gpt_oss_plain.json");
+    let (recorded, kind) = (Recorded::read(&path), "gpt-oss.rope.scaling.type");
+    let named = |name: &str| (kind, Setting::String(name.to_owned()));
+    let factor = |factor| ("gpt-oss.rope.scaling.factor", Setting::F32(factor));
+    for said in [vec![], vec![named("none"), factor(4.0)], vec![named("linear")], vec![named("linear"), factor(1.0)]] {
+        let (_directory, file) = recorded.write_with("gpt-oss.rope.scaling.", &said);
+        let config = file.model_config().unwrap();
+        assert_eq!(config["rope_scaling"], serde_json::json!({"rope_type": "default"}), "{said:?}");
+        assert!(ModelShape::read(&config).unwrap() == ModelShape::read(&unscaled(&config)).unwrap(), "{said:?}");
+    }
+    let (_directory, file) = recorded.write();
+    let config = file.model_config().unwrap();
+    assert_eq!(config["rope_scaling"]["rope_type"], "yarn");
+    assert!(ModelShape::read(&config).unwrap() != ModelShape::read(&unscaled(&config)).unwrap());
+}
+
+/// The same in the words of transformers 5.
+fn unscaled(config: &Map<String, Value>) -> Map<String, Value> {
+    let mut config = config.clone();
+    let theta = config.remove("rope_theta").unwrap();
+    config.remove("rope_scaling");
+    config.insert("rope_parameters".to_owned(), serde_json::json!({"rope_type": "default", "rope_theta": theta}));
+    config
 }

@@ -2,7 +2,9 @@
 //!
 //! Rounded to bf16, the numbers are those of the directory that `tito convert` would write.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
+
+use serde_json::{Map, Value};
 
 use super::{BlockFormat, BlockRows, Code, CodedRows, Codes, Rows, Weights, WeightsError, as_rows, e8m0};
 use crate::gguf::{GgufFile, GgufTensor, GgufTensors};
@@ -44,6 +46,24 @@ impl Weights for GgufWeights {
         Ok(self.tensors.check_unchanged()?)
     }
 }
+
+/// Refuses a file whose model is not computed as one with this config.json: its weights would be with other settings than
+/// their own.
+pub(crate) fn check_settings(file: &GgufFile, config: &Map<String, Value>) -> Result<(), WeightsError> {
+    let own = file.model_config()?;
+    let counts = |name: &str| match name {
+        // How texts begin and end is no part of what is computed.
+        "bos_token_id" | "eos_token_id" => false,
+        // Where the embeddings are the head, a head that comes is compared with them.
+        TIED => config.get(TIED) == Some(&Value::Bool(false)),
+        _ => true,
+    };
+    let names: BTreeSet<&String> = own.keys().chain(config.keys()).filter(|name| counts(name)).collect();
+    let others: Vec<String> = names.into_iter().filter(|name| own.get(*name) != config.get(*name)).cloned().collect();
+    if others.is_empty() { Ok(()) } else { Err(WeightsError::OtherSettings(others)) }
+}
+
+const TIED: &str = "tie_word_embeddings";
 
 /// A tensor in MXFP4.
 struct InCodes<'a> {

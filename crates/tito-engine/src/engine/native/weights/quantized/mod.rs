@@ -41,7 +41,7 @@ use self::{
     section::Section,
     widened::{Unpack, Widened},
 };
-use super::{GgufWeights, Rounded, Rows, SafetensorsFiles, Weights, WeightsError};
+use super::{GgufWeights, Rounded, Rows, SafetensorsFiles, Weights, WeightsError, check_settings};
 use crate::{files, gguf::GgufFile, json, weights::fault};
 
 /// No config.json is longer.
@@ -129,8 +129,20 @@ pub(crate) fn may_hold_codes(config: &Map<String, Value>) -> Result<bool, Weight
 /// Weights that somebody brings to a model that is loaded, see [`SafetensorsFiles::open_any`]: widened, where a config.json
 /// beside them says that they are quantised. A GGUF file is read as at the start of a server that widens it.
 pub(crate) fn open_any(path: &Path) -> Result<Box<dyn Weights>, WeightsError> {
+    open_any_of(path, None)
+}
+
+/// The same for a model that was loaded from a GGUF file with this config.json: a file of a model with another one is refused.
+pub(crate) fn open_any_of(
+    path: &Path,
+    config_of_gguf: Option<&Map<String, Value>>,
+) -> Result<Box<dyn Weights>, WeightsError> {
     if path.is_file() && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
-        return Ok(Box::new(Rounded(GgufWeights::open(&GgufFile::open(path)?)?)));
+        let file = GgufFile::open(path)?;
+        if let Some(config) = config_of_gguf {
+            check_settings(&file, config)?;
+        }
+        return Ok(Box::new(Rounded(GgufWeights::open(&file)?)));
     }
     let (path, directory) = match (path.is_file(), path.parent(), path.file_name()) {
         (true, Some(parent), Some(name)) => (resolved(parent).join(name), resolved(parent)),
