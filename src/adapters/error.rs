@@ -66,6 +66,12 @@ pub enum AdapterError {
     /// It is not an adapter of the model.
     #[error("{0}")]
     Model(String),
+    /// It was loaded beside other weights of the base, which it has with it.
+    #[error(
+        "the adapter has other numbers for {0} than the model that is served since its weights were updated, so it was \
+         trained with another one; load it again to have it compared anew"
+    )]
+    OtherBase(String),
     /// There is no such adapter.
     #[error("The lora adapter '{0}' cannot be found.")]
     Unknown(String),

@@ -13,6 +13,7 @@
 //! directory in which adapters are found by name is looked into anew, see [`AdapterDirectory`]; what is read again is
 //! another version of the name.
 
+mod base;
 mod error;
 mod found;
 mod place;
@@ -31,15 +32,13 @@ use bytes::Bytes;
 use indexmap::IndexMap;
 use parking_lot::RwLock;
 
+use base::Compared;
 pub use error::AdapterError;
 pub use found::{AdapterDirectory, Found};
 
 use crate::{
-    engine::{Adapter, AdapterLimits, Engine, EngineAdapters, TensorInfo},
-    weights::{
-        WeightTensor,
-        peft::{PeftAdapter, is_same},
-    },
+    engine::{Adapter, AdapterLimits, Engine, EngineAdapters},
+    weights::peft::PeftAdapter,
 };
 
 /// How often a load looks for an adapter that may leave, and how long it waits in between. A request has its adapter for a
@@ -79,6 +78,8 @@ pub struct Adapters {
 pub struct Named {
     /// The adapter.
     pub adapter: Arc<Adapter>,
+    /// The tensors of the base that it was compared with, if it has some with it.
+    base: Option<Arc<Compared>>,
     /// Where it came from, as whoever loaded it says: a path, or `memory`.
     pub source: String,
     /// The name of the base model, as whoever loaded it says.
@@ -164,6 +165,19 @@ impl Adapters {
         Some(Arc::clone(&found.adapter))
     }
 
+    /// Returns the adapter of this name, for a request, if it is loaded and fits the base that is served now.
+    ///
+    /// # Errors
+    ///
+    /// If it has weights of the base with it, and an update has changed those that are served, or is about to.
+    pub async fn fitting(&self, name: &str) -> Result<Option<Arc<Adapter>>, AdapterError> {
+        let Some(Named { adapter, base, .. }) = self.named.read().get(name).cloned() else { return Ok(None) };
+        if let Some(base) = base {
+            base.check(&*self.engine).await?;
+        }
+        Ok(Some(adapter))
+    }
+
     /// A number that is greater than all before it.
     fn now(&self) -> u64 {
         self.asked.fetch_add(1, Ordering::Relaxed)
@@ -239,14 +253,14 @@ impl Adapters {
             return Err(AdapterError::Rank { rank, most });
         }
         let tensors = engine.check(&weights).map_err(AdapterError::Model)?;
-        self.check_base(&mut weights, tensors).await?;
+        let base = Compared::of(&*self.engine, &mut weights, tensors).await?.map(Arc::new);
         let version = versions.get(&name).map_or(1, |version| version + 1);
         let bytes = weights.bytes();
         let adapter = Adapter::new(&name, version, weights);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let used = Arc::new(AtomicU64::new(self.now()));
         let (kept, shown) = (Arc::clone(&adapter), said.clone());
-        let named = Named { adapter: kept, source: said, base_model, created, stays, used };
+        let named = Named { adapter: kept, base, source: said, base_model, created, stays, used };
         // While it was read, others may have been taken into use, or listed.
         self.wait_for_room(&name).await;
         let Displaced { before, left } = self.put(&name, named)?;
@@ -330,35 +344,6 @@ impl Adapters {
         }
         // Told before the adapter is read.
         if self.has_room(&named, name) { Ok(()) } else { Err(AdapterError::TooMany(named.len())) }
-    }
-
-    /// Compares the weights of the base that an adapter has with it with those that are served, and lets them go. `tensors`
-    /// are the names of the tensors that its modules change.
-    async fn check_base(&self, weights: &mut PeftAdapter, tensors: Vec<String>) -> Result<(), AdapterError> {
-        let saved = weights.modules.iter_mut().zip(tensors);
-        let saved: Vec<(String, WeightTensor)> =
-            saved.filter_map(|(module, tensor)| Some((tensor, module.base.take()?))).collect();
-        if saved.is_empty() {
-            return Ok(());
-        }
-        let control = self.engine.control().ok_or(AdapterError::Off)?;
-        let names = saved.iter().map(|(name, _)| name.clone()).collect();
-        let (difference, differences) = std::sync::mpsc::channel();
-        let visit = move |info: &TensorInfo, bytes: Vec<u8>| {
-            let mut of_tensor = saved.iter().filter(|(name, _)| *name == info.name);
-            if of_tensor.any(|(_, saved)| !is_same(saved, info.dtype, &bytes)) {
-                // Whoever asked may have gone.
-                let _ = difference.send(info.name.clone());
-            }
-        };
-        let read = control.read_weights(names, Box::new(visit)).await;
-        read.map_err(|error| AdapterError::of_weights(&error))?;
-        match differences.try_recv() {
-            Ok(name) => Err(AdapterError::Model(format!(
-                "the adapter has other numbers for {name} than the model that is served, so it was trained with another one"
-            ))),
-            Err(_) => Ok(()),
-        }
     }
 
     async fn read(&self, name: &str, source: AdapterSource) -> Result<PeftAdapter, AdapterError> {

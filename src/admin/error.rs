@@ -127,9 +127,11 @@ impl From<AdapterError> for AdminError {
             }
             AdapterError::NotNow(_) => Self::out_of_turn(StatusCode::BAD_REQUEST, "BadRequestError", message),
             // A client that sends the same again gets the same answer.
-            AdapterError::Outside | AdapterError::Unusable(_) | AdapterError::Rank { .. } | AdapterError::Model(_) => {
-                Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
-            }
+            AdapterError::Outside
+            | AdapterError::Unusable(_)
+            | AdapterError::Rank { .. }
+            | AdapterError::Model(_)
+            | AdapterError::OtherBase(_) => Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message),
         }
     }
 }

@@ -391,6 +391,8 @@ pub(crate) static OF_SGLANG_GENERATE: ForeignFields = ForeignFields {
             field("echo", "send `logprob_start_len`: 0"),
             field("logprob_token_ids", "send `token_ids_logprob`"),
             field("logprobs", "send `return_logprob`"),
+            field("lora_id", "name the adapter as `lora_path`"),
+            field("lora_name", "name the adapter as `lora_path`"),
             field("prompt_embeds", "send text or ids"),
             field("prompt_logprobs", "send `logprob_start_len`: 0"),
             field("prompt_token_ids", "send `input_ids`"),
@@ -486,6 +488,7 @@ mod tests {
         // A seed of 0 is one, and a temperature of 0 is greedy.
         assert_eq!(found(&OF_GENERATE, r#"{"seed":0}"#), Some("seed"));
         assert_eq!(found(&OF_SGLANG_GENERATE, r#"{"temperature":0}"#), Some("temperature"));
+        assert_eq!(found(&OF_SGLANG_GENERATE, r#"{"lora_name":null,"lora_id":["a"]}"#), Some("lora_id"));
         assert_eq!(
             found(&OF_GENERATE, r#"{"return_logprob":false,"best_of":1,"top_logprobs_num":0,"rid":null}"#),
             None

@@ -142,13 +142,14 @@ impl ApiError {
     /// Makes the error of an adapter that was found by its name and not loaded. Only what another request may end is worth
     /// asking again for.
     pub fn adapter_not_loaded(name: &str, error: &AdapterError) -> Self {
-        let kind = match error {
-            AdapterError::TooMany(_) | AdapterError::NotNow(_) => ErrorKind::Conflict,
-            AdapterError::Unsettled(_) | AdapterError::WithoutWeights(_) => ErrorKind::Paused,
-            _ => ErrorKind::Invalid,
-        };
         let message = format!("LoRA adapter '{name}' was found but could not be loaded. The reason: {error}");
-        Self::new(kind, None, message)
+        Self::new(kind_of(error), None, message)
+    }
+
+    /// Makes the error of an adapter that is loaded, and that the weights of the base do not fit.
+    pub fn adapter_not_fitting(name: &str, error: &AdapterError) -> Self {
+        let message = format!("LoRA adapter '{name}' is loaded but cannot be used. The reason: {error}");
+        Self::new(kind_of(error), Some("model".into()), message)
     }
 
     /// Makes the error of a body that is longer than the `most` bytes of a flag.
@@ -379,6 +380,15 @@ pub(crate) fn health(alive: bool) -> StatusCode {
     if alive { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
+/// The kind of a request's error whose adapter cannot be had.
+fn kind_of(error: &AdapterError) -> ErrorKind {
+    match error {
+        AdapterError::TooMany(_) | AdapterError::NotNow(_) => ErrorKind::Conflict,
+        AdapterError::Unsettled(_) | AdapterError::WithoutWeights(_) => ErrorKind::Paused,
+        _ => ErrorKind::Invalid,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -412,6 +422,20 @@ mod tests {
     fn faults_are_not_shown_to_clients() {
         let body = ApiError::from(EngineError::Failed("device lost at 0x7f".into())).body();
         assert_eq!((body.error.code, body.error.message.as_str()), (500, "Internal server error"));
+    }
+
+    /// The reason is that of a load: whatever call comes first, the answer is the same.
+    #[test]
+    fn an_adapter_that_the_base_does_not_fit_is_refused_in_the_words_of_a_load() {
+        for (error, code) in [
+            (AdapterError::OtherBase("lm_head.weight".to_owned()), 400),
+            (AdapterError::Unsettled("no".to_owned()), 503),
+        ] {
+            let body = ApiError::adapter_not_fitting("a", &error).body();
+            assert_eq!((body.error.code, body.error.param.as_deref()), (code, Some("model")));
+            let reason = format!("LoRA adapter 'a' is loaded but cannot be used. The reason: {error}");
+            assert_eq!(body.error.message, reason);
+        }
     }
 
     #[test]

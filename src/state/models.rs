@@ -46,9 +46,10 @@ impl ServedModels {
         adapter.map_or(self.name(), |adapter| adapter.name()).to_owned()
     }
 
-    /// Returns the adapter of this name that is loaded.
-    pub(crate) fn loaded(&self, name: &str) -> Option<Arc<Adapter>> {
-        self.adapters.as_ref()?.get(name)
+    /// Returns the adapter of this name that is loaded; refuses one that the weights of the base do not fit any more.
+    pub(crate) async fn fitting(&self, name: &str) -> Result<Option<Arc<Adapter>>, ApiError> {
+        let Some(adapters) = &self.adapters else { return Ok(None) };
+        adapters.fitting(name).await.map_err(|error| ApiError::adapter_not_fitting(name, &error))
     }
 
     /// Whether this is a name of the model itself, or the path that it was loaded from.
@@ -64,12 +65,10 @@ impl ServedModels {
         if self.names.iter().any(|name| name == model) {
             return Ok(None);
         }
-        let found = match &self.adapters {
-            Some(adapters) => {
-                adapters.find(model).await.map_err(|error| ApiError::adapter_not_loaded(model, &error))?
-            }
-            None => None,
-        };
+        if let Some(adapters) = &self.adapters {
+            adapters.find(model).await.map_err(|error| ApiError::adapter_not_loaded(model, &error))?;
+        }
+        let found = self.fitting(model).await?;
         found.map(Some).ok_or_else(|| ApiError::model_not_found(model, &self.names))
     }
 }

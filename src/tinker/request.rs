@@ -84,9 +84,9 @@ async fn adapter(path: &str, api: &Api) -> Result<Arc<Adapter>, ApiError> {
 }
 
 /// The adapter of a sampling session, if it is still the one that the session began with.
-fn same_adapter(model: &SampledModel, api: &Api) -> Result<Option<Arc<Adapter>>, ApiError> {
+async fn same_adapter(model: &SampledModel, api: &Api) -> Result<Option<Arc<Adapter>>, ApiError> {
     let Some((name, id)) = &model.adapter else { return Ok(None) };
-    match api.models.loaded(name) {
+    match api.models.fitting(name).await? {
         Some(adapter) if adapter.id() == *id => Ok(Some(adapter)),
         _ => {
             let message = format!(
@@ -98,9 +98,9 @@ fn same_adapter(model: &SampledModel, api: &Api) -> Result<Option<Arc<Adapter>>,
 }
 
 impl TinkerTurn {
-    pub(super) fn new(request: &TinkerSampleRequest, model: &SampledModel, api: &Api) -> Result<Self, ApiError> {
+    pub(super) async fn new(request: &TinkerSampleRequest, model: &SampledModel, api: &Api) -> Result<Self, ApiError> {
         request.check_rest()?;
-        let adapter = same_adapter(model, api)?;
+        let adapter = same_adapter(model, api).await?;
         let prompt = prompt(&request.prompt.chunks, api)?;
         let shown = Shown::new(request, prompt.len(), api)?;
         let params = &request.sampling_params;

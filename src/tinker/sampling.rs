@@ -55,7 +55,7 @@ async fn asample(
     api.turns.policies.requests.check_sequences(1, sequences)?;
     let digest = blake3::hash(format!("{request:?}").as_bytes());
     if let Entered::New(promise) = tinker.enter(&id, digest)? {
-        let turn = TinkerTurn::new(&request, &model, &api)?;
+        let turn = TinkerTurn::new(&request, &model, &api).await?;
         let served = served.map(|Extension(served)| served);
         start(&api, tinker, &caller, turn, (&id, promise, served)).await?;
     }

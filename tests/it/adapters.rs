@@ -8,7 +8,10 @@ use tito::{
     adapters::{AdapterDirectory, AdapterError, AdapterPolicy, AdapterSource, Adapters, Load},
     admin::{self, Admin},
     control::ControlPolicy,
-    engine::{AdapterLimits, Engine, native::NativeSettings},
+    engine::{
+        AdapterLimits, Engine, NewWeights, OnWeightsChange, UndoPolicy, WeightDtype, WeightTensor,
+        native::NativeSettings,
+    },
     generation::{Finish, GenerationRequest},
 };
 
@@ -28,6 +31,83 @@ pub(super) fn adapter(settings: &NativeSettings) -> Vec<u8> {
     });
     let (header, zeros) = (header.to_string(), vec![0_u8; usize::try_from(4 * (inner + outer)).unwrap()]);
     [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &zeros].concat()
+}
+
+/// The head of the tiny model, times a factor.
+fn head(factor: f32) -> WeightTensor {
+    let file = std::fs::read(std::path::Path::new(control::MODEL).join("model.safetensors")).unwrap();
+    let all = safetensors::SafeTensors::deserialize(&file).unwrap();
+    let served = all.tensor("lm_head.weight").unwrap();
+    let number = |four: &[u8; 4]| (factor * f32::from_le_bytes(*four)).to_le_bytes();
+    let bytes: Vec<u8> = served.data().as_chunks::<4>().0.iter().flat_map(number).collect();
+    let (name, shape) = ("lm_head.weight".to_owned(), served.shape().to_vec());
+    WeightTensor { name, dtype: WeightDtype::F32, shape, bytes: bytes.into() }
+}
+
+/// An adapter of the head that changes nothing, with the head that it was trained beside.
+fn adapter_of_head(head: &WeightTensor) -> Vec<u8> {
+    let [outer, inner] = head.shape[..] else { panic!("a matrix") };
+    let said = json!({ "peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["lm_head"] }).to_string();
+    let zeros = vec![0; 4 * inner.max(outer)];
+    let tensors = [("lora_A", [1, inner], &zeros[..4 * inner]), ("lora_B", [outer, 1], &zeros[..4 * outer])];
+    let with_base = tensors.into_iter().chain([("base_layer", [outer, inner], &head.bytes[..])]);
+    let views = with_base.map(|(end, shape, bytes)| {
+        let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape.to_vec(), bytes).unwrap();
+        (format!("base_model.model.lm_head.{end}.weight"), view)
+    });
+    safetensors::serialize(views, Some([("adapter_config".to_owned(), said)].into())).unwrap()
+}
+
+/// Whether it is loaded before or after an update, an adapter is refused that was trained beside another head.
+#[tokio::test]
+async fn an_adapter_with_weights_of_the_base_is_refused_once_an_update_has_changed_them() {
+    let limits = AdapterLimits { max_loras: 1, max_lora_rank: 1 };
+    let settings = NativeSettings { adapters: Some(limits), ..control::settings() };
+    let engine: Arc<dyn Engine> = Arc::new(control::engine_of(&settings));
+    let adapters = Adapters::new(Arc::clone(&engine), AdapterPolicy::default());
+    let load = |name: &str, bytes: Vec<u8>, replaces: bool| {
+        let (name, source) = (name.to_owned(), AdapterSource::Memory(bytes.into()));
+        adapters.load(Load { name, source, replaces, base_model: None, stays: false })
+    };
+    let (own, other) = (head(1.0), head(1.5));
+    load("head", adapter_of_head(&own), false).await.unwrap();
+    load("attention", adapter(&settings), false).await.unwrap();
+    let at_load = AdapterError::Model(
+        "the adapter has other numbers for lm_head.weight than the model that is served, so it was trained with another one"
+            .to_owned(),
+    );
+    assert_eq!(load("other", adapter_of_head(&other), false).await.unwrap_err(), at_load);
+    let control = engine.control().unwrap();
+    let update = async |weights: Vec<WeightTensor>| {
+        control.begin_update(UndoPolicy::Memory).await.unwrap();
+        // Nobody knows yet what is served.
+        assert!(matches!(adapters.fitting("head").await, Err(AdapterError::Unsettled(_))));
+        assert!(adapters.fitting("attention").await.unwrap().is_some());
+        control.write_weights(NewWeights::Tensors(weights)).await.unwrap();
+        control.finish_update(None, OnWeightsChange::default()).await.unwrap();
+    };
+    let is_refused = async || {
+        let refused = adapters.fitting("head").await.unwrap_err();
+        assert_eq!(refused, AdapterError::OtherBase("lm_head.weight".to_owned()));
+        assert!(refused.to_string().contains("trained with another one; load it again"), "{refused}");
+    };
+    // An update of something else leaves it as it is.
+    let NewWeights::Tensors(norm) = control::norm(0.5) else { panic!("tensors") };
+    update(norm).await;
+    assert!(adapters.fitting("head").await.unwrap().is_some());
+    update(vec![other.clone()]).await;
+    is_refused().await;
+    is_refused().await;
+    assert!(adapters.fitting("attention").await.unwrap().is_some());
+    assert_eq!(load("head", adapter_of_head(&own), true).await.unwrap_err(), at_load);
+    is_refused().await;
+    // It fits again where the head is again what it was, and so does one that was trained beside the new one.
+    update(vec![own]).await;
+    assert!(adapters.fitting("head").await.unwrap().is_some());
+    update(vec![other.clone()]).await;
+    load("head", adapter_of_head(&other), true).await.unwrap();
+    assert_eq!(&**adapters.fitting("head").await.unwrap().unwrap().label(), "head@2");
+    assert!(adapters.fitting("none").await.unwrap().is_none());
 }
 
 /// Adapters of which `most` are loaded at a time, and how one is loaded.

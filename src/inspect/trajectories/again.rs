@@ -90,7 +90,7 @@ pub(super) async fn rescore_turn(
     let work =
         move |trajectories: &Trajectories, owner: &Owner| made(trajectories, owner, (&wanted.0, &wanted.1), vocab_size);
     let (key, sequence) = own.with(work).await?.ok_or_else(|| no_turn(&trajectory, &turn))?;
-    let again = match loaded_adapter(&api, &sequence) {
+    let again = match loaded_adapter(&api, &sequence).await {
         Ok(adapter) => api.turns.logprobs_again(&sequence, adapter).await,
         Err(reason) => Err(reason),
     };
@@ -101,9 +101,9 @@ pub(super) async fn rescore_turn(
 }
 
 /// Returns the loaded adapter of the name that sampled the end of a sequence; `None` where none did.
-pub(super) fn loaded_adapter(api: &Api, sequence: &Sequence) -> Result<Option<Arc<Adapter>>, String> {
+pub(super) async fn loaded_adapter(api: &Api, sequence: &Sequence) -> Result<Option<Arc<Adapter>>, String> {
     let Some(used) = sequence.turns.last().and_then(|turn| turn.generation.adapter.as_ref()) else { return Ok(None) };
-    let loaded = api.models.loaded(&used.name);
+    let loaded = api.models.fitting(&used.name).await.map_err(|error| error.body().error.message)?;
     loaded.map(Some).ok_or_else(|| format!("the adapter {} is not loaded", used.name))
 }
 

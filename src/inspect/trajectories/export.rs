@@ -205,7 +205,7 @@ async fn rescored_line_of(api: &Api, key: SequenceKey, made: Result<Sequence, Ca
         Ok(sequence) => sequence,
         Err(error) => return line_of(&key, Err(error)),
     };
-    let rescored = match loaded_adapter(api, &sequence) {
+    let rescored = match loaded_adapter(api, &sequence).await {
         Ok(adapter) => api.turns.rescore(&sequence, adapter).await,
         Err(reason) => Err(reason),
     };

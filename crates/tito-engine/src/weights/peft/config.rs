@@ -2,10 +2,12 @@
 //!
 //! Errors name settings, and never say their values: the file may be any, see [`fault`].
 
+use std::borrow::Cow;
+
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::{PeftError, PeftOrigin, fault, quoted_excerpt, targets::Targets};
+use super::{PeftError, PeftOrigin, fault, pattern, quoted_excerpt, targets::Targets};
 
 /// What of an adapter's settings its arithmetic depends on.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ const NEUTRAL: [&str; 16] = [
 ];
 
 /// Settings that are read.
-const READ: [&str; 11] = [
+const READ: [&str; 12] = [
     "alpha_pattern",
     "bias",
     "exclude_modules",
@@ -51,8 +53,15 @@ const READ: [&str; 11] = [
     "r",
     "rank_pattern",
     "target_modules",
+    "target_parameters",
     "use_rslora",
 ];
+
+/// Lists that ask for nothing where they are empty.
+const LISTS: [&str; 3] = ["alora_invocation_tokens", "layer_replication", "modules_to_save"];
+
+/// What adapters are trained for, as PEFT spells it.
+const TASKS: [&str; 6] = ["SEQ_CLS", "SEQ_2_SEQ_LM", "CAUSAL_LM", "TOKEN_CLS", "QUESTION_ANS", "FEATURE_EXTRACTION"];
 
 /// Initial weights that leave the base model as it is. vLLM 0.33 has the same list.
 const HARMLESS_INITS: [&str; 5] = ["gaussian", "eva", "orthogonal", "mica", "lora_ga"];
@@ -66,7 +75,7 @@ impl Config {
     fn read(text: &[u8]) -> Result<Self, String> {
         let config: Map<String, Value> = serde_json::from_slice(text).map_err(|error| fault(&error))?;
         match config.get("peft_type").and_then(Value::as_str) {
-            Some(kind) if kind.eq_ignore_ascii_case("lora") => {}
+            Some("LORA") => {}
             Some(_) => return Err("`peft_type` is not LORA, which alone is served".to_owned()),
             None => return Err("`peft_type` is missing".to_owned()),
         }
@@ -90,13 +99,18 @@ impl Config {
 
     /// The rank of a module.
     pub(super) fn rank(&self, module: &str) -> usize {
-        matching(&self.ranks, module).unwrap_or(self.rank)
+        matching(&self.ranks, &self.key(module)).unwrap_or(self.rank)
+    }
+
+    /// What patterns of ranks and factors match.
+    fn key<'a>(&self, module: &'a str) -> Cow<'a, str> {
+        if self.targets.is_parameter(module) { format!("{module}.weight").into() } else { module.into() }
     }
 
     /// The factor of a module. As in PEFT it is computed in double precision, and applied in single precision.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "as PEFT computes it")]
     pub(super) fn scale(&self, module: &str) -> f32 {
-        let alpha = matching(&self.alphas, module).unwrap_or(self.alpha);
+        let alpha = matching(&self.alphas, &self.key(module)).unwrap_or(self.alpha);
         let rank = self.rank(module) as f64;
         (if self.rank_stabilised { alpha / rank.sqrt() } else { alpha / rank }) as f32
     }
@@ -120,30 +134,36 @@ fn refuse_others(config: &Map<String, Value>) -> Result<(), String> {
         Value::String(bias) if bias == "none" => {}
         _ => return Err("`bias` is not none; adapters that train biases are not served".to_owned()),
     }
+    match config.get("task_type") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(task)) if TASKS.contains(&task.as_str()) => {}
+        Some(_) => return Err("`task_type` is none that PEFT knows".to_owned()),
+    }
     match config.get("init_lora_weights") {
-        Some(Value::String(init)) if !HARMLESS_INITS.contains(&init.to_lowercase().as_str()) => {
+        None | Some(Value::Null | Value::Bool(_)) => {}
+        Some(Value::String(init)) if HARMLESS_INITS.contains(&init.to_lowercase().as_str()) => {}
+        Some(Value::String(_)) => {
             return Err("`init_lora_weights` is a way that changes the weights of the base model; convert the adapter with \
                         PEFT's path_initial_model_for_weight_conversion, or set it to true where the served model has the \
                         changed weights"
                 .to_owned());
         }
-        _ => {}
+        Some(_) => return Err("`init_lora_weights` is neither true, false nor the name of a way".to_owned()),
     }
     let known = |name: &str| NEUTRAL.contains(&name) || READ.contains(&name);
-    match config.iter().find(|(name, value)| !known(name) && !is_off(value)) {
+    match config.iter().find(|(name, value)| !known(name) && !is_off(name, value)) {
         None => Ok(()),
         Some((name, _)) if name == "use_dora" => Err("`use_dora` is set; DoRA is not served".to_owned()),
         Some((name, _)) => Err(format!("`{name}` is set, which is not served")),
     }
 }
 
-/// Whether a setting asks for nothing.
-fn is_off(value: &Value) -> bool {
+/// Whether a setting asks for nothing. An empty object switches a method on in PEFT, with its defaults.
+fn is_off(name: &str, value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
-        Value::Array(all) => all.is_empty(),
-        Value::Object(all) => all.is_empty(),
-        Value::Bool(true) | Value::Number(_) | Value::String(_) => false,
+        Value::Array(all) => all.is_empty() && LISTS.contains(&name),
+        Value::Bool(true) | Value::Number(_) | Value::String(_) | Value::Object(_) => false,
     }
 }
 
@@ -172,8 +192,10 @@ fn patterns<T>(
         Some(_) => return Err(format!("`{name}` is not an object")),
     };
     let pattern = |(key, _): (&String, &Value)| {
-        let regex = Regex::new(&format!(r"^(?:.*\.)?(?:{key})$")).map_err(|_| {
-            format!("`{name}` has the pattern {key}, which is not a regular expression that is read here")
+        let regex = pattern::of_end(key).ok_or_else(|| {
+            format!(
+                "`{name}` has the pattern {key}, which is not a regular expression that is read here as Python reads it"
+            )
         })?;
         let value = read(all, key).map_err(|reason| format!("`{name}`: {reason}"))?;
         Ok((regex, value.ok_or("a key has a value")?))

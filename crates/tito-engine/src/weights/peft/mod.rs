@@ -12,6 +12,7 @@ mod config;
 mod error;
 mod merge;
 mod modules;
+mod pattern;
 mod targets;
 mod tensors;
 

@@ -53,8 +53,8 @@ pub(super) fn modules(config: &Config, tensors: Vec<WeightTensor>) -> Result<Vec
     if found.is_empty() {
         return Err("there are none".to_owned());
     }
-    for name in found.keys() {
-        config.targets.check(name)?;
+    for (name, found) in &found {
+        config.targets.check(name, found.kind)?;
     }
     found.into_iter().map(|(name, found)| module(config, name, found)).collect()
 }

@@ -111,10 +111,28 @@ fn settings_that_ask_for_more_are_refused_by_name() {
         json!({ "init_lora_weights": "pissa_niter_4" }),
         "`init_lora_weights` is a way that changes the weights of the base model",
     );
-    for name in ["modules_to_save", "target_parameters", "alora_invocation_tokens", "layer_replication"] {
+    for name in ["modules_to_save", "alora_invocation_tokens", "layer_replication"] {
         begins(json!({ name: ["a"] }), &format!("`{name}` is set, which is not served"));
+        for nothing in [json!({ name: null }), json!({ name: [] })] {
+            assert!(read(&settings(&nothing), &pair()).is_ok(), "{nothing}");
+        }
+    }
+    // PEFT takes an empty object for a method with its defaults.
+    for name in
+        ["kasa_config", "arrow_config", "use_bdlora", "velora_config", "trainable_token_indices", "something_new"]
+    {
+        for value in [json!({}), json!({ "a": 1 })] {
+            begins(json!({ name: value }), &format!("`{name}` is set, which is not served"));
+        }
         assert!(read(&settings(&json!({ name: null })), &pair()).is_ok());
     }
+    begins(json!({ "trainable_token_indices": [] }), "`trainable_token_indices` is set, which is not served");
+    begins(json!({ "something_new": [] }), "`something_new` is set, which is not served");
+    begins(json!({ "peft_type": "lora" }), "`peft_type` is not LORA");
+    begins(json!({ "task_type": "NONSENSE" }), "`task_type` is none that PEFT knows");
+    begins(json!({ "init_lora_weights": 1 }), "`init_lora_weights` is neither true, false nor");
+    let saved = json!({ "loftq_config": {}, "eva_config": null, "task_type": "CAUSAL_LM", "init_lora_weights": true });
+    assert!(read(&settings(&saved), &pair()).is_ok());
     for name in ["lora_bias", "fan_in_fan_out", "use_qalora", "something_new"] {
         begins(json!({ name: true }), &format!("`{name}` is set, which is not served"));
         assert!(read(&settings(&json!({ name: false })), &pair()).is_ok());
@@ -123,6 +141,9 @@ fn settings_that_ask_for_more_are_refused_by_name() {
     begins(json!({ "r": 2.5 }), "`r` is not a whole number of at least 1");
     begins(json!({ "lora_alpha": "8" }), "`lora_alpha` is not a number");
     begins(json!({ "rank_pattern": { "(?<=a)b": 2 } }), "`rank_pattern` has the pattern (?<=a)b");
+    for pattern in ["[a-z--q]_proj", r"\<q_proj\>", "q_proj)|(k_proj", "(?i)q_proj"] {
+        begins(json!({ "alpha_pattern": { pattern: 50 } }), "`alpha_pattern` has the pattern ");
+    }
     begins(json!({ "rank_pattern": { "q_proj": -1 } }), "`rank_pattern`: `q_proj` is not a whole number");
     assert!(read(&settings(&json!({ "init_lora_weights": "gaussian" })), &pair()).is_ok());
 }
@@ -175,7 +196,7 @@ fn what_is_missing_is_said() {
     assert_eq!(refusal(), "there is no adapter_config.json in DIR");
     std::fs::write(directory.path().join(CONFIG), "{").unwrap();
     assert!(refusal().starts_with("adapter_config.json: its JSON ends too early, at line 1 column 1"));
-    for text in ["root:x:0:0", "\"hunter2\"", r#"{"peft_type": "hunter2"}"#, r#"{"peft_type": "lora", "r": "hunter2"}"#]
+    for text in ["root:x:0:0", "\"hunter2\"", r#"{"peft_type": "hunter2"}"#, r#"{"peft_type": "LORA", "r": "hunter2"}"#]
     {
         std::fs::write(directory.path().join(CONFIG), text).unwrap();
         let refused = refusal();
@@ -215,27 +236,109 @@ fn modules_that_the_settings_leave_out_are_refused_by_name() {
         json!({ "target_modules": ["v_proj", "self_attn.q_proj"] }),
         json!({ "target_modules": [MODULE], "layers_to_transform": [1] }),
         json!({ "target_modules": "all-linear" }),
-        json!({ "target_modules": ".*v_proj", "exclude_modules": ".*q_proj" }),
-        json!({ "target_modules": null, "exclude_modules": null, "layers_to_transform": null }),
+        json!({ "target_modules": "All-Linear", "layers_to_transform": null }),
+        json!({ "target_modules": r".*\.(q_proj|up_proj)" }),
+        json!({ "target_modules": "^(?!.*(?:visual|lm_head)).*(?:q_proj|up_proj).*" }),
+        json!({ "target_modules": ".*q_proj", "exclude_modules": ".*v_proj" }),
+        json!({ "exclude_modules": null, "layers_to_transform": null }),
+        json!({ "exclude_modules": "", "layers_pattern": "" }),
         json!({ "exclude_modules": ["v_proj"], "layers_to_transform": [1, 0], "layers_pattern": null }),
         json!({ "layers_to_transform": 0 }),
         json!({ "layers_to_transform": [] }),
-        json!({ "layers_to_transform": [1], "layers_pattern": ["h"] }),
+        json!({ "layers_to_transform": [], "layers_pattern": "h" }),
+        json!({ "layers_to_transform": [0], "layers_pattern": "layers" }),
+        json!({ "layers_to_transform": [0], "layers_pattern": ["h", "lay.rs"] }),
     ] {
-        assert!(with(more.clone()).is_ok(), "{more}");
+        assert!(with(more.clone()).is_ok(), "{more}: {:?}", with(more.clone()));
     }
     for (more, setting) in [
         (json!({ "target_modules": ["v_proj", "proj"] }), "target_modules"),
         (json!({ "target_modules": [] }), "target_modules"),
+        (json!({ "target_modules": r".*\.(k_proj|up_proj)" }), "target_modules"),
+        // A regular expression is of the whole name.
+        (json!({ "target_modules": "q_proj" }), "target_modules"),
+        (json!({ "target_modules": "all_linear" }), "target_modules"),
+        (json!({ "target_modules": "^(?!.*layers).*q_proj" }), "target_modules"),
         (json!({ "exclude_modules": ["self_attn.q_proj"] }), "exclude_modules"),
+        (json!({ "exclude_modules": ".*q_proj" }), "exclude_modules"),
         (json!({ "target_modules": "all-linear", "exclude_modules": ["q_proj"] }), "exclude_modules"),
         (json!({ "layers_to_transform": [1, 2] }), "layers_to_transform"),
         (json!({ "layers_to_transform": 1 }), "layers_to_transform"),
+        (json!({ "layers_to_transform": [1], "layers_pattern": "layers" }), "layers_to_transform"),
+        (json!({ "layers_to_transform": [0], "layers_pattern": ["h"] }), "layers_to_transform"),
     ] {
         let error = with(more.clone()).unwrap_err();
         assert!(error.contains(&format!("`{setting}` leaves")) && error.contains(MODULE), "{more}: {error}");
     }
-    for more in [json!({ "target_modules": [1] }), json!({ "layers_to_transform": "a" })] {
-        assert!(with(more.clone()).is_err(), "{more}");
+}
+
+#[test]
+fn settings_of_modules_that_peft_refuses_are_refused_by_name() {
+    for (more, setting) in [
+        (json!({ "target_modules": null }), "target_modules"),
+        (json!({ "target_modules": { "q_proj": 1 } }), "target_modules"),
+        (json!({ "target_modules": [1] }), "target_modules"),
+        (json!({ "target_modules": "(?<=a).*" }), "target_modules"),
+        (json!({ "exclude_modules": 1 }), "exclude_modules"),
+        (json!({ "exclude_modules": "[a--b]" }), "exclude_modules"),
+        (json!({ "layers_to_transform": "a" }), "layers_to_transform"),
+        (json!({ "layers_to_transform": [-1] }), "layers_to_transform"),
+        (json!({ "layers_pattern": "layers" }), "layers_pattern"),
+        (json!({ "layers_to_transform": [0], "layers_pattern": 1 }), "layers_pattern"),
+        (json!({ "layers_to_transform": [0], "layers_pattern": "(?i)layers" }), "layers_pattern"),
+        (json!({ "target_modules": ".*q_proj", "layers_to_transform": [0] }), "layers_to_transform"),
+        (json!({ "target_modules": "all-linear", "layers_pattern": [] }), "layers_pattern"),
+    ] {
+        let error = read(&settings(&more), &pair()).unwrap_err();
+        assert!(error.starts_with(&format!("adapter_config.json: `{setting}`")), "{more}: {error}");
+    }
+    let mut without = settings(&json!({}));
+    without.as_object_mut().unwrap().remove("target_modules");
+    let error = read(&without, &pair()).unwrap_err();
+    assert!(error.starts_with("adapter_config.json: `target_modules` is missing"), "{error}");
+}
+
+/// PEFT leaves out the head, and whatever is not linear.
+#[test]
+fn all_linear_modules_are_neither_the_head_nor_embeddings() {
+    let all = settings(&json!({ "target_modules": "all-linear" }));
+    for (module, [a, b]) in [
+        ("lm_head", ["lora_A.weight", "lora_B.weight"]),
+        ("language_model.lm_head", ["lora_A.weight", "lora_B.weight"]),
+        ("model.embed_tokens", ["lora_embedding_A", "lora_embedding_B"]),
+    ] {
+        let [a, b] = [a, b].map(|end| format!("{module}.{end}"));
+        let error = read(&all, &[pair(), tensors(&[(&a, &[2, 3]), (&b, &[4, 2])])].concat()).unwrap_err();
+        assert!(error.contains(&format!("`target_modules` leaves {module} out")), "{error}");
+    }
+}
+
+/// Routers are parameters of transformers 5.
+#[test]
+fn weights_that_are_named_for_themselves_are_read() {
+    let gate = "model.layers.0.mlp.gate";
+    let of_gate = tensors(&[(&format!("{gate}.lora_A.weight"), &[2, 3]), (&format!("{gate}.lora_B.weight"), &[4, 2])]);
+    let with = |more: Value, all: &[(String, Vec<usize>)]| read(&settings(&more), all);
+    let both = [pair(), of_gate.clone()].concat();
+    let saved = json!({ "target_parameters": ["gate.weight"], "exclude_modules": ["gate"] });
+    assert_eq!(with(saved, &both).unwrap().modules.len(), 2);
+    let alone = json!({ "target_modules": null, "target_parameters": ["mlp.gate.weight"] });
+    assert_eq!(with(alone.clone(), &of_gate).unwrap().modules[0].name, gate);
+    assert!(with(alone, &both).unwrap_err().contains(&format!("`target_modules` leaves {MODULE} out")));
+    // PEFT looks for the rank and the factor by the name of the parameter.
+    let factor = |pattern: Value| {
+        let more = json!({ "target_parameters": ["gate.weight"], "alpha_pattern": pattern });
+        with(more, &of_gate).unwrap().modules[0].scale.to_bits()
+    };
+    assert_eq!(factor(json!({ "gate": 2 })), 4.0_f32.to_bits());
+    assert_eq!(factor(json!({ "gate.weight": 2 })), 1.0_f32.to_bits());
+    let neither = with(json!({ "target_parameters": [] }), &both).unwrap_err();
+    assert!(neither.contains(&format!("`target_modules` leaves {gate} out")), "{neither}");
+    let twice =
+        with(json!({ "target_modules": ["gate"], "target_parameters": ["gate.weight"] }), &of_gate).unwrap_err();
+    assert!(twice.contains("both `target_modules` and `target_parameters` name"), "{twice}");
+    for other in [json!(["experts.gate_up_proj"]), json!("gate.weight"), json!([1])] {
+        let refused = with(json!({ "target_parameters": other }), &of_gate).unwrap_err();
+        assert!(refused.starts_with("adapter_config.json: `target_parameters`"), "{refused}");
     }
 }

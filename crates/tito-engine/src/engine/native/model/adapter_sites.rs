@@ -147,7 +147,7 @@ impl AdapterSites {
     /// What a module of an adapter is trained beside.
     fn site(&self, PeftModule { name, kind, a, b, base, .. }: &PeftModule) -> Result<Site<'_>, String> {
         let weight = format!("{name}.weight");
-        let (tensor, parts) = match (self.tensors.named(&weight), self.tensors.tied()) {
+        let (tensor, parts) = match (self.tensors.of_module(name), self.tensors.tied()) {
             (Some(tensor), _) => (tensor, tensor.parts.clone()),
             // The head is another module than the embeddings, also where both have the same weights.
             (None, Some(tied)) if self.tensors.is_head(&weight) => {

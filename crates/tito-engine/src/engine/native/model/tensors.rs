@@ -101,6 +101,16 @@ impl Tensors {
         known.or_else(|| self.names.aliases_within.iter().find_map(within)).copied()
     }
 
+    /// The tensor of the weights of a module. Since transformers 5, the router of a model whose checkpoints have it as
+    /// `block_sparse_moe.gate` is called `mlp.gate` while it is trained.
+    pub(super) fn of_module(&self, module: &str) -> Option<&Arc<Tensor>> {
+        let of_checkpoint = || {
+            let layer = module.strip_suffix(".mlp.gate").filter(|_| self.names.router == "block_sparse_moe.gate")?;
+            self.named(&format!("{layer}.block_sparse_moe.gate.weight"))
+        };
+        self.named(&format!("{module}.weight")).or_else(of_checkpoint)
+    }
+
     /// How many tensors share this matrix or vector.
     pub(super) fn sharing(&self, whole: Destination) -> usize {
         self.shares.get(&whole).copied().unwrap_or_default()

@@ -55,7 +55,8 @@ impl Adapted {
     /// An adapter of modules with these shapes.
     pub(super) fn of_modules(&self, modules: &Map<String, Value>, seed: Option<u64>) -> PeftAdapter {
         let settings = self.content["settings"].as_object().unwrap();
-        let mut config = json!({ "peft_type": "LORA", "bias": "none" });
+        let mut config =
+            json!({ "peft_type": "LORA", "bias": "none", "target_modules": modules.keys().collect::<Vec<_>>() });
         config.as_object_mut().unwrap().extend(settings.clone());
         let tensors: Vec<(String, Vec<usize>)> = modules
             .iter()
@@ -176,6 +177,23 @@ fn an_adapter_may_change_one_of_several_modules_that_share_a_matrix() {
         assert!(!seen.contains(&rows), "{name} changes something of its own");
         seen.push(rows);
     }
+}
+
+/// PEFT saves the names of transformers 5, and saved those of checkpoints before.
+#[test]
+fn a_router_has_the_names_of_the_checkpoint_and_of_its_module() {
+    let adapted = Adapted::named("families/mixtral_plain");
+    let model = adapted.plain();
+    let router = "model.layers.1.block_sparse_moe.gate";
+    let config = adapted.golden.config();
+    let shape = ["num_local_experts", "hidden_size"].map(|name| config[name].as_u64().unwrap());
+    let of = |names: &[&str]| {
+        let modules = names.iter().map(|name| ((*name).to_owned(), json!(shape))).collect();
+        model.adapter_sites().check(&adapted.of_modules(&modules, None))
+    };
+    let tensor = vec![format!("{router}.weight")];
+    assert_eq!((of(&[router]), of(&["model.layers.1.mlp.gate"])), (Ok(tensor.clone()), Ok(tensor)));
+    assert!(of(&[router, "model.layers.1.mlp.gate"]).unwrap_err().contains("twice"));
 }
 
 #[test]
