@@ -65,8 +65,8 @@ struct Outline {
 impl Record {
     /// Makes the record of a response that is not there yet, and that answers `new_items` after a stored conversation.
     pub fn new(context: ConversationContext, stored: Option<Self>, new_items: Vec<Box<RawValue>>) -> Self {
-        let earlier = stored.map(|stored| [stored.input, stored.output].concat()).unwrap_or_default();
-        let input = earlier.into_iter().chain(new_items).map(without_ids).collect();
+        let earlier = stored.into_iter().flat_map(|stored| stored.input.into_iter().chain(stored.output));
+        let input = earlier.chain(new_items).map(without_ids).collect();
         Self { response: RawValue::NULL.to_owned(), context, input, output: Vec::new() }
     }
 

@@ -79,7 +79,11 @@ async fn start(
         recorder: None,
     };
     let prompts = vec![prompt; turn.prompts];
-    let prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, Delivery::Whole).await?;
+    let mut prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, Delivery::Whole).await?;
+    // Several prompts are one that is sampled several times.
+    for (number, prepared) in prepared.iter_mut().enumerate() {
+        prepared.count_from(number * turn.sampling.n);
+    }
     // An engine that is full says so at once, and the client is to come again.
     let events = api.turns.start(prepared).map_err(|error| come_again(error.into()))?;
     let mut events = events.map_err(ApiError::from);

@@ -68,6 +68,9 @@ pub(super) struct Index {
     pub(super) trees: BTreeMap<u64, Tree>,
     by_ids: HashMap<(Scope, Fingerprint), Vec<u64>>,
     sessions: HashMap<(Option<Arc<str>>, Arc<str>), u64>,
+    /// Whether a session of an owner has several trajectories, as where all owners were made one to look at their
+    /// trajectories. `sessions` has only one of them.
+    pub(super) shares_sessions: bool,
     requests: HashMap<(Option<Arc<str>>, Arc<str>), u64>,
     tree_ids: HashMap<Arc<str>, u64>,
     uses: BTreeMap<u64, u64>,
@@ -107,6 +110,7 @@ impl Index {
             trees: BTreeMap::new(),
             by_ids: HashMap::new(),
             sessions: HashMap::new(),
+            shares_sessions: false,
             requests: HashMap::new(),
             tree_ids: HashMap::new(),
             uses: BTreeMap::new(),
@@ -204,7 +208,8 @@ impl Index {
 
     fn plant(&mut self, number: u64, id: Arc<str>, owner: Option<Arc<str>>, session: Option<Arc<str>>) {
         if let Some(session) = &session {
-            self.sessions.insert((owner.clone(), Arc::clone(session)), number);
+            let other = self.sessions.insert((owner.clone(), Arc::clone(session)), number);
+            self.shares_sessions |= other.is_some();
         }
         self.tree_ids.insert(Arc::clone(&id), number);
         let bytes = weight::of_tree(session.as_deref());

@@ -15,9 +15,10 @@ pub struct Filter {
     pub session: Option<String>,
     /// A tag.
     pub tag: Option<String>,
-    /// The model that sampled a turn.
-    pub model: Option<String>,
-    /// What the weights are called that sampled an id of a turn.
+    /// Names that requests ask for a model or an adapter by; one of them sampled a turn. An adapter's turns are not those of
+    /// the model.
+    pub models: Option<Vec<String>>,
+    /// What the weights are called that sampled an id of a turn, or those of the base under an adapter that did.
     pub version: Option<String>,
     /// Those with a turn that ended at this time or later, in seconds since 1970.
     pub since: Option<f64>,
@@ -29,7 +30,7 @@ pub struct Filter {
     pub after: Option<String>,
     /// The id of a trajectory: only that one.
     pub trajectory: Option<String>,
-    /// Whether those that began last stand in front.
+    /// Whether those stand in front whose first turn was captured last.
     pub newest_first: bool,
 }
 
@@ -56,7 +57,7 @@ pub struct TrajectorySummary {
     pub complete: bool,
     /// Whether the place of a turn is uncertain.
     pub ambiguous: bool,
-    /// What the model is called, and its weights, in the order of turns.
+    /// What requests ask for the models and adapters by that sampled, in the order of turns.
     pub models: Vec<Arc<str>>,
     /// What the weights are called that sampled.
     pub versions: Vec<Arc<str>>,
@@ -73,8 +74,9 @@ pub struct Listed {
     pub has_more: bool,
 }
 
-/// A walk over the trajectories of an owner that a filter lets through, those that began first in front. It looks at a part
-/// of them at a time, so that whoever captures waits for a part and not for all; what begins later is left out.
+/// A walk over the trajectories of an owner that a filter lets through, in the order in which their first turns were captured.
+/// It looks at a part of them at a time, so that whoever captures waits for a part and not for all; what begins later is left
+/// out.
 #[derive(Debug, Clone)]
 pub(super) struct Walk {
     owner: Owner,
@@ -100,8 +102,9 @@ impl Walk {
             Some(after) if filter.newest_first => last = after - 1,
             Some(after) => first = after + 1,
         }
-        // A session has one trajectory, and so has an id.
-        let of_session = filter.session.as_ref().map(|session| index.of_session(owner.as_ref(), session));
+        // A session has one trajectory, but where all owners were made one; an id always has one.
+        let session = filter.session.as_ref().filter(|_| !index.shares_sessions);
+        let of_session = session.map(|session| index.of_session(owner.as_ref(), session));
         let of_id = filter.trajectory.as_ref().map(|id| index.find(owner.as_ref(), id).map(|(number, _)| number));
         for only in [of_session, of_id].into_iter().flatten() {
             (first, last) = only.filter(|only| (first..=last).contains(only)).map_or((1, 0), |only| (only, only));
@@ -200,8 +203,8 @@ impl Tree {
         let totals = &self.totals;
         let mut models: Vec<Arc<str>> = Vec::new();
         for policy in &totals.policies {
-            if !models.contains(&policy.model) {
-                models.push(Arc::clone(&policy.model));
+            if !models.contains(policy.name()) {
+                models.push(Arc::clone(policy.name()));
             }
         }
         TrajectorySummary {
@@ -227,8 +230,8 @@ impl Filter {
         let totals = &tree.totals;
         self.trajectory.as_ref().is_none_or(|id| **id == *tree.id)
             && is_among(self.session.as_ref(), tree.session.iter())
-            && is_among(self.model.as_ref(), totals.policies.iter().map(|policy| &policy.model))
-            && is_among(self.version.as_ref(), totals.versions.iter())
+            && self.models.as_ref().is_none_or(|models| totals.policies.iter().any(|policy| policy.is_of(models)))
+            && is_among(self.version.as_ref(), totals.versions.iter().chain(&totals.base_versions))
             && self.tag.as_ref().is_none_or(|tag| tree.notes.tags.contains(tag))
             && self.since.is_none_or(|since| totals.updated >= since)
             && self.until.is_none_or(|until| totals.updated < until)

@@ -389,7 +389,7 @@ impl Sequence {
         let Some(image) = self.images.first() else { return Ok(()) };
         let turn = self.turns.iter().find(|turn| image.offset < turn.start).map_or("", |turn| &*turn.place.id);
         Err(CaptureError::Unfit(format!(
-            "the prompt of the turn {turn} has images, and this format has no field for them; jsonl, parquet, prime_rl and verl have"
+            "the prompt of the turn {turn} has images, and this format has no field for them; jsonl, parquet, nemo_rl, prime_rl and verl have"
         )))
     }
 

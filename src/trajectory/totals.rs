@@ -11,6 +11,18 @@ pub(super) struct Policy {
     pub(super) adapter: Option<Arc<str>>,
 }
 
+impl Policy {
+    /// What requests ask for it by: an adapter by its own name.
+    pub(super) fn name(&self) -> &Arc<str> {
+        self.adapter.as_ref().unwrap_or(&self.model)
+    }
+
+    /// Whether requests ask for it by one of these names.
+    pub(super) fn is_of(&self, names: &[String]) -> bool {
+        names.iter().any(|name| **name == **self.name())
+    }
+}
+
 /// The turns of a trajectory, added up.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
@@ -32,6 +44,8 @@ pub(super) struct Totals {
     pub(super) policies: Vec<Policy>,
     /// What the weights are called that sampled, in the order of turns.
     pub(super) versions: Vec<Arc<str>>,
+    /// What the weights of the base are called under adapters that sampled.
+    pub(super) base_versions: Vec<Arc<str>>,
 }
 
 impl Totals {
@@ -51,6 +65,9 @@ impl Totals {
         for weights in &generation.weights {
             if !self.versions.contains(&weights.version) {
                 self.versions.push(Arc::clone(&weights.version));
+            }
+            if let Some(base) = weights.base_version.as_ref().filter(|base| !self.base_versions.contains(base)) {
+                self.base_versions.push(Arc::clone(base));
             }
         }
         let model = Arc::clone(&generation.model);

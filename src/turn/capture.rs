@@ -97,6 +97,7 @@ impl Capture {
     pub(super) fn turns(&self, begun: &Generation, request: &GenerationRequest) -> Vec<Capturing> {
         let capturing = |index| {
             let (sampling, created) = (Some(self.sampling(request, index)), now());
+            let index = begun.index + index;
             let generation = Generation { index, created, sampling, ..begun.clone() };
             Capturing {
                 trajectories: Arc::clone(&self.trajectories),

@@ -99,6 +99,14 @@ impl Prepared {
     pub fn params(&self) -> &ValidSamplingParams {
         &self.request.sampling
     }
+
+    /// Says that its first answer is the one of this number among those of the same prompt, which others are prepared for
+    /// too; it is captured so.
+    pub fn count_from(&mut self, index: usize) {
+        if let Some(turn) = &mut self.turn {
+            turn.index = index;
+        }
+    }
 }
 
 impl Turns {

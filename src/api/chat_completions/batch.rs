@@ -17,6 +17,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{request::ChatTurn, response::ChatEnvelope};
 use crate::{
     chat::Message,
+    fresh_uuid::fresh_uuid,
     generation::collect,
     http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody},
     json::{Object, Path, Value},
@@ -73,6 +74,7 @@ async fn create_batch_chat_completion(
     // The header would give several conversations the same name.
     caller.headers.remove(SESSION_HEADER);
     let count = requests.len();
+    share_id(&mut requests);
     let mut envelopes = Vec::with_capacity(count);
     let mut all = Vec::with_capacity(count);
     let mut verdicts = Vec::with_capacity(count);
@@ -103,6 +105,15 @@ async fn create_batch_chat_completion(
         Some(continuity) => continuity.announce(response),
         None => response.into_response(),
     })
+}
+
+/// Gives requests without an id one that they share, as in vLLM: the answer has the id of one of them, by which what was captured
+/// of all of them is found. A header with an id counts for all of them anyway.
+fn share_id(requests: &mut [ChatCompletionRequest]) {
+    let id = fresh_uuid().simple().to_string();
+    for request in requests.iter_mut().filter(|request| request.request_id.as_ref().is_none_or(String::is_empty)) {
+        request.request_id = Some(id.clone());
+    }
 }
 
 fn refuse(field: &'static str, what: &str) -> ApiError {

@@ -22,7 +22,7 @@ export async function showList({ main, say, query, about }) {
   ]);
   const complete = choice("State", [["", "any"], ["true", "complete"], ["false", "not complete"]],
     query.get("complete") ?? "", () => filter());
-  const order = choice("Order", [["desc", "newest first"], ["asc", "oldest first"]],
+  const order = choice("Order", [["desc", "last captured first"], ["asc", "first captured first"]],
     query.get("order") ?? "desc", () => filter());
   const liveBox = element("input", { type: "checkbox", checked: live, onchange: (event) => {
     live = event.target.checked;

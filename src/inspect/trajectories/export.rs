@@ -50,7 +50,7 @@ pub(super) async fn export_trajectories(
     own: OwnTrajectories,
     StrictQuery(query): StrictQuery<ExportQuery>,
 ) -> Result<Response, ApiError> {
-    let (filter, unit, content) = query.resolve()?;
+    let (filter, unit, content) = query.resolve(|model| own.names_of(model))?;
     let (trajectories, vocab_size, api) = (Arc::clone(&own.trajectories), own.vocab_size, own.api.clone());
     let after = filter.after.clone();
     let keys = own.with(move |trajectories, owner| Ok(trajectories.sequences(owner, &filter, unit))).await?;

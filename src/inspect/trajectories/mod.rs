@@ -53,7 +53,7 @@ pub(super) fn read_only() -> OpenApiRouter<Captured> {
         .routes(routes!(images::get_image))
 }
 
-/// Captured trajectories, in the order in which they began.
+/// Captured trajectories, in the order in which their first turns were captured, that is in which these ended.
 #[utoipa::path(
     get,
     path = "/v1/trajectories",
@@ -69,7 +69,7 @@ async fn list_trajectories(
     own: OwnTrajectories,
     StrictQuery(query): StrictQuery<ListQuery>,
 ) -> Result<Json<TrajectoryList>, ApiError> {
-    let (filter, limit) = query.resolve()?;
+    let (filter, limit) = query.resolve(|model| own.names_of(model))?;
     let after = filter.after.clone();
     let listed = own.with(move |trajectories, owner| Ok(trajectories.list(owner, &filter, limit))).await?;
     let listed = listed.ok_or_else(|| not_found("after", "trajectory", &after.unwrap_or_default()))?;

@@ -69,6 +69,12 @@ where
 }
 
 impl OwnTrajectories {
+    /// Returns all names of the model that one of them names: turns are captured under one name of those that requests use.
+    pub(super) fn names_of(&self, model: String) -> Vec<String> {
+        let served = self.api.as_ref().map(|api| api.models.names()).unwrap_or_default();
+        if served.contains(&model) { served.to_vec() } else { vec![model] }
+    }
+
     /// Works with the trajectories on a thread that may wait.
     pub(super) async fn with<T: Send + 'static>(
         self,

@@ -54,9 +54,9 @@ macro_rules! filtered_query {
             session: Option<String>,
             /// A tag.
             tag: Option<String>,
-            /// The model that sampled a turn.
+            /// What requests call the model or the adapter that sampled a turn: any of the served names, or the adapter's own.
             model: Option<String>,
-            /// What the weights are called that sampled a turn.
+            /// What the weights are called that sampled a turn, or those of the base under an adapter that did.
             version: Option<String>,
             /// Those with a turn that ended then or later, in seconds since 1970.
             #[serde(default, deserialize_with = "seconds")]
@@ -74,12 +74,13 @@ macro_rules! filtered_query {
         }
 
         impl $name {
-            /// Takes out which trajectories are meant, in the order in which they began.
-            fn take_filter(&mut self) -> Filter {
+            /// Takes out which trajectories are meant, in the order in which their first turns were captured; `names` are
+            /// all names of the model that one names.
+            fn take_filter(&mut self, names: impl FnOnce(String) -> Vec<String>) -> Filter {
                 Filter {
                     session: self.session.take(),
                     tag: self.tag.take(),
-                    model: self.model.take(),
+                    models: self.model.take().map(names),
                     version: self.version.take(),
                     since: self.since,
                     until: self.until,
@@ -98,7 +99,8 @@ filtered_query! {
     ListQuery {
         /// At most this many, 1 to 1000 (default 100).
         limit: Option<usize>,
-        /// `asc` (the default): those that began first in front; `desc`: those that began last.
+        /// `asc` (the default): those whose first turn was captured first, that is when it ended, in front; `desc`: those whose
+        /// first turn was captured last.
         #[param(value_type = Option<String>)]
         order: Option<Order>,
     }
@@ -136,14 +138,14 @@ enum Order {
 }
 
 impl ListQuery {
-    /// Returns which trajectories are listed, and how many at most.
-    pub(super) fn resolve(mut self) -> Result<(Filter, usize), ApiError> {
+    /// Returns which trajectories are listed, and how many at most; `names` are all names of the model that one names.
+    pub(super) fn resolve(mut self, names: impl FnOnce(String) -> Vec<String>) -> Result<(Filter, usize), ApiError> {
         let limit = self.limit.unwrap_or(100);
         if !(1..=1000).contains(&limit) {
             return Err(ApiError::invalid("limit", "`limit` is a number from 1 to 1000"));
         }
         let newest_first = self.order == Some(Order::Desc);
-        Ok((Filter { newest_first, ..self.take_filter() }, limit))
+        Ok((Filter { newest_first, ..self.take_filter(names) }, limit))
     }
 }
 
@@ -158,8 +160,12 @@ pub(super) enum Content {
 }
 
 impl ExportQuery {
-    /// Returns which trajectories are exported, in what pieces, and what is written of them.
-    pub(super) fn resolve(mut self) -> Result<(Filter, Unit, Content), ApiError> {
+    /// Returns which trajectories are exported, in what pieces, and what is written of them; `names` are all names of the model
+    /// that one names.
+    pub(super) fn resolve(
+        mut self,
+        names: impl FnOnce(String) -> Vec<String>,
+    ) -> Result<(Filter, Unit, Content), ApiError> {
         let format = self.format.unwrap_or(Format::Jsonl);
         let content = match self.rescore {
             Some(true) if format == Format::Jsonl => Content::Rescored,
@@ -175,7 +181,7 @@ impl ExportQuery {
             },
         };
         let unit = self.unit.unwrap_or_default();
-        Ok((self.take_filter(), unit, content))
+        Ok((self.take_filter(names), unit, content))
     }
 }
 

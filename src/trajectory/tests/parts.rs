@@ -17,8 +17,7 @@ pub(super) fn summaries_add_up(trajectories: &Trajectories, owner: Option<u8>) {
         assert_eq!(told.ambiguous, turns.iter().any(|turn| turn.place.ambiguous));
         let created = turns.iter().map(|turn| turn.generation.created).fold(f64::INFINITY, f64::min);
         let updated = turns.iter().map(|turn| turn.generation.ended).fold(0.0, f64::max);
-        // A time that was read from JSON may be off by a last bit.
-        assert!((told.created - created).abs() < 1e-6 && (told.updated - updated).abs() < 1e-6);
+        assert_eq!((told.created.to_bits(), told.updated.to_bits()), (created.to_bits(), updated.to_bits()));
     }
 }
 
@@ -184,4 +183,72 @@ fn turns_that_leaves_share_are_repeated_in_all_but_the_first() {
         sequence.turns.iter().map(|turn| turn.repeated).collect::<Vec<_>>()
     });
     assert_eq!(repeated.collect::<Vec<_>>(), [[false, false, false], [true, false, false]]);
+}
+
+/// The ids of what a filter lets through.
+fn ids(trajectories: &Trajectories, filter: &Filter) -> Vec<Arc<str>> {
+    let listed = trajectories.list(&None, filter, 9).unwrap().trajectories;
+    listed.into_iter().map(|told| told.id).collect()
+}
+
+#[test]
+fn a_session_that_several_keys_named_is_all_of_theirs_for_whoever_looks_at_the_file() {
+    let store = a_store();
+    let trajectories = opened(&store, POLICY);
+    for (owner, session, id) in [("one", "S", 1), ("two", "S", 2), ("two", "T", 3), ("three", "S", 4)] {
+        let (owner, session) = (Some(owner.into()), Some(session.into()));
+        trajectories.capture(Generation { owner, session, ..generation(&[id], &[1]) }).unwrap();
+    }
+    let one = Some("one".into());
+    let of = |session: &str| Filter { session: Some(session.to_owned()), ..Filter::default() };
+    assert_eq!(trajectories.list(&one, &of("S"), 9).unwrap().trajectories.len(), 1);
+    let looked = Trajectories::open_to_look(Arc::clone(&store) as Arc<dyn BatchStore>).unwrap();
+    let all = ids(&looked, &Filter::default());
+    assert_eq!(ids(&looked, &of("S")), [0, 1, 3].map(|at| Arc::clone(&all[at])));
+    assert_eq!(ids(&looked, &of("T")), [Arc::clone(&all[2])]);
+    assert_eq!(ids(&looked, &Filter { newest_first: true, ..of("S") }), [3, 1, 0].map(|at| Arc::clone(&all[at])));
+    assert_eq!(
+        ids(&looked, &Filter { after: Some(all[0].to_string()), ..of("S") }),
+        [1, 3].map(|at| Arc::clone(&all[at]))
+    );
+    let mut keys = looked.sequences(&None, &of("S"), Unit::Leaf).unwrap();
+    let exported = std::iter::from_fn(|| Some(looked.next_sequences(&mut keys)).filter(|found| !found.is_empty()));
+    assert_eq!(exported.flatten().count(), 3);
+}
+
+#[test]
+fn an_adapter_is_found_by_its_own_name_and_by_the_weights_under_it() {
+    let trajectories = opened(&a_store(), POLICY);
+    for (prompt, adapter, version, base_version) in [
+        (1, None, "3", None),
+        (2, Some("a"), "a@1", Some("3")),
+        (3, Some("a"), "a@2", Some("4")),
+        (4, Some("b"), "b@1", Some("4")),
+    ] {
+        let weights = WeightsUsed {
+            version: version.into(),
+            base_version: base_version.map(Into::into),
+            number: 0,
+            start: 0,
+            end: 1,
+            reuse_older_keys: false,
+            checksum: None,
+        };
+        let adapter = adapter.map(|name| AdapterUsed { name: name.into(), label: version.into(), checksum: None });
+        let model = "tiny".into();
+        let turn = Generation { model, adapter, weights: vec![weights], ..generation(&[prompt], &[1]) };
+        trajectories.capture(turn).unwrap();
+    }
+    let listed = trajectories.list(&None, &Filter::default(), 9).unwrap().trajectories;
+    let models: Vec<Vec<&str>> = listed.iter().map(|told| told.models.iter().map(|name| &**name).collect()).collect();
+    assert_eq!(models, [["tiny"], ["a"], ["a"], ["b"]]);
+    let count = |models: &[&str]| {
+        let models = models.iter().map(ToString::to_string).collect();
+        ids(&trajectories, &Filter { models: Some(models), ..Filter::default() }).len()
+    };
+    assert_eq!((count(&["tiny"]), count(&["a"]), count(&["b"]), count(&["other"])), (1, 2, 1, 0));
+    assert_eq!(count(&["other", "tiny"]), 1);
+    let of_version =
+        |version: &str| ids(&trajectories, &Filter { version: Some(version.to_owned()), ..Filter::default() }).len();
+    assert_eq!(["3", "4", "a@1", "b@1", "5"].map(of_version), [2, 2, 1, 1, 0]);
 }

@@ -41,7 +41,7 @@ pub(crate) struct TrajectoryShown {
     complete: bool,
     /// Whether several turns had the ids that a turn continues, and nothing told which one it was.
     ambiguous: bool,
-    /// The models that sampled.
+    /// What requests call the models and adapters that sampled.
     #[schema(value_type = Vec<String>)]
     models: Vec<Arc<str>>,
     /// What the weights are called that sampled.
@@ -96,7 +96,7 @@ impl From<TrajectorySummary> for TrajectoryShown {
 pub(crate) struct TrajectoryList {
     /// Always `list`.
     object: &'static str,
-    /// Trajectories, those that began first in front.
+    /// Trajectories, in the order that was asked for.
     data: Vec<TrajectoryShown>,
     /// The first of them.
     #[schema(value_type = Option<String>)]

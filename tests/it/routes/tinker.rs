@@ -35,7 +35,7 @@ async fn session(app: &TestApp) -> String {
     app.post("/api/v1/create_session", body).await.ok()["session_id"].as_str().unwrap().to_owned()
 }
 
-async fn sampler(app: &TestApp) -> String {
+pub(super) async fn sampler(app: &TestApp) -> String {
     let body = json!({ "session_id": session(app).await, "sampling_session_seq_id": 0, "base_model": "tiny",
         "type": "create_sampling_session" });
     let answer = app.post("/api/v1/create_sampling_session", body).await.ok();
@@ -43,7 +43,7 @@ async fn sampler(app: &TestApp) -> String {
 }
 
 /// What the client sends of a request, with `more` in it.
-fn request(sampler: &str, seq: u64, ids: &[u32], params: &Value, more: &Value) -> Value {
+pub(super) fn request(sampler: &str, seq: u64, ids: &[u32], params: &Value, more: &Value) -> Value {
     let mut body = json!({
         "sampling_session_id": sampler, "seq_id": seq, "num_samples": 1, "type": "sample", "topk_prompt_logprobs": 0,
         "topk_sample_logprobs": 0, "prompt_alt_tokens_k": 0, "prompt_logprobs": false, "record_stability_info": false,
@@ -53,7 +53,7 @@ fn request(sampler: &str, seq: u64, ids: &[u32], params: &Value, more: &Value) -
     body
 }
 
-async fn asample(app: &TestApp, body: Value) -> String {
+pub(super) async fn asample(app: &TestApp, body: Value) -> String {
     let answer = app.post("/api/v1/asample", body).await.ok();
     answer["request_id"].as_str().unwrap().to_owned()
 }
@@ -71,7 +71,7 @@ async fn until_retrieved(app: &TestApp, id: &str) {
     until("the result is there", async || !retrieved(app, id).await.text.contains("try_again")).await;
 }
 
-async fn result(app: &TestApp, id: &str) -> SampleResponse {
+pub(super) async fn result(app: &TestApp, id: &str) -> SampleResponse {
     let response = app.send(retrieval(id)).await;
     let bytes = |body| async { to_bytes(body, usize::MAX).await.unwrap() };
     let (parts, body) = response.into_parts();
@@ -88,7 +88,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     words(bytes).into_iter().map(f32::from_le_bytes).collect()
 }
 
-fn ids(bytes: &[u8]) -> Vec<u32> {
+pub(super) fn ids(bytes: &[u8]) -> Vec<u32> {
     words(bytes).into_iter().map(u32::from_le_bytes).collect()
 }
 
