@@ -9,10 +9,10 @@ use std::cell::Cell;
 
 use super::{
     PromptError,
-    anchor::{Anchor, TurnMarkers, places},
     comparison::{LONGEST_STOP_STRING, dense, is_blank},
     marks::{calls, texts},
     splice_context::Splice,
+    turn_markers::{Anchor, TurnMarkers, places},
 };
 use crate::{
     TokenId,

@@ -32,6 +32,7 @@ mod splice_context;
 mod surplus;
 mod tail;
 pub mod template;
+mod turn_markers;
 
 use std::sync::Arc;
 
@@ -40,7 +41,6 @@ use crate::{
     model::{EosTokens, TokenizerConfig},
     tokenizer::{Extent, Tokenizer},
 };
-use anchor::Anchor;
 pub use answer_formats::AnswerFormats;
 use answers::thought_marks;
 use comparison::{Comparison, Written};
@@ -60,6 +60,7 @@ use seams::Seams;
 use splice::Joined;
 use splice_context::Splice;
 use template::{ChatTemplate, TemplateError};
+use turn_markers::Anchor;
 
 /// The chat templates of a model.
 #[derive(Debug, Default)]
