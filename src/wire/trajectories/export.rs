@@ -32,7 +32,7 @@ pub(crate) enum Format {
     PrimeRl,
     /// The nodes of a `Trace` of verifiers, from the first message to the last.
     Verifiers,
-    /// agent-lightning's `RolloutLegacy`, with its triplets.
+    /// The `RolloutLegacy` of agent-lightning 0.3, with its triplets. Version 1.0 has no reader of files.
     AgentLightning,
     /// A table with the columns of tito's own lines, which `table` writes.
     Parquet,

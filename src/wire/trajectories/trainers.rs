@@ -230,7 +230,7 @@ struct NodeMessage {
     content: &'static str,
 }
 
-/// agent-lightning's `RolloutLegacy`.
+/// The `RolloutLegacy` of agent-lightning 0.3. Version 1.0 has none.
 #[derive(Debug, Serialize)]
 pub(super) struct AgentLightning<'s> {
     rollout_id: &'s str,
@@ -402,7 +402,7 @@ pub(super) fn verifiers(sequence: &Sequence) -> Verifiers<'_> {
     Verifiers { nodes, reward: sequence.reward, origin: origin(sequence) }
 }
 
-/// A triplet for each response that is learnt from, whose prompt is all that came before (`agentlightning/types/core.py`).
+/// A triplet for each response that is learnt from, whose prompt is all that came before (`agentlightning/types/core.py` of 0.3.0).
 /// Turns between which nothing was added are one response: of triplets that are to be one sample, the daemon takes the last
 /// `n` ids of a prompt as the `n` that it adds, which are all of them where `n` is 0 (`agentlightning/verl/daemon.py`).
 /// Log-probs stand as in an answer to a chat, one object for each id (`agentlightning/instrumentation/agentops.py`).

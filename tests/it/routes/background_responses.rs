@@ -34,6 +34,18 @@ async fn a_background_response_is_streamed_to_its_end() {
     assert_eq!(app.get(&path).await.ok(), last["response"]);
 }
 
+/// When a response is to be done, and which others it belongs to, decides no token.
+#[tokio::test]
+async fn options_of_background_responses_are_ignored() {
+    let app = TestApp::new().says("Hello there");
+    for options in [json!({ "completion_window": "8h", "continuation_id": "a" }), json!({}), Value::Null] {
+        let asked = json!({ "input": "Hi", "background": true, "background_options": options });
+        let begun = create(&app, asked).await;
+        let response = ended(&app, &path_of(&begun)).await;
+        assert_eq!((&response["status"], &response["background"]), (&json!("completed"), &json!(true)), "{response}");
+    }
+}
+
 #[tokio::test]
 async fn a_background_response_that_has_ended_can_be_streamed_again_from_any_event_on() {
     let app = TestApp::new().says("Hello there");

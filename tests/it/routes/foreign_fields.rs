@@ -161,8 +161,17 @@ async fn sampling_params_of_the_engine_have_no_other_names() {
         "_bad_words_token_ids": null, "skip_reading_prefix_cache": true, "thinking_token_budget": null,
         "repetition_detection": null, "routed_experts_prompt_start": 0, "trace_decode_token_ids": null
     }"#;
-    let whole: Value = serde_json::from_str(whole).unwrap();
-    app.post("/inference/v1/generate", json!({ "token_ids": [1], "sampling_params": whole })).await.ok();
+    let mut whole: Value = serde_json::from_str(whole).unwrap();
+    let answered = async |params: &Value| {
+        let answer = app.post("/inference/v1/generate", json!({ "token_ids": [1], "sampling_params": params })).await;
+        answer.ok()["choices"].clone()
+    };
+    answered(&whole).await;
+    whole["seed"] = json!(1);
+    let plain = answered(&whole).await;
+    // Arguments of plugins, of which there are none. renderers sends this one.
+    whole["extra_args"] = json!({ "prl_compact_logprobs": true });
+    assert_eq!(answered(&whole).await, plain);
 }
 
 #[tokio::test]
