@@ -157,7 +157,7 @@ async fn a_message_that_was_continued_with_a_call_is_no_edit() {
     let policy = ToolPolicy { parser: ToolParser::named("hermes"), auto: true, ..ToolPolicy::default() };
     let app = || {
         TestApp::new()
-            .tools(policy.clone())
+            .tools(policy)
             .chat_template(include_str!("../../golden/template/hermes.jinja"))
             .max_model_len(8192)
             .continuity(|policy| policy.memory = None)
