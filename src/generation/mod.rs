@@ -5,6 +5,7 @@
 
 mod collect;
 mod decode;
+mod ending;
 mod events;
 mod marks;
 mod meters;
