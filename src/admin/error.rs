@@ -64,6 +64,11 @@ impl AdminError {
         Self { cause: Cause::HalfDone, ..failed }
     }
 
+    /// The same of a call that changed nothing: it does not fit those before it, for which vLLM has this status.
+    pub(super) fn out_of_order(message: impl Into<String>) -> Self {
+        Self { is_out_of_order: true, cause: Cause::OutOfTurn, ..Self::internal(message) }
+    }
+
     /// Names the field that it is about, by its path.
     pub(super) fn at(self, path: &str) -> Self {
         Self { param: Some(path.to_owned()), ..self }
@@ -95,8 +100,7 @@ impl From<ControlError> for AdminError {
             }
             // As vLLM's workers report it.
             ControlError::Update(UpdateError::OutOfOrder(_)) => {
-                let message = format!("Call to collective_rpc method failed: {message}");
-                Self { is_out_of_order: true, cause: Cause::OutOfTurn, ..Self::internal(message) }
+                Self::out_of_order(format!("Call to collective_rpc method failed: {message}"))
             }
             ControlError::Engine(EngineError::WithoutWeights { .. }) => {
                 Self::out_of_turn(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", message)

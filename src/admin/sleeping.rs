@@ -65,7 +65,7 @@ pub(super) async fn release_kv_cache_memory(State(admin): State<Shared>, _: NoFi
     if !(shown.paused && shown.held) {
         let text = "Call to release_kv_cache_memory method failed: release_kv_cache_memory() requires a completed \
                     pause first";
-        return Err(super::AdminError::internal(text));
+        return Err(super::AdminError::out_of_order(text));
     }
     admin
         .timed(Operation::Sleep("release_kv_cache_memory"), |control| async move {

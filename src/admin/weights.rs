@@ -128,7 +128,7 @@ async fn init(RequiredFields(fields): RequiredFields) -> Answered {
 
 async fn shut_down(State(admin): State<Shared>, _: NoFields) -> Answered {
     if admin.control.status().updating {
-        return Err(AdminError::internal("Cannot release a trainer connection during a weight update"));
+        return Err(AdminError::out_of_order("Cannot release a trainer connection during a weight update"));
     }
     Ok(answer(json!({ "message": "Weight transfer shut down" })))
 }

@@ -11,6 +11,9 @@ use crate::{
     weights::checksum::Checksum,
 };
 
+const RESET_AMID_UPDATE: ControlError =
+    ControlError::State("weights cannot be reset while a weight update is active: finish it first");
+
 fn summed(tensor: WeightTensor) -> (String, Checksum) {
     let sum = Checksum::of_tensor(&tensor);
     (tensor.name, sum)
@@ -26,7 +29,7 @@ impl Control {
     pub async fn reset_weights(&self) -> Result<(), ControlError> {
         let engine = self.of_engine("have its weights sent again")?;
         engine.replaces_weights()?;
-        let _state = self.idle().await?;
+        let _state = self.idle(RESET_AMID_UPDATE).await?;
         engine.lose_weights().await?;
         self.has_changed();
         Ok(())

@@ -15,6 +15,7 @@
 mod asleep;
 mod checksums;
 mod deltas;
+mod draft;
 mod error;
 mod meters;
 mod naming;
@@ -87,6 +88,8 @@ pub struct Control {
     changes: watch::Sender<()>,
     /// The same, for those that only look.
     shown: Mutex<ControlStatus>,
+    /// How many bodies of weights are coming.
+    bodies: watch::Sender<usize>,
 }
 
 /// What is to be seen of the state.
@@ -107,7 +110,7 @@ impl Control {
     /// Makes the control plane of an engine whose requests are `requests`.
     pub fn new(engine: Arc<dyn Engine>, requests: RunningRequests, policy: ControlPolicy) -> Arc<Self> {
         let (state, changes, shown) = (tokio::sync::Mutex::default(), watch::Sender::new(()), Mutex::default());
-        Arc::new(Self { engine, requests, policy, state, changes, shown })
+        Arc::new(Self { engine, requests, policy, state, changes, shown, bodies: watch::Sender::new(0) })
     }
 
     /// Has those look at the state who wait for requests to end.
@@ -124,6 +127,12 @@ impl Control {
     pub fn stands_still(&self) -> bool {
         let ControlStatus { held, updating, .. } = self.status();
         held || updating || self.lacking() > 0
+    }
+
+    /// Waits until no body of weights is coming: each was taken to its end, and its call has its answer.
+    pub fn bodies_taken(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut bodies = self.bodies.subscribe();
+        async move { _ = bodies.wait_for(|bodies| *bodies == 0).await }
     }
 
     /// Returns the weights that sample now.

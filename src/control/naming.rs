@@ -14,7 +14,8 @@ pub enum Relabelled {
 }
 
 impl Control {
-    /// Calls the weights something else from the next token on. Amid an update, these are the weights that it brings.
+    /// Calls the weights something else from the next token on. Amid an update, these are the weights that it brings: the
+    /// name takes the place of those that its parts gave before, and an end that gives another one is refused.
     /// `aborts` ends the requests that run with what they have.
     ///
     /// # Errors
@@ -25,7 +26,7 @@ impl Control {
         // Whoever asks while weights are replaced in one call means those that come.
         let mut state = self.state.lock().await;
         if let Some(phase) = &mut state.update {
-            phase.label = Some(label);
+            phase.is_renamed(label);
             phase.aborts |= aborts;
             return Ok(Relabelled::OnceUpdated);
         }

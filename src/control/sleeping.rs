@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use tokio::sync::MutexGuard;
+
 use super::{
-    Control, ControlError, PauseMode,
+    Control, ControlError, PauseMode, State,
     asleep::Asleep,
-    waiting::{Waited, without_weights},
+    waiting::{KEPT_ASLEEP, Waited, without_weights},
 };
 use crate::engine::Memory;
 
@@ -50,7 +52,7 @@ impl Control {
     /// # Errors
     ///
     /// If the engine cannot, or while weights are being replaced; if weights are to go that cannot be sent again; if requests
-    /// are to be awaited while weights are lost, so that none ends, or as soon as another call takes the place of one that
+    /// are to be awaited while weights are lost or the server sleeps already, so that none ends, or as soon as another call takes the place of one that
     /// awaits them.
     pub async fn sleep(self: &Arc<Self>, level: SleepLevel, mode: PauseMode) -> Result<SleepLevel, ControlError> {
         let parts = Asleep { weights: level >= SleepLevel::Weights, kv_cache: level >= SleepLevel::KvCache };
@@ -79,25 +81,8 @@ impl Control {
             // Weights that nobody can send again are not given away.
             engine.replaces_weights()?;
         }
-        if mode == PauseMode::Wait && state.asleep.is_none() {
-            let call = state.begin();
-            // What a pause has kept goes on to its end.
-            state.draining = true;
-            self.settle(&state).await?;
-            drop(state);
-            let waited;
-            (state, waited) = self.wait_for_requests(|state| state.calls == call).await;
-            let refusal = match waited {
-                Waited::Superseded => return Err(SUPERSEDED),
-                Waited::Settled if state.update.is_some() => Some(UPDATING),
-                Waited::Settled => None,
-                Waited::WithoutWeights(missing) => Some(without_weights(missing)),
-            };
-            if let Some(refusal) = refusal {
-                state.begin();
-                self.settle(&state).await?;
-                return Err(refusal);
-            }
+        if mode == PauseMode::Wait {
+            state = self.without_requests(state).await?;
         }
         state.begin();
         let before = state.asleep.unwrap_or(Asleep { weights: false, kv_cache: false });
@@ -119,6 +104,31 @@ impl Control {
             Asleep { kv_cache: true, .. } => SleepLevel::KvCache,
             Asleep { .. } => SleepLevel::Scheduling,
         })
+    }
+
+    /// Waits until no request is left that would have to be awaited by a sleep.
+    async fn without_requests<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+    ) -> Result<MutexGuard<'a, State>, ControlError> {
+        if state.asleep.is_some() {
+            return if self.requests.has_begun() { Err(KEPT_ASLEEP) } else { Ok(state) };
+        }
+        let call = state.begin();
+        // What a pause has kept goes on to its end.
+        state.draining = true;
+        self.settle(&state).await?;
+        drop(state);
+        let (mut state, waited) = self.wait_for_requests(|state| state.calls == call).await;
+        let refusal = match waited {
+            Waited::Superseded => return Err(SUPERSEDED),
+            Waited::Settled if state.update.is_some() => UPDATING,
+            Waited::Settled => return Ok(state),
+            Waited::WithoutWeights(missing) => without_weights(missing),
+        };
+        state.begin();
+        self.settle(&state).await?;
+        Err(refusal)
     }
 
     /// Wakes up parts of the server, or all of it. A sleep that still waits for requests to end does not come any more.

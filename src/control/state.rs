@@ -21,6 +21,8 @@ pub(super) const OVER: ControlError = ControlError::State(
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) paused: Option<Paused>,
+    /// The last pause that did not wait for requests any more; where one that waits is refused, this one goes on.
+    pub(super) settled_pause: Option<Paused>,
     pub(super) asleep: Option<Asleep>,
     pub(super) update: Option<Phase>,
     /// The number that a trainer gives to the weights that are there; 0 for those that were loaded, `None` where nobody
@@ -41,6 +43,7 @@ impl Default for State {
         let pulled = Pulled::default();
         Self {
             paused: None,
+            settled_pause: None,
             asleep: None,
             update: None,
             trained: Some(0),
@@ -97,7 +100,7 @@ pub(super) struct Phase {
     pub(super) proven: bool,
     /// What its last part calls the weights, or who named them since.
     pub(super) label: Option<Arc<str>>,
-    /// All names that its parts have for them.
+    /// All names that its parts have for them, from the last time on that somebody named them anew.
     pub(super) names: BTreeSet<Arc<str>>,
     /// Whether an update from a directory is a part of it, as in SGLang's words.
     pub(super) takes_directories: bool,
@@ -120,6 +123,13 @@ impl Phase {
         self.label = name.or_else(|| self.label.take());
     }
 
+    /// Takes note of a name that takes the place of those that parts have for the weights. Parts to come, and the end, have
+    /// no other one.
+    pub(super) fn is_renamed(&mut self, name: Arc<str>) {
+        self.names = BTreeSet::from([Arc::clone(&name)]);
+        self.label = Some(name);
+    }
+
     /// What the weights are called: by who ends the update, who named them amid it, or by the number of what was written.
     /// Parts of two names, or an end that calls them something else than its parts, are those of two trainers.
     pub(super) fn name(&self, at_end: Option<Arc<str>>) -> Result<Option<Arc<str>>, UpdateError> {
@@ -127,8 +137,8 @@ impl Phase {
         if !self.names.is_empty() && names.len() > 1 {
             let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
             return Err(UpdateError::Refused(format!(
-                "parts of this update and its end call the weights {}, so that they are of more than one update; the old \
-                 weights were put back",
+                "parts of this update, its end or /update_weight_version call the weights {}, so that they are of more than \
+                 one update; the old weights were put back",
                 names.join(" and ")
             )));
         }

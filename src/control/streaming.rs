@@ -4,6 +4,7 @@ use std::{fmt::Display, sync::Arc};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
+use tokio::sync::watch;
 
 use super::{Control, ControlError, Updated, state::Whose, updating::Joined};
 use crate::{
@@ -27,6 +28,22 @@ fn promised(header: &Header) -> Result<Vec<TensorInfo>, String> {
     header.tensors().iter().map(info).collect()
 }
 
+/// A body, until its call has its answer.
+struct Coming<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Coming<'a> {
+    fn new(bodies: &'a watch::Sender<usize>) -> Self {
+        bodies.send_modify(|bodies| *bodies += 1);
+        Self(bodies)
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|bodies| *bodies -= 1);
+    }
+}
+
 impl Control {
     /// Replaces weights by those of a file of safetensors that comes in pieces: names, shapes and types are checked
     /// before the first tensor is written, and tensors are written while others come. Within an update in phases,
@@ -41,6 +58,7 @@ impl Control {
         pieces: impl Stream<Item = Result<Bytes, E>> + Unpin,
         label: Option<Arc<str>>,
     ) -> Result<Option<Updated>, ControlError> {
+        let _coming = Coming::new(&self.bodies);
         let Joined { call, is_part, heard } = self.join_update(label.clone()).await?;
         let pieces = pieces.inspect(|_| heard.again());
         match self.write_stream(call, pieces).await {

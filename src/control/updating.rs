@@ -61,7 +61,10 @@ const COMING: ControlError = ControlError::State(
     "a body that is a part of the weight update has not ended: call finish_weight_update when it was answered",
 );
 
-const WHAT: &str = "replace its weights";
+const GIVEN_BACK: ControlError =
+    ControlError::State("the memory of the weights was given back: POST /wake_up?tags=weights comes first");
+
+pub(super) const WHAT: &str = "replace its weights";
 
 /// Refuses an update that brings nothing, which would give weights another name and leave them as they are.
 fn brings_something(written: Written, proven: bool) -> Result<(), UpdateError> {
@@ -105,7 +108,7 @@ impl Control {
         let (version, proves) = (source.version(), source.proves());
         let trained = trained(version, label.as_deref());
         let label = label.or_else(|| version.map(|version| version.to_string().into()));
-        engine.begin_update(self.policy.undo).await?;
+        self.begin_in_engine(engine, state).await?;
         self.show_update(true);
         let outcome: Result<_, ControlError> = async {
             let written = source.write(engine).await?;
@@ -143,34 +146,12 @@ impl Control {
         Updated { version, written, tensors, took }
     }
 
-    /// Whether another model drafts.
-    pub fn has_draft_model(&self) -> bool {
-        self.engine.control().is_some_and(EngineControl::has_draft_model)
-    }
-
-    /// Replaces weights of the model that drafts. Requests go on, and no token of them changes.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such model, or the weights cannot be used; it goes on with those that it had.
-    pub async fn update_draft(&self, path: PathBuf) -> Result<Written, ControlError> {
-        let engine = self.of_engine(WHAT)?;
-        let _idle = self.idle().await?;
-        let written = engine.update_draft(path).await?;
-        tracing::info!(
-            tensors = written.tensors,
-            bytes = written.bytes,
-            "the weights of the draft model were replaced"
-        );
-        Ok(written)
-    }
-
-    /// Waits for the calls before, and refuses while an update is active.
-    pub(super) async fn idle(&self) -> Result<tokio::sync::MutexGuard<'_, State>, ControlError> {
+    /// Waits for the calls before, and refuses while an update is active, with the error that the call has for it.
+    pub(super) async fn idle(&self, active: ControlError) -> Result<tokio::sync::MutexGuard<'_, State>, ControlError> {
         let state = self.state.lock().await;
         match &state.update {
             None => Ok(state),
-            Some(phase) if phase.in_phases => Err(ACTIVE),
+            Some(phase) if phase.in_phases => Err(active),
             Some(_) => Err(OF_A_BODY),
         }
     }
@@ -188,7 +169,7 @@ impl Control {
     /// If an update is active already.
     pub async fn start_update(self: &Arc<Self>) -> Result<(), ControlError> {
         let engine = self.of_engine(WHAT)?;
-        let mut state = self.idle().await?;
+        let mut state = self.idle(ACTIVE).await?;
         self.begin(engine, &mut state, true).await?;
         Ok(())
     }
@@ -200,10 +181,18 @@ impl Control {
     /// As [`Control::start_update`].
     pub async fn start_update_with_directories(self: &Arc<Self>) -> Result<(), ControlError> {
         let engine = self.of_engine(WHAT)?;
-        let mut state = self.idle().await?;
+        let mut state = self.idle(ACTIVE).await?;
         let (call, _) = self.begin(engine, &mut state, true).await?;
         state.phase(Whose::Of(call), OVER)?.takes_directories = true;
         Ok(())
+    }
+
+    /// Has the engine begin an update, where there is memory for its weights.
+    async fn begin_in_engine(&self, engine: &dyn EngineControl, state: &State) -> Result<(), ControlError> {
+        if state.asleep.is_some_and(|asleep| asleep.weights) {
+            return Err(GIVEN_BACK);
+        }
+        Ok(engine.begin_update(self.policy.undo).await?)
     }
 
     /// Begins an update in an idle state; returns its number, and what is to be told when something of it comes.
@@ -213,7 +202,7 @@ impl Control {
         state: &mut State,
         in_phases: bool,
     ) -> Result<(u64, Heard), ControlError> {
-        engine.begin_update(self.policy.undo).await?;
+        self.begin_in_engine(engine, state).await?;
         state.updates += 1;
         let call = state.updates;
         let heard = Heard::now();

@@ -20,6 +20,12 @@ pub(super) enum Waited {
     WithoutWeights(usize),
 }
 
+/// The refusal of a wait for requests that a server keeps while it sleeps.
+pub(super) const KEPT_ASLEEP: ControlError = ControlError::State(
+    "the server sleeps, so that the requests in it do not end and cannot be awaited: POST /wake_up first, or end them with \
+     mode=abort",
+);
+
 /// The refusal of a wait that nothing would end.
 pub(super) fn without_weights(missing: usize) -> ControlError {
     EngineError::WithoutWeights { missing }.into()

@@ -5,12 +5,14 @@
 
 mod collect;
 mod decode;
+mod ending;
 mod events;
 mod marks;
 mod meters;
 mod parsed;
 mod replay;
 mod running;
+mod scored;
 mod seeds;
 mod sequences;
 mod stream_interval;
@@ -31,9 +33,10 @@ pub use marks::{MarkIds, OpenReasoning, end_of_prompt, open_reasoning, reasoning
 use meters::Meters;
 pub use replay::Recording;
 pub use running::{Door, RunningRequests};
+pub(crate) use scored::scored_prompt;
 use seeds::Seeds;
 pub use stream_interval::batched;
-pub use weights::WeightSpans;
+pub use weights::{WeightSpan, WeightSpans};
 
 use crate::{
     TokenId,

@@ -1,13 +1,14 @@
 //! Which generations run, and under which ids, so that somebody other than their client can end them; and whether more
 //! may begin.
 //!
-//! Owns the registry, its door and the early end. Refuses to know what an id means, and who an owner is: the API chooses both.
+//! Owns the registry and its door. Refuses to know what an id means, and who an owner is: the API chooses both. How
+//! generations are ended is `ending`'s.
 
 use std::{
     collections::{HashMap, HashSet},
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -19,7 +20,8 @@ use futures::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::engine::{AdapterId, EngineError, EngineOutput, FinishReason, TokenStream};
+use super::ending::{Ending, Unended};
+use crate::engine::{AdapterId, EngineError, EngineOutput, FinishReason, Reservation, Ticket, TokenStream};
 
 type Ids = Arc<[Arc<str>]>;
 
@@ -78,19 +80,17 @@ struct Entry {
     ticket: u64,
     /// The adapter that they go through.
     adapter: Option<AdapterId>,
-    abort: watch::Sender<bool>,
-    /// How many generations have not ended yet, whether or not they have begun.
-    left: Arc<AtomicUsize>,
+    ending: Arc<Ending>,
 }
 
 /// The generations of one prompt, before they begin.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Entering<'a> {
     pub(super) owner: Option<&'a Arc<str>>,
     pub(super) ids: &'a Ids,
     pub(super) adapter: Option<AdapterId>,
-    /// How many there are.
-    pub(super) generations: usize,
+    /// Their places in the engine, one for each.
+    pub(super) places: Reservation,
 }
 
 /// Takes the generations out of the registry when all of them ended or their request is dropped.
@@ -99,17 +99,7 @@ pub(super) struct Registration {
     shared: Arc<Shared>,
     names: Vec<Name>,
     ticket: u64,
-    abort: watch::Sender<bool>,
-    left: Arc<AtomicUsize>,
-}
-
-/// One of the generations, until it ends or is dropped.
-struct Registered(Arc<Registration>);
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        self.0.left.fetch_sub(1, Ordering::AcqRel);
-    }
+    ending: Arc<Ending>,
 }
 
 impl Drop for Registration {
@@ -137,34 +127,67 @@ impl Name {
 }
 
 impl RunningRequests {
-    /// Ends the generations that `owner` knows by `ids` with what they have, and says how many there were. Ids that are
-    /// unknown, or that belong to others, count as no generation.
+    /// Ends the generations that `owner` knows by `ids` with what they have, and says how many this call has ended. Ids that
+    /// are unknown, or that belong to others, count as no generation.
     pub fn abort<'a>(&self, owner: Option<&Arc<str>>, ids: impl IntoIterator<Item = &'a str>) -> usize {
-        let table = self.shared.table.lock();
-        ended(ids.into_iter().filter_map(|id| table.by_name.get(&Name::new(owner, id))).flatten())
+        let named = |table: &Table| {
+            let entries = ids.into_iter().filter_map(|id| table.by_name.get(&Name::new(owner, id)));
+            entries.flatten().cloned().collect()
+        };
+        self.end(named)
     }
 
-    /// Ends the generations that anybody knows by `ids`, and says how many there were.
+    /// Ends the generations that anybody knows by `ids`, and says how many this call has ended.
     pub fn abort_any(&self, ids: &[String]) -> usize {
-        let table = self.shared.table.lock();
-        let named = table.by_name.iter().filter(|(name, _)| ids.iter().any(|id| **id == *name.id));
-        ended(named.flat_map(|(_, entries)| entries))
+        let is_named = |name: &Name| ids.iter().any(|id| **id == *name.id);
+        self.end(|table| {
+            let named = table.by_name.iter().filter(|(name, _)| is_named(name));
+            named.flat_map(|(_, entries)| entries).cloned().collect()
+        })
     }
 
-    /// Ends the generations that go through an adapter, whosever they are, and says how many there were.
+    /// Ends the generations that go through an adapter, whosever they are, and says how many this call has ended.
     pub fn abort_adapter(&self, id: AdapterId) -> usize {
-        ended(self.shared.table.lock().by_ticket.values().filter(|entry| entry.adapter == Some(id)))
+        self.end(|table| table.by_ticket.values().filter(|entry| entry.adapter == Some(id)).cloned().collect())
     }
 
-    /// Ends all generations, whosever they are and whether or not they have begun, and says how many there were.
+    /// Ends all generations, whosever they are and whether or not they have begun, and says how many this call has ended.
     pub fn abort_all(&self) -> usize {
-        ended(self.shared.table.lock().by_ticket.values())
+        self.end(|table| table.by_ticket.values().cloned().collect())
     }
 
-    /// Ends all generations but those that wait at the door, and says how many there were.
+    /// Ends all generations but those that wait at the door, and says how many this call has ended.
     pub fn abort_begun(&self) -> usize {
-        let table = self.shared.table.lock();
-        ended(table.by_ticket.values().filter(|entry| table.begun.contains(&entry.ticket)))
+        self.end(|table| {
+            let begun = table.by_ticket.values().filter(|entry| table.begun.contains(&entry.ticket));
+            begun.cloned().collect()
+        })
+    }
+
+    /// Ends the generations of the entries that are chosen, except for those that were ended before. When this returns, the
+    /// engine has none of them any more, and nobody awaits them, whether or not their clients read on.
+    fn end(&self, chosen: impl FnOnce(&Table) -> Vec<Entry>) -> usize {
+        let mut count = 0;
+        let mut ended = {
+            let table = self.shared.table.lock();
+            chosen(&table)
+        };
+        // An entry that several ids name is ended once.
+        ended.retain(|entry| {
+            entry.ending.begin().is_some_and(|generations| {
+                count += generations;
+                true
+            })
+        });
+        for entry in &ended {
+            entry.ending.give_back();
+        }
+        let mut table = self.shared.table.lock();
+        for entry in &ended {
+            table.begun.remove(&entry.ticket);
+        }
+        self.shared.present.send_replace(table.begun.len());
+        count
     }
 
     /// Opens the door, or closes it. Generations that have begun go on.
@@ -191,6 +214,11 @@ impl RunningRequests {
         self.shared.outputs.load(Ordering::Relaxed)
     }
 
+    /// Whether generations are left that were let in.
+    pub fn has_begun(&self) -> bool {
+        *self.shared.present.borrow() > 0
+    }
+
     /// Waits until no generation is left that was let in.
     pub async fn settled(&self) {
         let mut present = self.shared.present.subscribe();
@@ -202,7 +230,7 @@ impl RunningRequests {
     pub(super) async fn admitted(&self, registrations: &[Arc<Registration>]) {
         let mut door = self.shared.door.subscribe();
         let opened = std::pin::pin!(door.wait_for(|door| *door != Door::Queueing));
-        let ended = std::pin::pin!(join_all(registrations.iter().map(|registration| registration.ended())));
+        let ended = std::pin::pin!(join_all(registrations.iter().map(|registration| registration.ending.ended())));
         select(opened, ended).await;
     }
 
@@ -218,75 +246,59 @@ impl RunningRequests {
         let mut table = self.shared.table.lock();
         let door = *self.shared.door.borrow();
         if door == Door::Open {
-            table.begun.extend(registrations.iter().map(|registration| registration.ticket));
+            let present = registrations.iter().filter(|registration| !registration.is_ended());
+            table.begun.extend(present.map(|registration| registration.ticket));
             self.shared.present.send_replace(table.begun.len());
         }
         door
     }
 
     fn enter(&self, table: &mut Table, entering: Entering<'_>) -> Arc<Registration> {
-        let Entering { owner, ids, adapter, generations } = entering;
-        let (abort, left) = (watch::Sender::new(false), Arc::new(AtomicUsize::new(generations)));
+        let Entering { owner, ids, adapter, places } = entering;
+        let ending = Arc::new(Ending::new(places));
         let ticket = self.shared.tickets.fetch_add(1, Ordering::Relaxed);
         let names: Vec<Name> = ids.iter().map(|id| Name::new(owner, Arc::clone(id))).collect();
-        let entry = Entry { ticket, adapter, abort: abort.clone(), left: Arc::clone(&left) };
+        let entry = Entry { ticket, adapter, ending: Arc::clone(&ending) };
         for name in &names {
             table.by_name.entry(name.clone()).or_default().push(entry.clone());
         }
         table.by_ticket.insert(ticket, entry);
-        Arc::new(Registration { shared: Arc::clone(&self.shared), names, ticket, abort, left })
+        Arc::new(Registration { shared: Arc::clone(&self.shared), names, ticket, ending })
     }
 }
 
 impl Registration {
     /// Whether the generations were ended.
     pub(super) fn is_ended(&self) -> bool {
-        *self.abort.borrow()
+        self.ending.is_begun()
     }
 
-    /// Waits until they are.
-    async fn ended(&self) {
-        // The sender is there as long as the registration.
-        let _ = self.abort.subscribe().wait_for(|aborted| *aborted).await;
-    }
-
-    /// Starts one of the generations, unless they were ended already.
-    pub(super) fn register(self: &Arc<Self>, start: impl FnOnce() -> TokenStream) -> TokenStream {
-        let mut abort = self.abort.subscribe();
-        let outputs = if *abort.borrow() { stream::empty().boxed() } else { start() };
-        let registered = Registered(Arc::clone(self));
+    /// Starts the next one of the generations in its place, unless they were ended already.
+    pub(super) fn register(self: &Arc<Self>, start: impl FnOnce(Ticket) -> TokenStream) -> TokenStream {
+        let registered = (Arc::clone(self), Unended::new(&self.ending));
         let shared = Arc::clone(&self.shared);
-        let outputs = outputs.inspect(move |_| _ = shared.outputs.fetch_add(1, Ordering::Relaxed));
-        let aborted = self.abort.clone();
+        let outputs = self.ending.start(start).inspect(move |_| _ = shared.outputs.fetch_add(1, Ordering::Relaxed));
+        let ending = Arc::clone(&self.ending);
         let end = stream::once(async move {
             // An engine that stops without a reason is not excused by this one.
-            if *aborted.borrow() {
+            if ending.is_begun() {
                 Ok(EngineOutput::Finished(FinishReason::Abort))
             } else {
                 Err(EngineError::Failed("the generation ended without a reason".to_owned()))
             }
         });
-        // The registration, which keeps the sender, lives as long as the stream.
-        let ended = async move { _ = abort.wait_for(|aborted| *aborted).await };
+        let ending = Arc::clone(&self.ending);
+        let ended = async move { ending.ended().await };
         // The engine's stream is dropped, and so aborted, before the end is said.
         let outputs = outputs.take_until(ended.boxed()).chain(end);
         outputs.inspect(move |_| _ = &registered).boxed()
     }
 }
 
-/// Counts the generations of each entry once, whatever ids name it.
-fn ended<'a>(entries: impl Iterator<Item = &'a Entry>) -> usize {
-    let counts = entries.map(|entry| {
-        entry.abort.send_replace(true);
-        (entry.ticket, entry.left.load(Ordering::Acquire))
-    });
-    counts.collect::<HashMap<_, _>>().into_values().sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::SampledToken;
+    use crate::engine::{Engine, EngineInfo, SampledToken, scripted::ScriptedEngine};
 
     fn ids(ids: &[&str]) -> Ids {
         ids.iter().map(|&id| Arc::from(id)).collect()
@@ -299,7 +311,9 @@ mod tests {
     }
 
     fn waiting(running: &RunningRequests, owner: Option<&Arc<str>>, names: &[&str], count: usize) -> Arc<Registration> {
-        running.register([Entering { owner, ids: &ids(names), adapter: None, generations: count }]).remove(0)
+        let engine = ScriptedEngine::hashed(EngineInfo::scripted(4, 64), vec![2]).with_seats(9, 9);
+        let places = engine.reserve(None, count).unwrap();
+        running.register([Entering { owner, ids: &ids(names), adapter: None, places }]).remove(0)
     }
 
     fn entered(running: &RunningRequests, owner: Option<&Arc<str>>, names: &[&str], count: usize) -> Arc<Registration> {
@@ -310,7 +324,7 @@ mod tests {
 
     /// A generation alone.
     fn registered(running: &RunningRequests, names: &[&str], outputs: TokenStream) -> TokenStream {
-        entered(running, None, names, 1).register(|| outputs)
+        entered(running, None, names, 1).register(|_| outputs)
     }
 
     fn next(outputs: &mut TokenStream) -> Option<EngineOutput> {
@@ -329,6 +343,19 @@ mod tests {
     }
 
     #[test]
+    fn an_aborted_generation_leaves_the_engine_and_keeps_nobody_whether_or_not_it_is_read() {
+        let running = RunningRequests::default();
+        let dropped = Arc::new(());
+        let token = Arc::clone(&dropped);
+        let mut outputs = registered(&running, &["a"], stuck().inspect(move |_| _ = &token).boxed());
+        assert!(running.has_begun() && Arc::strong_count(&dropped) == 2);
+        assert_eq!((running.abort_all(), running.abort_all()), (1, 0));
+        assert!(!running.has_begun() && running.settled().now_or_never().is_some());
+        assert_eq!(Arc::strong_count(&dropped), 1, "the engine's stream is gone");
+        assert_eq!(next(&mut outputs), Some(EngineOutput::Finished(FinishReason::Abort)));
+    }
+
+    #[test]
     fn every_generation_counts_once_and_only_those_that_are_named_end() {
         let running = RunningRequests::default();
         let mut first = registered(&running, &["a", "a-0"], stuck());
@@ -340,7 +367,7 @@ mod tests {
         assert_eq!(running.abort(None, ["a", "a-0", "unknown"]), 2);
         assert!(next(&mut first).is_some() && next(&mut second).is_some());
         assert_eq!(next(&mut other), None);
-        assert_eq!(running.abort_all(), 3);
+        assert_eq!((running.abort_all(), running.abort_all()), (1, 0), "who was ended before does not count again");
     }
 
     #[test]
@@ -348,7 +375,8 @@ mod tests {
         let running = RunningRequests::default();
         let [one, other] = ["one", "other"].map(|owner| Some(Arc::from(owner)));
         let owners: [Option<Arc<str>>; 3] = [one, other, None];
-        let mut outputs = owners.each_ref().map(|owner| entered(&running, owner.as_ref(), &["a"], 1).register(stuck));
+        let mut outputs =
+            owners.each_ref().map(|owner| entered(&running, owner.as_ref(), &["a"], 1).register(|_| stuck()));
         for outputs in &mut outputs {
             next(outputs);
         }
@@ -401,7 +429,7 @@ mod tests {
         assert!(running.admitted(&outside).now_or_never().is_none(), "one of them still waits");
         assert!(running.admitted(&outside[..1]).now_or_never().is_some());
         assert_eq!((outside[0].is_ended(), outside[1].is_ended()), (true, false));
-        assert_eq!(running.abort_all(), 3);
+        assert_eq!(running.abort_all(), 1);
         assert!(running.admitted(&outside).now_or_never().is_some());
     }
 
@@ -436,12 +464,12 @@ mod tests {
     fn generations_that_did_not_start_are_ended_with_their_siblings() {
         let running = RunningRequests::default();
         let group = entered(&running, None, &["a"], 3);
-        let mut first = group.register(stuck);
-        drop(group.register(stuck));
+        let mut first = group.register(|_| stuck());
+        drop(group.register(|_| stuck()));
         assert!(next(&mut first).is_some());
         assert_eq!(running.abort(None, ["a"]), 2);
         assert_eq!(next(&mut first), Some(EngineOutput::Finished(FinishReason::Abort)));
-        let mut last = group.register(|| panic!("nothing starts any more"));
+        let mut last = group.register(|_| panic!("nothing starts any more"));
         assert_eq!(next(&mut last), Some(EngineOutput::Finished(FinishReason::Abort)));
         drop((first, last, group));
         assert_eq!(running.abort_all(), 0);

@@ -22,7 +22,7 @@ use super::{
     unread::ended_unless_read,
 };
 use crate::{
-    engine::{EngineError, Reservation, SequenceRequest, Ticket},
+    engine::{EngineError, SequenceRequest, Ticket},
     request_trace::{self, Asked, RequestTrace},
 };
 
@@ -41,11 +41,13 @@ struct Group {
 /// The sequences of a request that did not start yet.
 struct Unstarted {
     generator: Generator,
-    reservation: Reservation,
     /// The first one is the next one.
     groups: std::vec::IntoIter<Group>,
     group: Option<Group>,
+    /// That of the next sequence.
     index: usize,
+    /// How many there are in all.
+    sequences: usize,
     arrival: Arrival,
     /// The request's.
     span: tracing::Span,
@@ -84,7 +86,6 @@ struct Waiting {
     requests: Vec<GenerationRequest>,
     /// Those of its prompts.
     registrations: Vec<Arc<Registration>>,
-    reservation: Reservation,
     arrival: Arrival,
 }
 
@@ -119,23 +120,30 @@ impl Generator {
         let party = requests.first().and_then(|request| request.party.clone());
         let sequences = requests.iter().map(|request| request.sequences).sum();
         let arrival = Arrival::of(&requests);
-        let reservation = match self.engine.reserve(party, sequences) {
-            Ok(reservation) => reservation,
+        let mut places = match self.engine.reserve(party, sequences) {
+            Ok(places) => places,
             Err(error) => return Err(self.refused(&requests, error, arrival)),
         };
         let prompts = requests.iter().map(|request| Entering {
             owner: request.owner.as_ref(),
             ids: &request.request_ids,
             adapter: request.adapter.as_ref().map(|adapter| adapter.id()),
-            generations: request.sequences,
+            places: places.split_off(request.sequences),
         });
         let registrations = self.running.register(prompts);
-        self.clone().at_the_door(Waiting { requests, registrations, reservation, arrival })
+        self.clone().at_the_door(Waiting { requests, registrations, arrival })
     }
 
     /// Begins, once the door is open.
     fn at_the_door(self, waiting: Waiting) -> Result<BoxStream<'static, Indexed>, EngineError> {
-        Ok(match self.running.admit(&waiting.registrations) {
+        let door = self.running.admit(&waiting.registrations);
+        // Nobody knows when lost weights come again. Sequences of a request that has begun wait for them in the engine.
+        if door == Door::Open
+            && let Some(error) = self.without_weights()
+        {
+            return Err(self.refused(&waiting.requests, error, waiting.arrival));
+        }
+        Ok(match door {
             Door::Open => self.begun(waiting),
             _ if waiting.registrations.iter().all(|registration| registration.is_ended()) => self.ended(&waiting),
             Door::Refusing => return Err(self.refused(&waiting.requests, EngineError::Paused, waiting.arrival)),
@@ -149,8 +157,14 @@ impl Generator {
         })
     }
 
+    /// Why nothing can be sampled for a request that comes now, if weights are lost.
+    fn without_weights(&self) -> Option<EngineError> {
+        let missing = self.engine.control()?.lacking();
+        (missing > 0).then_some(EngineError::WithoutWeights { missing })
+    }
+
     fn begun(self, waiting: Waiting) -> BoxStream<'static, Indexed> {
-        let Waiting { requests, registrations, reservation, arrival } = waiting;
+        let Waiting { requests, registrations, arrival } = waiting;
         let group = |(request, registration): (GenerationRequest, _)| Group {
             siblings: Siblings::new(request.sequences),
             registration,
@@ -159,13 +173,14 @@ impl Generator {
             request,
         };
         let (most, patience) = (self.engine.seats().saturating_mul(SEQUENCES_A_SEAT), self.patience);
+        let sequences = requests.iter().map(|request| request.sequences).sum();
         let groups: Vec<Group> = requests.into_iter().zip(registrations).map(group).collect();
         let mut unstarted = Unstarted {
             generator: self,
-            reservation,
             groups: groups.into_iter(),
             group: None,
             index: 0,
+            sequences,
             arrival,
             span: tracing::Span::current(),
         };
@@ -215,7 +230,7 @@ impl Generator {
     }
 
     /// Starts a sequence in its place.
-    fn start(&self, group: &Group, ticket: Ticket, mut meter: Meter) -> EventStream {
+    fn start(&self, group: &Group, mut meter: Meter) -> EventStream {
         let request = &group.request;
         let sampling = request.sampling.of_sequence(group.started);
         let (text, prompt) = (Arc::clone(&request.text), Arc::clone(&request.prompt_token_ids));
@@ -227,7 +242,7 @@ impl Generator {
             }
         };
         let engine = &self.engine;
-        let outputs = || {
+        let outputs = |ticket: Ticket| {
             let request = SequenceRequest {
                 prompt_token_ids: Arc::clone(&prompt),
                 sampling: Arc::clone(&sampling),
@@ -259,7 +274,7 @@ impl Unstarted {
         loop {
             self.start(started, most);
             match started.poll_next_unpin(context) {
-                Poll::Ready(None) if self.reservation.unstarted() > 0 => {}
+                Poll::Ready(None) if self.index < self.sequences => {}
                 poll => return poll,
             }
         }
@@ -280,12 +295,11 @@ impl Unstarted {
             self.group = Some(self.groups.next()?);
         }
         let group = self.group.as_mut()?;
-        let ticket = self.reservation.take()?;
         let index = self.index;
         self.index += 1;
         let siblings = Arc::clone(&group.siblings);
         let meter = self.generator.meter(&group.request, siblings, self.arrival.clone(), self.span.clone());
-        let events = self.generator.start(group, ticket, meter);
+        let events = self.generator.start(group, meter);
         group.started += 1;
         Some(events.map_ok(move |event| (index, event)).boxed())
     }
@@ -311,7 +325,7 @@ mod tests {
     use crate::{
         TokenId,
         engine::{
-            Engine, EngineInfo, EngineLoad, Party, Routing, SamplingParams, TokenStream,
+            Engine, EngineInfo, EngineLoad, Party, Reservation, Routing, SamplingParams, TokenStream,
             scripted::{Gate, ScriptedEngine},
         },
         generation::{Completion, Finish, TextOptions, collect, decode::tests::spaced},
@@ -465,6 +479,8 @@ mod tests {
             .generate_all([GenerationRequest { request_ids: ["a".into()].into(), ..request(&[3], 40, None) }])
             .unwrap();
         assert_eq!(generator.running().abort(None, ["a"]), 40);
+        // Nobody has read anything of it.
+        assert_eq!((generator.engine().load(), counts[0].load(Ordering::Relaxed)), (EngineLoad::default(), 0));
         let completions = collect(events, 40).await.unwrap();
         assert!(completions.iter().all(|completion| completion.finish == Some(Finish::Abort)));
         assert_eq!((counts[2].load(Ordering::Relaxed), generator.running().abort(None, ["a"])), (2, 0));

@@ -37,6 +37,11 @@ impl WeightSpans {
         self.tokens += delta.tokens.len();
     }
 
+    /// The weights of the first token, if there is one.
+    pub fn first(&self) -> Option<WeightSpan> {
+        self.spans().into_iter().next()
+    }
+
     /// What the weights of the last token are called, if there is one.
     pub fn latest(&self) -> Option<Arc<str>> {
         self.spans().pop().map(|span| span.label)

@@ -326,8 +326,9 @@ impl From<EngineError> for ApiError {
                                on a different instance.";
                 Self::new(ErrorKind::Overloaded, None, message)
             }
-            EngineError::Paused => Self::new(ErrorKind::Paused, None, error.to_string()),
-            EngineError::WithoutWeights { .. } => Self::new(ErrorKind::Paused, None, error.to_string()).once_begun(),
+            EngineError::Paused | EngineError::WithoutWeights { .. } => {
+                Self::new(ErrorKind::Paused, None, error.to_string())
+            }
             EngineError::Unread => {
                 let message = "the stream was not read for longer than --stream-stall-timeout, and was ended; read \
                                streams as they come, or ask for fewer log-probs";

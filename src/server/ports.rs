@@ -3,7 +3,11 @@
 //! Owns how many connections each port may have, the clocks of its clients, and how all of them end together. Refuses to
 //! know what is served.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
@@ -48,6 +52,8 @@ pub struct Work {
     pub settled: BoxFuture<'static, ()>,
     /// Is told when the server was asked to stop.
     pub readiness: Readiness,
+    /// Resolves when no call is under way that the engine is needed for, though nothing may be computed meanwhile.
+    pub calls: BoxFuture<'static, ()>,
     /// Says whether nothing is computed until somebody says so, so that waiting for requests would be in vain.
     pub stands_still: Box<dyn Fn() -> bool + Send>,
     /// Refuses requests that wait for somebody to let them begin, who will not come any more.
@@ -61,6 +67,7 @@ impl Work {
             engine: None,
             settled: std::future::ready(()).boxed(),
             readiness: Readiness::default(),
+            calls: std::future::ready(()).boxed(),
             stands_still: Box::new(|| false),
             turn_away: Box::new(|| ()),
         }
@@ -74,7 +81,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// on for the configured time, after which the engine ends them with what they have.
 pub async fn serve(
     Ports { main, admin }: Ports,
-    Work { engine, settled, readiness, stands_still, turn_away }: Work,
+    Work { engine, settled, readiness, calls, stands_still, turn_away }: Work,
     config: &ServerConfig,
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
@@ -103,8 +110,14 @@ pub async fn serve(
     stopping.send_replace(true);
     tracing::info!(timeout_seconds = config.shutdown_timeout.as_secs(), "stopping: no new connections");
     turn_away();
-    let wait = if stands_still() { Duration::ZERO } else { config.shutdown_timeout };
-    let ended = tokio::time::timeout(wait, &mut drained).await.ok();
+    let (begun, timeout) = (Instant::now(), config.shutdown_timeout);
+    let ended = tokio::select! {
+        result = &mut drained => Some(result),
+        _ = tokio::time::timeout(timeout, calls) => {
+            let wait = if stands_still() { Duration::ZERO } else { timeout.saturating_sub(begun.elapsed()) };
+            tokio::time::timeout(wait, &mut drained).await.ok()
+        }
+    };
     if ended.is_none() {
         tracing::warn!("requests are still running: ending them with what they have");
     }

@@ -6,7 +6,7 @@ use prost::Message;
 use super::request::Shown;
 use crate::{
     engine::{PromptOutput, SampledToken},
-    generation::{Completion, Finish},
+    generation::{Completion, Finish, scored_prompt},
     tinker_sessions::awaited::Outcome,
     wire::{
         error::{ApiError, ErrorKind},
@@ -18,7 +18,7 @@ use crate::{
 pub(super) fn outcome(sampled: Result<Vec<Completion>, ApiError>, shown: &Shown, prompt: usize) -> Outcome {
     match sampled.and_then(|completions| result(&completions, shown, prompt)) {
         Ok(Some(result)) => Outcome::Done(Bytes::from(result.encode_to_vec())),
-        // Only a part was sampled, and there is no word for that.
+        // Only a part was sampled, or by other weights than those that scored the prompt, and there are no words for that.
         Ok(None) => Outcome::Gone,
         Err(error) => match error.kind() {
             // The client asks anew by itself, and later.
@@ -35,12 +35,17 @@ pub(super) fn stopped() -> Outcome {
     Outcome::Failed { error: error.to_owned(), is_users: false }
 }
 
-/// The result; `None` if a sequence was ended before its time.
+/// The result; `None` if a sequence was ended before its time, or began with other weights than the prompt was scored with.
 fn result(completions: &[Completion], shown: &Shown, prompt: usize) -> Result<Option<SampleResponse>, ApiError> {
     let mut sequences = Vec::with_capacity(completions.len());
     for completion in completions {
         let Some(sequence) = sequence(completion, shown)? else { return Ok(None) };
         sequences.push(sequence);
+    }
+    let needs_prompt = shown.prompt_logprobs.is_some() || shown.topk_prompt > 0;
+    let shows_scores = needs_prompt || shown.targets.is_some();
+    if shows_scores && scored_prompt(completions).is_some_and(|(_, of_others)| of_others.is_some()) {
+        return Ok(None);
     }
     let scored = completions.first().and_then(|completion| completion.prompt.as_ref());
     let cached = scored.map_or(0, |prompt| prompt.cached_tokens);
@@ -48,7 +53,6 @@ fn result(completions: &[Completion], shown: &Shown, prompt: usize) -> Result<Op
         Some(scored) if scored.logprobs.len() + 1 == prompt => Ok(scored.logprobs.clone()),
         _ => Err(ApiError::internal("the engine left out log-probs of the prompt")),
     };
-    let needs_prompt = shown.prompt_logprobs.is_some() || shown.topk_prompt > 0;
     let tokens = if needs_prompt { of_prompt(scored)? } else { Vec::new() };
     // Log-probs are those of the last tokens, where so many were asked for.
     let first = prompt - shown.prompt_logprobs.unwrap_or(prompt).min(prompt);

@@ -78,9 +78,17 @@ async fn control_with_a_request(tokens: usize) -> (Served, StepGate, JoinHandle<
 
 pub(super) type Events = BoxStream<'static, Result<Event, EngineError>>;
 
+/// Those of several sequences, each with the index of its own.
+pub(super) type Indexed = BoxStream<'static, Result<(usize, Event), EngineError>>;
+
 impl Served {
     pub(super) fn generate(&self, request: GenerationRequest) -> Events {
         self.generator.generate(request)
+    }
+
+    /// The same, with what refuses it before a stream begins.
+    pub(super) fn begin(&self, request: GenerationRequest) -> Result<Indexed, EngineError> {
+        self.generator.generate_all([request])
     }
 }
 

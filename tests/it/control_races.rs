@@ -12,20 +12,23 @@ use bytes::Bytes;
 use futures::{
     StreamExt,
     channel::mpsc::{UnboundedSender, unbounded},
-    poll,
+    poll, stream,
 };
 use tokio::task::JoinHandle;
 
 use super::{
-    control::{Events, MODEL, Served, answered, control, norm, norm_file, request, streamed},
+    control::{
+        Events, MODEL, Served, answered, control, engine_of, generation, norm, norm_file, request, serve, settings,
+        streamed,
+    },
     patience::until,
 };
 use tito::{
     control::{
         ControlError, ControlPolicy, ControlStatus, Newcomers, PauseMode, SleepLevel, SleepTag, Update, Updated,
     },
-    engine::{EngineError, UpdateError},
-    generation::Finish,
+    engine::{EngineError, UpdateError, native::NativeSettings},
+    generation::{Finish, GenerationRequest, collect},
 };
 
 const NORM: &str = "model.norm.weight";
@@ -328,4 +331,115 @@ async fn no_request_is_awaited_while_weights_are_lost() {
     control.reset_weights().await.unwrap();
     control.pause(PauseMode::Wait, Newcomers::Refused).await.unwrap();
     assert!(control.status().paused);
+}
+
+#[tokio::test]
+async fn a_request_that_was_aborted_is_awaited_by_nobody_whether_or_not_it_is_read() {
+    let control = control(ControlPolicy::default());
+    let mut running = request(&control, 400);
+    running.next().await.unwrap().unwrap();
+    assert_eq!((control.abort(None), control.abort(None)), (1, 0), "who was ended before does not count again");
+    for mode in [PauseMode::Wait, PauseMode::Abort, PauseMode::Wait] {
+        let pause = tokio::spawn({
+            let control = Arc::clone(&control);
+            async move { control.pause(mode, Newcomers::Refused).await }
+        });
+        until("the pause is there", async || pause.is_finished()).await;
+        pause.await.unwrap().unwrap();
+    }
+    assert_eq!(control.sleep(SleepLevel::KvCache, PauseMode::Wait).await, Ok(SleepLevel::KvCache));
+    assert_eq!(answered(running).await.unwrap().1, Finish::Abort);
+}
+
+#[tokio::test]
+async fn a_refused_pause_brings_back_none_that_was_superseded() {
+    for is_paused_before in [false, true] {
+        let control = control(ControlPolicy::default());
+        let pause = || {
+            let control = Arc::clone(&control);
+            async move { control.pause(PauseMode::Wait, Newcomers::Refused).await }
+        };
+        let mut running = request(&control, 400);
+        running.next().await.unwrap().unwrap();
+        if is_paused_before {
+            control.pause(PauseMode::Keep, Newcomers::Refused).await.unwrap();
+        }
+        let before = control.status();
+        let mut waits = Vec::new();
+        for _ in 0..2 {
+            let mut wait = Box::pin(pause());
+            assert!(poll!(&mut wait).is_pending());
+            waits.push(tokio::spawn(wait));
+        }
+        until("the first one is superseded", async || waits[0].is_finished()).await;
+        control.reset_weights().await.unwrap();
+        let [first, second] = waits.try_into().unwrap();
+        let (first, second) = (first.await.unwrap(), second.await.unwrap());
+        assert!(matches!(first, Err(ControlError::State(_))), "{first:?}");
+        assert!(is_without_weights(&second), "{second:?}");
+        assert_eq!(control.status(), before);
+    }
+}
+
+#[tokio::test]
+async fn no_request_is_awaited_on_a_server_that_sleeps() {
+    let control = control(ControlPolicy::default());
+    let mut running = request(&control, 400);
+    running.next().await.unwrap().unwrap();
+    control.sleep(SleepLevel::Scheduling, PauseMode::Keep).await.unwrap();
+    let before = control.status();
+    for refused in [
+        control.sleep(SleepLevel::Weights, PauseMode::Wait).await.map(|_| ()),
+        control.pause(PauseMode::Wait, Newcomers::Refused).await,
+    ] {
+        assert!(matches!(refused, Err(ControlError::State(_))), "{refused:?}");
+    }
+    assert_eq!((control.status(), control.lacking()), (before, 0));
+    control.wake_up(None).await.unwrap();
+    control.sleep(SleepLevel::Scheduling, PauseMode::Keep).await.unwrap();
+    control.abort(None);
+    control.pause(PauseMode::Wait, Newcomers::Refused).await.unwrap();
+    assert_eq!(control.sleep(SleepLevel::Weights, PauseMode::Wait).await, Ok(SleepLevel::Weights));
+    assert_eq!(answered(running).await.unwrap().1, Finish::Abort);
+}
+
+#[tokio::test]
+async fn lost_weights_refuse_a_request_at_the_door_and_lose_no_sequence_of_one_that_runs() {
+    let control =
+        serve(Arc::new(engine_of(&NativeSettings { max_num_seqs: 2, ..settings() })), ControlPolicy::default());
+    let sequences = 9;
+    let mut begun = control.begin(GenerationRequest { sequences, ..generation(4) }).unwrap();
+    let first = begun.next().await.unwrap();
+    // Some sequences have ended, and others start as soon as somebody reads that.
+    until("nothing runs", async || control.engine().load().running == 0).await;
+    control.reset_weights().await.unwrap();
+    let refused = control.begin(generation(4)).err();
+    assert!(matches!(refused, Some(EngineError::WithoutWeights { .. })), "{refused:?}");
+    let mut answer = Box::pin(collect(stream::iter([first]).chain(begun).boxed(), sequences));
+    assert!(poll!(&mut answer).is_pending(), "the others wait for weights");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL);
+    control.update(Update { path, label: None, aborts: false }).await.unwrap();
+    let completions = answer.await.unwrap();
+    assert!(completions.iter().all(|completion| completion.finish == Some(Finish::Length)));
+}
+
+#[tokio::test]
+async fn a_call_that_has_no_memory_for_weights_or_comes_amid_an_update_says_what_comes_first() {
+    let control = control(ControlPolicy::default());
+    control.sleep(SleepLevel::Weights, PauseMode::Abort).await.unwrap();
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL);
+    let file = norm_file(NORM, 0.5);
+    for refused in [
+        control.start_update().await,
+        control.update(Update { path: path.clone(), label: None, aborts: false }).await.map(|_| ()),
+        streamed(&control, &file, 1_000).await.map(|_| ()),
+    ] {
+        let Err(ControlError::State(said)) = refused else { panic!("{refused:?}") };
+        assert!(said.contains("POST /wake_up?tags=weights"), "{said}");
+    }
+    control.wake_up(None).await.unwrap();
+    control.update(Update { path, label: None, aborts: false }).await.unwrap();
+    control.start_update().await.unwrap();
+    let Err(ControlError::State(said)) = control.reset_weights().await else { panic!("it was reset") };
+    assert!(said.contains("cannot be reset"), "{said}");
 }

@@ -8,7 +8,7 @@ use tito::generation::Finish;
 use tower::ServiceExt;
 
 use super::{
-    control::{MODEL, settings},
+    control::{MODEL, norm_file, settings},
     control_effects::{Server, ask, ended, under_way},
 };
 
@@ -62,7 +62,7 @@ async fn a_call_that_ends_requests_ends_none_where_it_is_refused() {
 #[tokio::test]
 async fn a_name_that_is_given_amid_an_update_in_parts_is_that_of_the_weights_that_come() {
     let server = Server::new();
-    for (end, called) in [(json!({}), "mine"), (json!({ "weight_version": "9" }), "9")] {
+    for end in [json!({}), json!({ "weight_version": "mine" })] {
         let before = weights(&server).await;
         done(&server, "/start_weight_update", json!({})).await;
         done(&server, "/update_weights", json!({ "update_info": { "weight_dir": model() } })).await;
@@ -70,7 +70,26 @@ async fn a_name_that_is_given_amid_an_update_in_parts_is_that_of_the_weights_tha
         assert_eq!(said["message"], "Weight version mine is that of the weights that the update brings");
         assert_eq!(weights(&server).await, before);
         done(&server, "/finish_weight_update", end).await;
-        assert_eq!(weights(&server).await["weight_version"], called);
+        assert_eq!(weights(&server).await["weight_version"], "mine");
+    }
+}
+
+#[tokio::test]
+async fn an_update_in_parts_has_no_other_name_than_the_one_that_it_was_given_amid() {
+    let server = Server::new();
+    let named = |path: &str| (format!("{path}?weight_version=theirs"), norm_file("model.norm.weight", 0.5));
+    for (part, end) in [(None, json!({ "weight_version": "theirs" })), (Some(named("/update_weights")), json!({}))] {
+        done(&server, "/start_weight_update", json!({})).await;
+        done(&server, "/update_weights", json!({ "update_info": { "weight_dir": model() } })).await;
+        done(&server, "/update_weight_version", json!({ "new_version": "mine" })).await;
+        if let Some((path, file)) = part {
+            let (status, said) = ask(server.router(), &Method::POST, &path, "application/octet-stream", file).await;
+            assert_eq!(status, 200, "{}", String::from_utf8_lossy(&said));
+        }
+        let (status, said) = posted(&server, "/finish_weight_update", &end).await;
+        assert_eq!(status, 400, "{said}");
+        assert!(said.to_string().contains("call the weights `mine` and `theirs`"), "{said}");
+        assert_eq!(weights(&server).await, json!({ "weight_version": "default", "updates": 0 }));
     }
 }
 

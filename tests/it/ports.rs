@@ -7,11 +7,68 @@ use std::{
 };
 
 use axum::{Router, routing::get};
-use tito::server::{self, Endpoint, Port, Ports, ServerConfig, Work};
+use tito::{
+    adapters::{AdapterPolicy, Adapters},
+    admin::{self, Admin},
+    control::ControlPolicy,
+    engine::Engine,
+    server::{self, Endpoint, Port, Ports, ServerConfig, Work},
+};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, oneshot},
 };
+
+use super::{
+    control::{engine_of, norm_file, serve, settings},
+    patience::until,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_of_weights_that_comes_while_the_server_stops_is_taken_to_its_end() {
+    let engine: Arc<dyn Engine> = Arc::new(engine_of(&settings()));
+    let control = serve(Arc::clone(&engine), ControlPolicy::default()).control;
+    let served =
+        admin::Served { model: "tiny".to_owned(), name: "tiny".to_owned(), weights: None, kv_block_size: None };
+    let adapters = Arc::new(Adapters::new(Arc::clone(&engine), AdapterPolicy::default()));
+    let admin = Arc::new(Admin { control: Arc::clone(&control), served, adapters });
+    let (main, address) = port(admin::router(admin)).await;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let calls = Box::pin(control.bodies_taken());
+    let ended = tokio::spawn({
+        let control = Arc::clone(&control);
+        let stands_still = Box::new(move || control.stands_still());
+        async move {
+            let work = Work { engine: Some(engine), calls, stands_still, ..Work::nothing() };
+            let stopped = async move { stopped.await.unwrap() };
+            server::serve(Ports { main, admin: None }, work, &ServerConfig::default(), stopped).await
+        }
+    });
+    let file = norm_file("model.norm.weight", 0.5);
+    let (first, rest) = file.split_at(file.len() - 4);
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(
+        connection,
+        "POST /update_weights?weight_version=7 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Type: application/octet-stream\r\nContent-Length: {}\r\n\r\n",
+        file.len()
+    )
+    .unwrap();
+    connection.write_all(first).unwrap();
+    until("the update is under way", async || control.status().updating).await;
+    stop.send(()).unwrap();
+    until("nobody is taken any more", async || TcpStream::connect(address).is_err()).await;
+    connection.write_all(rest).unwrap();
+    let answer = tokio::task::spawn_blocking(move || {
+        let mut text = String::new();
+        connection.read_to_string(&mut text).unwrap();
+        text
+    });
+    let text = answer.await.unwrap();
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    assert_eq!(&*control.weights().label, "7");
+    ended.await.unwrap().unwrap();
+}
 
 async fn port(app: Router) -> (Port, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -68,7 +68,7 @@ fn an_engine_that_had_begun_says_that_something_may_have_been_sampled() {
         (EngineError::Overloaded, "anywhere; done=nothing"),
         (EngineError::Paused, "anywhere; done=nothing"),
         (EngineError::Unread, "anywhere; done=maybe"),
-        (EngineError::WithoutWeights { missing: 1 }, "anywhere; done=maybe"),
+        (EngineError::WithoutWeights { missing: 1 }, "anywhere; done=nothing"),
         (EngineError::Unsupported("no".to_owned()), "never; done=maybe"),
         (EngineError::Uncaptured("full".to_owned()), "elsewhere; done=maybe"),
         (EngineError::Failed("lost".to_owned()), "elsewhere; done=maybe"),

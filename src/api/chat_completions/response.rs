@@ -6,7 +6,7 @@ use super::{ending::ending, shown::ShownInChat};
 use crate::{
     TokenId,
     engine::{PromptOutput, SampledToken},
-    generation::{Completion, Delta, Event, WeightSpans},
+    generation::{Completion, Delta, Event, WeightSpans, scored_prompt},
     http::sse,
     request_fields::{progress::Progress, tools::ParserCounter},
     sglang::meta_info::{ShownInMetaInfo, meta_info},
@@ -145,7 +145,7 @@ impl ChatEnvelope {
         let thought = completions.iter().map(|completion| completion.reasoning_tokens).sum();
         let usage =
             DetailedUsage::new(self.usage(sampled), self.details(prompt)).detailed(self.completion_details(thought));
-        let scored = prompt.filter(|_| self.prompt_logprobs);
+        let (scored, scored_by) = scored_prompt(&completions).filter(|_| self.prompt_logprobs).unzip();
         let prompt_logprobs = scored.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?;
         let sglext = self.shown.sglext(&self.api, &completions);
         let metrics =
@@ -161,6 +161,7 @@ impl ChatEnvelope {
             system_fingerprint: SYSTEM_FINGERPRINT,
             usage,
             prompt_logprobs,
+            prompt_weight_version: scored_by.flatten().map(Into::into),
             prompt_token_ids: self.return_token_ids.then(|| self.prompt_token_ids.to_vec()),
             mm_placeholders: self.mm_placeholders.clone().filter(|_| self.return_token_ids),
             prompt_text: self.prompt_text.clone(),

@@ -101,6 +101,7 @@ impl CompletionEnvelope {
             stop_reason,
             token_ids: ids.then(|| completion.token_ids()),
             prompt_logprobs: scored.map(|tokens| prompt_logprobs(tokens, tokenizer)).transpose()?,
+            prompt_weight_version: None,
             prompt_token_ids: ids.then(|| self.prompt(index).token_ids.to_vec()),
             routed_experts: self.api.routed_experts(completion.routes.as_ref()),
             sampling_mask: sampling_mask(self.turn.sampling.wants_mask(), &completion.tokens)?,

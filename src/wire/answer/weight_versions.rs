@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::generation::WeightSpans;
+use crate::generation::{WeightSpan, WeightSpans};
 
 /// Tokens that the same weights sampled.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
@@ -25,6 +25,23 @@ pub struct WeightVersionSpan {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     reuse_older_keys: bool,
+}
+
+/// The weights that scored the prompt of several choices, one of which began with others: they were replaced meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+pub(crate) struct PromptWeightVersion {
+    /// What the weights are called, as in `weight_versions`.
+    version: String,
+    /// Where an adapter scored, what the weights of the base are called; left out otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String)]
+    base_version: Option<String>,
+}
+
+impl From<WeightSpan> for PromptWeightVersion {
+    fn from(span: WeightSpan) -> Self {
+        Self { version: span.label.to_string(), base_version: span.base.map(|base| base.to_string()) }
+    }
 }
 
 /// Names the weights that sampled the tokens of a choice.

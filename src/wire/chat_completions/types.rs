@@ -17,7 +17,7 @@ use crate::{
             output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
             sampling_mask::SamplingMask,
             token_continuity::TokenContinuity,
-            weight_versions::WeightVersionSpan,
+            weight_versions::{PromptWeightVersion, WeightVersionSpan},
         },
         body::{Body, Rules},
         fields::{
@@ -165,6 +165,10 @@ pub(crate) struct ChatCompletion {
     pub usage: DetailedUsage,
     #[schema(value_type = Option<Vec<Option<Object>>>)]
     pub prompt_logprobs: Option<PromptLogprobs>,
+    /// The weights that scored the prompt, where a choice began with others; left out where all choices began with them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pub prompt_weight_version: Option<PromptWeightVersion>,
     /// The prompt, with `return_token_ids`.
     pub prompt_token_ids: Option<Vec<TokenId>>,
     /// Where the images of the prompt are in it, with `return_token_ids`.

@@ -13,7 +13,7 @@ use crate::{
             metrics::{PerRequestMetrics, StreamedMetrics},
             output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
             sampling_mask::SamplingMask,
-            weight_versions::WeightVersionSpan,
+            weight_versions::{PromptWeightVersion, WeightVersionSpan},
         },
         body::{Body, Rules},
         fields::{of_sglang::SglangFields, sampling::SamplingFields, stream_options::StreamOptions},
@@ -98,6 +98,10 @@ pub(crate) struct CompletionChoice {
     pub token_ids: Option<Vec<TokenId>>,
     #[schema(value_type = Option<Vec<Option<Object>>>)]
     pub prompt_logprobs: Option<PromptLogprobs>,
+    /// As the answer that this is derendered of has it; a completion scores the prompt of each choice by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pub prompt_weight_version: Option<PromptWeightVersion>,
     /// The prompt, with `return_token_ids`.
     pub prompt_token_ids: Option<Vec<TokenId>>,
     /// The experts of all tokens but the last one, with `--enable-return-routed-experts`: an `.npy` file in base64 of the

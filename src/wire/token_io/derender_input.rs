@@ -14,7 +14,7 @@ use crate::{
         answer::{
             output::{PromptLogprobs, StopReason, spelt_id},
             sampling_mask::SamplingMask,
-            weight_versions::WeightVersionSpan,
+            weight_versions::{PromptWeightVersion, WeightVersionSpan},
         },
         error::ApiError,
         fields::sampling::MAX_N,
@@ -43,6 +43,8 @@ pub(crate) struct ResponseToDerender {
     /// Passed on as it is.
     #[schema(value_type = Option<Vec<Option<Object>>>)]
     pub prompt_logprobs: Option<PromptLogprobs>,
+    /// Passed on as it is.
+    pub prompt_weight_version: Option<PromptWeightVersion>,
 }
 
 /// An event of a stream of `/inference/v1/generate`, with `output_mode` `tokens`.

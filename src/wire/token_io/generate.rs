@@ -14,7 +14,7 @@ use crate::{
             mm_placeholders::MmPlaceholders,
             output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
             sampling_mask::SamplingMask,
-            weight_versions::WeightVersionSpan,
+            weight_versions::{PromptWeightVersion, WeightVersionSpan},
         },
         body::{Body, Rules},
         chat_completions::types::{AnswerMessage, ChoiceLogprobs},
@@ -178,6 +178,10 @@ pub(crate) struct GenerateAnswer {
     pub usage: DetailedUsage,
     #[schema(value_type = Option<Vec<Option<Object>>>)]
     pub prompt_logprobs: Option<PromptLogprobs>,
+    /// The weights that scored the prompt, where a choice began with others; left out where all choices began with them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pub prompt_weight_version: Option<PromptWeightVersion>,
     /// With `prompt_logprob_token_ids`: a matrix with a row for each position, as an `.npy` file of float32 in base64.
     pub prompt_token_id_logprobs: Option<String>,
     /// The prompt, with `return_token_ids`.

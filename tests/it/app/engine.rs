@@ -18,13 +18,12 @@ impl TestApp {
     /// Weights of which the engine says that they compute every sequence, from which token on, by what they are called
     /// (an adapter's: `ADAPTER on BASE`) and whether they read keys of older ones.
     pub(crate) fn weights(self, changes: &[(usize, &str, bool)]) -> Self {
-        let in_use = |(number, &(from, label, reuse_older_keys)): (u64, &(usize, &str, bool))| {
-            let (label, base) =
-                label.split_once(" on ").map_or((label, None), |(label, base)| (label, Some(base.into())));
-            let version = Arc::new(WeightVersion { number, label: label.into() });
-            (from, WeightsInUse { version, base, reuse_older_keys })
-        };
-        self.with(|recipe| recipe.weights = (0..).zip(changes).map(in_use).collect())
+        self.with(|recipe| recipe.weights = in_use(changes))
+    }
+
+    /// The same of all sequences but the very first one.
+    pub(crate) fn later_weights(self, changes: &[(usize, &str, bool)]) -> Self {
+        self.with(|recipe| recipe.later_weights = Some(in_use(changes)))
     }
 
     /// A model with mixtures of experts, and `--enable-return-routed-experts` if `returns`.
@@ -44,4 +43,13 @@ impl TestApp {
     pub(crate) fn without_candidates(self) -> Self {
         self.with(|recipe| recipe.scores_candidates = false)
     }
+}
+
+fn in_use(changes: &[(usize, &str, bool)]) -> Vec<(usize, WeightsInUse)> {
+    let in_use = |(number, &(from, label, reuse_older_keys)): (u64, &(usize, &str, bool))| {
+        let (label, base) = label.split_once(" on ").map_or((label, None), |(label, base)| (label, Some(base.into())));
+        let version = Arc::new(WeightVersion { number, label: label.into() });
+        (from, WeightsInUse { version, base, reuse_older_keys })
+    };
+    (0..).zip(changes).map(in_use).collect()
 }

@@ -54,6 +54,7 @@ pub(super) struct Recipe {
     pub(super) prompt_tokens_details: bool,
     pub(super) request_metrics: Option<Vec<RequestTimes>>,
     pub(super) weights: Vec<(usize, WeightsInUse)>,
+    pub(super) later_weights: Option<Vec<(usize, WeightsInUse)>>,
     pub(super) mixtures: Option<RouteShape>,
     pub(super) server: ServerConfig,
     pub(super) requests: RequestPolicy,
@@ -96,6 +97,7 @@ impl Recipe {
             prompt_tokens_details: false,
             request_metrics: None,
             weights: Vec::new(),
+            later_weights: None,
             mixtures: None,
             server: ServerConfig::default(),
             requests: RequestPolicy::default(),
@@ -151,6 +153,7 @@ impl Recipe {
             scripts => ScriptedEngine::playing(info, scripts.to_vec()),
         };
         engine = engine.with_seats(self.seats, self.max_waiting).with_weights(self.weights.clone());
+        engine = engine.with_later_weights(self.later_weights.clone());
         engine = engine.with_times(self.request_metrics.clone().unwrap_or_default());
         if let Some(tokens) = self.cached_tokens {
             engine = engine.with_cached_tokens(tokens);

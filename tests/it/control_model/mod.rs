@@ -128,6 +128,7 @@ impl Both {
         let mut answered = Vec::new();
         while let Some(Begun { handle, step, call }) = begun.pop_front() {
             let is_look = !matches!(step, Step::Call(_)) && self.requests.entered() > 0;
+            self.model.has_requests = self.requests.entered() > 0;
             let next = if is_look { self.model.look(step) } else { self.model.step(step) };
             let next = self.abort(call, next);
             if is_look && let Next::WhenSettled(step) = next {

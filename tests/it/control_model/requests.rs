@@ -105,7 +105,7 @@ impl Requests {
     }
 
     fn abort_where(&mut self, is_meant: impl Fn(&Request) -> bool) -> usize {
-        let meant = self.all.iter_mut().filter(|request| is_meant(request));
+        let meant = self.all.iter_mut().filter(|request| is_meant(request) && !request.aborted);
         meant.map(|request| request.aborted = true).count()
     }
 
@@ -115,9 +115,9 @@ impl Requests {
         std::mem::take(&mut self.seen)
     }
 
-    /// How many are in the engine.
+    /// How many are in the engine; those that are to end have left it.
     pub(super) fn entered(&self) -> usize {
-        self.all.iter().filter(|request| request.entered).count()
+        self.all.iter().filter(|request| request.entered && !request.aborted).count()
     }
 
     /// Reads what came of each, and compares it with what should have; `stepped` says that the engine has computed a step,

@@ -62,7 +62,7 @@ fn retrieval(id: &str) -> Request<Body> {
     posted("/api/v1/retrieve_future", json!({ "request_id": id, "allow_metadata_only": true }).to_string())
 }
 
-async fn retrieved(app: &TestApp, id: &str) -> Answer {
+pub(super) async fn retrieved(app: &TestApp, id: &str) -> Answer {
     app.request(retrieval(id)).await
 }
 

@@ -5,10 +5,12 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tito::{
     store::MemoryStore,
+    tinker_sessions::TinkerBounds,
     trajectory::{CapturePolicy, Trajectories},
     turn::Capture,
 };
 
+use super::tinker;
 use crate::it::app::{IM_END, MODEL, TestApp};
 
 /// A server whose weights change while each answer is sampled, the second time with older keys; its answers have three
@@ -61,6 +63,43 @@ async fn every_choice_says_which_weights_sampled_which_of_its_tokens() {
     let ids = json!({ "model": MODEL, "token_ids": app.ids("hello"), "sampling_params": params });
     let always = app.post("/inference/v1/generate", ids).await.ok();
     assert_eq!(always["choices"][0]["weight_versions"], spans());
+}
+
+#[tokio::test]
+async fn an_answer_with_one_prompt_names_the_weights_that_scored_it_where_a_choice_began_with_others() {
+    let step = |label| [(0, label, false)];
+    for (later, named) in [("step-1", None), ("step-2", Some(json!({ "version": "step-1" })))] {
+        let two = json!({ "n": 2, "temperature": 1, "prompt_logprobs": 0 });
+        let ids = json!({ "model": MODEL, "token_ids": [5, 6, 7], "sampling_params": two });
+        for (path, body) in [("/v1/chat/completions", with(chat(), &two)), ("/inference/v1/generate", ids)] {
+            // Their sequences are the first ones of a server.
+            let app = app().weights(&step("step-1")).later_weights(&step(later));
+            let answer = app.post(path, body).await.ok();
+            assert!(answer["prompt_logprobs"].is_array(), "{path}: {answer}");
+            assert_eq!(answer.get("prompt_weight_version"), named.as_ref(), "{path}");
+        }
+        // Here each choice has the scores of its own weights.
+        let app = app().weights(&step("step-1")).later_weights(&step(later));
+        let answer = app.post("/v1/completions", with(completion(), &two)).await.ok();
+        assert_eq!(answer["choices"][0].get("prompt_weight_version"), None);
+    }
+    let app = app().weights(&step("step-1")).later_weights(&step("step-2"));
+    let unscored = with(chat(), &json!({ "n": 2, "temperature": 1 }));
+    assert_eq!(app.post("/v1/chat/completions", unscored).await.ok().get("prompt_weight_version"), None);
+}
+
+/// A result has no place for the name, and its client asks anew by itself.
+#[tokio::test]
+async fn a_sample_that_began_with_other_weights_than_those_that_scored_its_prompt_is_gone() {
+    let step = |label| [(0, label, false)];
+    for (later, scores, is_gone) in [("step-1", true, false), ("step-2", true, true), ("step-2", false, false)] {
+        let app = TestApp::new().tinker(TinkerBounds::default()).weights(&step("step-1")).later_weights(&step(later));
+        let more = json!({ "num_samples": 2, "prompt_logprobs": scores });
+        let params = json!({ "max_tokens": 5, "temperature": 1.0, "stop": [] });
+        let body = tinker::request(&tinker::sampler(&app).await, 0, &[5, 6, 7], &params, &more);
+        let id = tinker::asample(&app, body).await;
+        assert_eq!(tinker::retrieved(&app, &id).await.status == 410, is_gone, "{later} {scores}");
+    }
 }
 
 #[tokio::test]

@@ -179,11 +179,15 @@ pub trait Engine: Send + Sync + 'static {
     fn reserve(&self, party: Option<Party>, sequences: usize) -> Result<Reservation, EngineError>;
 
     /// Starts one generation in its place; dropping the stream aborts it, queued or running. Errors are items of the
-    /// stream.
+    /// stream. While weights are lost, it waits for them, as those do that run.
     fn start(&self, ticket: Ticket, request: SequenceRequest) -> TokenStream;
 
-    /// Starts one generation that is a request of its own, in the place that it gets.
+    /// Starts one generation that is a request of its own, in the place that it gets. It is refused while weights are lost.
     fn generate(&self, request: SequenceRequest) -> TokenStream {
+        let missing = self.control().map_or(0, EngineControl::lacking);
+        if missing > 0 {
+            return stream::once(async move { Err(EngineError::WithoutWeights { missing }) }).boxed();
+        }
         match self.reserve(None, 1).map(|mut reservation| reservation.take()) {
             Ok(Some(ticket)) => self.start(ticket, request),
             Ok(None) => unreachable!("one place was taken"),

@@ -104,6 +104,20 @@ impl Reservation {
         })
     }
 
+    /// The first `sequences` of the places, as a reservation of their own; all, where there are no more.
+    #[must_use]
+    pub fn split_off(&mut self, sequences: usize) -> Self {
+        let Range { start, end } = self.unstarted;
+        let middle = end.min(start.saturating_add(sequences as u64));
+        self.unstarted.start = middle;
+        Self {
+            register: Arc::clone(&self.register),
+            claimant: self.claimant.clone(),
+            arrived: self.arrived,
+            unstarted: start..middle,
+        }
+    }
+
     /// How many places were not taken yet.
     pub fn unstarted(&self) -> usize {
         usize::try_from(self.unstarted.end - self.unstarted.start).unwrap_or(usize::MAX)
@@ -141,6 +155,18 @@ mod tests {
         assert_eq!((register.unstarted(), register.present()), (0, 1));
         drop(ticket);
         assert_eq!(register.present(), 0);
+    }
+
+    #[test]
+    fn a_part_of_a_reservation_has_its_first_numbers_and_is_given_back_by_itself() {
+        let register = Register::new(9);
+        let mut rest = register.reserve(None, 5).unwrap();
+        let mut first = rest.split_off(2);
+        assert_eq!((first.unstarted(), rest.unstarted(), register.unstarted(), register.present()), (2, 3, 5, 5));
+        assert_eq!([&mut rest, &mut first].map(|part| part.take().unwrap().number), [2, 0]);
+        drop(first);
+        assert_eq!((register.unstarted(), register.present()), (2, 2));
+        assert_eq!((rest.split_off(9).unstarted(), rest.unstarted()), (2, 0));
     }
 
     #[test]

@@ -135,6 +135,7 @@ fn whole_answer(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest)
         choices,
         usage: usage.detailed(envelope.completion_details(thought)),
         prompt_logprobs: response.prompt_logprobs.take(),
+        prompt_weight_version: response.prompt_weight_version.take(),
         prompt_token_ids: known,
         ..answer
     })

@@ -130,7 +130,8 @@ fn whole_answer(
             let completion = script.play(api, given)?;
             sampled += completion.tokens.len();
             let weights = given.weight_versions.clone().filter(|_| tells_weights);
-            completions.push((completion, given, prompt.is_some(), weights, response.prompt_logprobs.clone()));
+            let scores = (response.prompt_logprobs.clone(), response.prompt_weight_version.clone());
+            completions.push((completion, given, prompt.is_some(), weights, scores));
             let text = echoed.get(index).and_then(|prompt| prompt.text.clone()).filter(|_| turn.echo);
             let token_ids = Arc::clone(&script.prompt_token_ids);
             turn.prompts.push(Prompt { token_ids, text, verdict: None, recorder: None });
@@ -140,12 +141,12 @@ fn whole_answer(
     turn.sampling.n = 1;
     let envelope = CompletionEnvelope::new(Arc::clone(api), turn);
     let mut choices = Vec::with_capacity(completions.len());
-    for (index, (completion, given, knows_prompt, weights, prompt_logprobs)) in completions.into_iter().enumerate() {
+    for (index, (completion, given, knows_prompt, weights, scores)) in completions.into_iter().enumerate() {
         let mut choice = envelope.choice(index, &completion)?;
         choice.logprobs = choice.logprobs.filter(|_| given.has_logprobs());
         choice.prompt_token_ids = choice.prompt_token_ids.filter(|_| knows_prompt);
         choice.weight_versions = weights;
-        choice.prompt_logprobs = prompt_logprobs;
+        (choice.prompt_logprobs, choice.prompt_weight_version) = scores;
         choice.sampling_mask = shown_mask(given, &completion.tokens);
         choice.routed_experts.clone_from(&given.routed_experts);
         choices.push(choice);

@@ -7,7 +7,7 @@ use crate::{
     TokenId,
     api::chat_completions::response::ChatEnvelope,
     engine::{PromptImage, PromptOutput, SampledToken},
-    generation::{Completion, Delta, Event},
+    generation::{Completion, Delta, Event, scored_prompt},
     http::sse,
     npy,
     request_fields::progress::Progress,
@@ -75,7 +75,9 @@ impl GenerateEnvelope {
     pub(super) fn answer(&self, completions: &[Completion]) -> Result<GenerateAnswer, ApiError> {
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
         let prompt = completions.first().and_then(|completion| completion.prompt.as_ref());
-        let scored = prompt.filter(|_| self.turn.sampling.prompt_logprobs.is_some());
+        let (scored, scored_by) = scored_prompt(completions).unzip();
+        let shown = scored.filter(|_| self.turn.sampling.prompt_logprobs.is_some());
+        let shows_scores = shown.is_some() || self.turn.sampling.candidates.is_some();
         let tokenizer = self.api.turns.tokenizer();
         let choices = completions.iter().enumerate().map(|(index, completion)| self.choice(index, completion));
         // Those of the chat whose message is told.
@@ -86,8 +88,9 @@ impl GenerateEnvelope {
             model: self.api.models.answering(self.turn.sampling.adapter.as_ref()),
             created: self.created,
             usage: DetailedUsage::new(self.usage(sampled), self.details(prompt)).detailed(details),
-            prompt_logprobs: scored.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?,
-            prompt_token_id_logprobs: self.candidate_logprobs(prompt)?,
+            prompt_logprobs: shown.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?,
+            prompt_weight_version: scored_by.flatten().filter(|_| shows_scores).map(Into::into),
+            prompt_token_id_logprobs: self.candidate_logprobs(scored)?,
             prompt_token_ids: self.prompt_token_ids(),
             mm_placeholders: self.mm_placeholders(),
             metrics: None,

@@ -161,6 +161,10 @@ pub(super) struct Model {
     labels: BTreeSet<String>,
     pub(super) number: u64,
     paused: Option<Paused>,
+    /// The last pause that waited for nobody.
+    settled_pause: Option<Paused>,
+    /// Whether requests are in the engine.
+    pub(super) has_requests: bool,
     asleep: Option<Asleep>,
     draining: bool,
     calls: u64,
@@ -188,6 +192,8 @@ impl Model {
             labels: BTreeSet::new(),
             number: 0,
             paused: None,
+            settled_pause: None,
+            has_requests: false,
             asleep: None,
             draining: false,
             calls: 0,
@@ -257,6 +263,7 @@ impl Model {
             Step::Call(call) => self.call(call),
             Step::EndPause(pause, _) if self.is_awaited(step) => {
                 self.paused = Some(Paused { draining: false, ..pause });
+                self.settled_pause = self.paused;
                 Next::Done(Ok(Said::Nothing))
             }
             Step::EndSleep(call, _) if self.calls == call && self.update.is_some() => {
@@ -295,12 +302,17 @@ impl Model {
     fn call(&mut self, call: Call) -> Next {
         match call {
             Call::Pause(mode, newcomers) => {
-                let (call, before) = (self.begin_call(), self.paused);
+                let call = self.begin_call();
+                if mode == PauseMode::Wait && self.asleep.is_some() && self.has_requests {
+                    self.paused = self.settled_pause;
+                    return Next::Done(Err(Fault::State));
+                }
                 let pause = Paused { call, mode, newcomers, draining: mode == PauseMode::Wait };
                 self.paused = Some(pause);
                 if mode == PauseMode::Wait {
-                    return Next::WhenSettled(Step::EndPause(pause, before));
+                    return Next::WhenSettled(Step::EndPause(pause, self.settled_pause));
                 }
+                self.settled_pause = self.paused;
             }
             Call::Sleep(..) if self.update.is_some() => return Next::Done(Err(Fault::State)),
             Call::Sleep(level, PauseMode::Wait) if self.asleep.is_none() => {
@@ -308,14 +320,15 @@ impl Model {
                 self.draining = true;
                 return Next::WhenSettled(Step::EndSleep(number, level));
             }
+            Call::Sleep(_, PauseMode::Wait) if self.has_requests => return Next::Done(Err(Fault::State)),
             Call::Sleep(level, _) => return self.fall_asleep(level),
             Call::Resume => {
-                self.paused = None;
+                (self.paused, self.settled_pause) = (None, None);
                 self.begin_call();
             }
             Call::ResetCache(running) => self.given_back += u64::from(running),
             Call::Relabel(label) => match &mut self.update {
-                Some(phase) => phase.label = Some(label),
+                Some(phase) => (phase.label, phase.names) = (Some(label), BTreeSet::from([label])),
                 None => self.named(label.to_owned()),
             },
             Call::AbortAll | Call::Abort(_) => {}
@@ -351,7 +364,9 @@ impl Model {
             }
             Call::CheckVersion(version) => _ = self.chain(version)?,
             Call::ResetWeights => {
-                self.idle()?;
+                if self.update.is_some() {
+                    return Err(Fault::State);
+                }
                 self.weights = Weights::GONE;
             }
             _ => unreachable!("{call:?}"),

@@ -17,7 +17,7 @@ impl Model {
 
     fn begin_engine(&mut self) -> Result<(), Fault> {
         if self.asleep.is_some_and(|asleep| asleep.weights) {
-            return Err(Fault::OutOfOrder);
+            return Err(Fault::State);
         }
         let keeps = self.policy.undo == UndoPolicy::Memory && self.lacking() == 0;
         self.begun = Some(Begun { kept: keeps.then_some(self.weights), touched: false });

@@ -361,10 +361,6 @@ impl NativeEngine {
 
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Outputs, EngineError> {
         self.status.health()?;
-        match self.status.lacking() {
-            0 => {}
-            missing => return Err(EngineError::WithoutWeights { missing }),
-        }
         self.info.check(&request, self)?;
         if request.routing.shown_from.is_some() && !self.keeps_routes {
             return Err(EngineError::Unsupported("the server was not started to report routed experts".to_owned()));

@@ -54,6 +54,8 @@ pub struct ScriptedEngine {
     cached_tokens: Option<usize>,
     scores_candidates: bool,
     weights: Vec<(usize, WeightsInUse)>,
+    /// The same of all sequences but the first one, if it is another.
+    later_weights: Option<Vec<(usize, WeightsInUse)>>,
     times: Vec<RequestTimes>,
     mixtures: Option<RouteShape>,
     images: Option<ImageReading>,
@@ -87,6 +89,7 @@ impl ScriptedEngine {
             cached_tokens: None,
             scores_candidates: true,
             weights: Vec::new(),
+            later_weights: None,
             times: Vec::new(),
             mixtures: None,
             images: None,
@@ -154,6 +157,13 @@ impl ScriptedEngine {
         self
     }
 
+    /// Reports for every sequence but the first one that these weights compute its tokens, each from a token on.
+    #[must_use]
+    pub fn with_later_weights(mut self, weights: Option<Vec<(usize, WeightsInUse)>>) -> Self {
+        self.later_weights = weights;
+        self
+    }
+
     /// Reports for every sequence that these weights compute its tokens, each from a token on.
     #[cfg(any(test, feature = "internals"))]
     #[must_use]
@@ -201,6 +211,7 @@ impl ScriptedEngine {
         self.cache_salt.lock().clone_from(&request.cache_salt);
         self.prompt_images.lock().clone_from(&request.images);
         let (number, arrived) = (ticket.number, ticket.arrived);
+        let weights = self.later_weights.as_ref().filter(|_| number > 0).unwrap_or(&self.weights);
         let place = self.admission.enter(ticket)?;
         let source = self.source.start(number);
         let meter = self.meters.start(request.prompt_token_ids.len(), arrived);
@@ -208,7 +219,7 @@ impl ScriptedEngine {
         let routes = routes.map(|(shape, next)| Routed::new(shape, request.routing.given.clone(), next));
         let times = if request.timed { self.times.clone() } else { Vec::new() };
         let generation = Generation::new(request, source, self.info.vocab_size, meter).routed(routes);
-        let generation = generation.cached(self.cached_tokens).computed_by(self.weights.clone()).taking(times);
+        let generation = generation.cached(self.cached_tokens).computed_by(weights.clone()).taking(times);
         Ok(generation.queued(place, self.gate.clone()))
     }
 }
