@@ -15,6 +15,11 @@ pub(crate) fn check_chosen_id(field: &'static str, id: &str) -> Result<(), ApiEr
     Ok(())
 }
 
+/// An id that a server chooses where the client has not.
+pub(crate) fn fresh_id() -> String {
+    fresh_uuid().simple().to_string()
+}
+
 /// Returns the id of an answer: the client's own, from the header or the body, or a fresh one.
 pub(crate) fn answer_id(prefix: &str, headers: &HeaderMap, request_id: Option<&str>) -> Result<String, ApiError> {
     let header = headers.get("x-request-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
@@ -23,7 +28,7 @@ pub(crate) fn answer_id(prefix: &str, headers: &HeaderMap, request_id: Option<&s
     }
     let id = match header.or(request_id).filter(|id| !id.is_empty()) {
         Some(id) => format!("{prefix}-{id}"),
-        None => format!("{prefix}-{}", fresh_uuid().simple()),
+        None => format!("{prefix}-{}", fresh_id()),
     };
     tracing::Span::current().record("id", &id);
     Ok(id)

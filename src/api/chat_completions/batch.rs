@@ -17,11 +17,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{request::ChatTurn, response::ChatEnvelope};
 use crate::{
     chat::Message,
-    fresh_uuid::fresh_uuid,
     generation::collect,
     http::{caller::Caller, json_answer::JsonAnswer, json_body::JsonBody},
     json::{Object, Path, Value},
-    request_fields::{conversation::SESSION_HEADER, delivery::AnswerDelivery},
+    request_fields::{answer_id::fresh_id, conversation::SESSION_HEADER, delivery::AnswerDelivery},
     state::Api,
     turn::{Delivery, PreparedTurn},
     wire::{
@@ -110,7 +109,7 @@ async fn create_batch_chat_completion(
 /// Gives requests without an id one that they share, as in vLLM: the answer has the id of one of them, by which what was captured
 /// of all of them is found. A header with an id counts for all of them anyway.
 fn share_id(requests: &mut [ChatCompletionRequest]) {
-    let id = fresh_uuid().simple().to_string();
+    let id = fresh_id();
     for request in requests.iter_mut().filter(|request| request.request_id.as_ref().is_none_or(String::is_empty)) {
         request.request_id = Some(id.clone());
     }
