@@ -21,6 +21,7 @@ impl Control {
     /// If there is no such model, or the weights cannot be used; it goes on with those that it had.
     pub async fn update_draft(&self, path: PathBuf) -> Result<Written, ControlError> {
         let engine = self.of_engine(WHAT)?;
+        let _writing = self.writing_calls.begin();
         let _idle = self.idle(DRAFT_AMID_UPDATE).await?;
         let written = engine.update_draft(path).await?;
         tracing::info!(

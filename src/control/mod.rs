@@ -30,6 +30,7 @@ mod tensor_rows;
 mod updating;
 mod waiting;
 mod weight_sets;
+mod writing_calls;
 
 use std::{sync::Arc, time::Duration};
 
@@ -52,6 +53,7 @@ use crate::{
 };
 use paused::Paused;
 use state::State;
+use writing_calls::WritingCalls;
 
 /// The decisions of the server, rather than of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,8 +90,8 @@ pub struct Control {
     changes: watch::Sender<()>,
     /// The same, for those that only look.
     shown: Mutex<ControlStatus>,
-    /// How many bodies of weights are coming.
-    bodies: watch::Sender<usize>,
+    /// The calls that write weights.
+    writing_calls: WritingCalls,
 }
 
 /// What is to be seen of the state.
@@ -110,7 +112,7 @@ impl Control {
     /// Makes the control plane of an engine whose requests are `requests`.
     pub fn new(engine: Arc<dyn Engine>, requests: RunningRequests, policy: ControlPolicy) -> Arc<Self> {
         let (state, changes, shown) = (tokio::sync::Mutex::default(), watch::Sender::new(()), Mutex::default());
-        Arc::new(Self { engine, requests, policy, state, changes, shown, bodies: watch::Sender::new(0) })
+        Arc::new(Self { engine, requests, policy, state, changes, shown, writing_calls: WritingCalls::new() })
     }
 
     /// Has those look at the state who wait for requests to end.
@@ -129,10 +131,9 @@ impl Control {
         held || updating || self.lacking() > 0
     }
 
-    /// Waits until no body of weights is coming: each was taken to its end, and its call has its answer.
-    pub fn bodies_taken(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut bodies = self.bodies.subscribe();
-        async move { _ = bodies.wait_for(|bodies| *bodies == 0).await }
+    /// Waits until each call that writes weights has its answer, also one whose body still comes.
+    pub fn writing_calls_ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.writing_calls.ended()
     }
 
     /// Returns the weights that sample now.

@@ -21,6 +21,9 @@ impl Control {
             self.of_engine("keep running requests in a pause")?;
         }
         let mut state = self.state.lock().await;
+        if mode == PauseMode::Wait && state.asleep.is_some() && self.requests.has_begun() {
+            return Err(KEPT_ASLEEP);
+        }
         let call = state.begin();
         let paused = Paused { call, mode, newcomers, draining: mode == PauseMode::Wait };
         state.paused = Some(paused);
@@ -32,9 +35,6 @@ impl Control {
         if mode != PauseMode::Wait {
             state.settled_pause = state.paused;
             return Ok(());
-        }
-        if state.asleep.is_some() && self.requests.has_begun() {
-            return self.give_up_pause(&mut state, KEPT_ASLEEP).await;
         }
         drop(state);
         let (mut state, waited) = self.wait_for_requests(|state| state.is_paused_by(call)).await;

@@ -4,7 +4,6 @@ use std::{fmt::Display, sync::Arc};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use tokio::sync::watch;
 
 use super::{Control, ControlError, Updated, state::Whose, updating::Joined};
 use crate::{
@@ -28,22 +27,6 @@ fn promised(header: &Header) -> Result<Vec<TensorInfo>, String> {
     header.tensors().iter().map(info).collect()
 }
 
-/// A body, until its call has its answer.
-struct Coming<'a>(&'a watch::Sender<usize>);
-
-impl<'a> Coming<'a> {
-    fn new(bodies: &'a watch::Sender<usize>) -> Self {
-        bodies.send_modify(|bodies| *bodies += 1);
-        Self(bodies)
-    }
-}
-
-impl Drop for Coming<'_> {
-    fn drop(&mut self) {
-        self.0.send_modify(|bodies| *bodies -= 1);
-    }
-}
-
 impl Control {
     /// Replaces weights by those of a file of safetensors that comes in pieces: names, shapes and types are checked
     /// before the first tensor is written, and tensors are written while others come. Within an update in phases,
@@ -58,7 +41,7 @@ impl Control {
         pieces: impl Stream<Item = Result<Bytes, E>> + Unpin,
         label: Option<Arc<str>>,
     ) -> Result<Option<Updated>, ControlError> {
-        let _coming = Coming::new(&self.bodies);
+        let _writing = self.writing_calls.begin();
         let Joined { call, is_part, heard } = self.join_update(label.clone()).await?;
         let pieces = pieces.inspect(|_| heard.again());
         match self.write_stream(call, pieces).await {

@@ -88,6 +88,7 @@ impl Control {
     /// If the weights cannot be used; the server goes on with those that it had.
     pub async fn update(&self, update: Update) -> Result<Updated, ControlError> {
         self.of_engine(WHAT)?;
+        let _writing = self.writing_calls.begin();
         let mut state = self.state.lock().await;
         if state.update.as_ref().is_some_and(|phase| phase.in_phases) {
             // Its end would name weights that lack these.
@@ -311,6 +312,7 @@ impl Control {
     /// If the weights cannot be used; the server goes on with those that it had.
     pub async fn update_or_part(&self, update: Update) -> Result<Option<Updated>, ControlError> {
         self.of_engine(WHAT)?;
+        let _writing = self.writing_calls.begin();
         let mut state = self.state.lock().await;
         match &state.update {
             Some(phase) if phase.in_phases && !phase.takes_directories => {

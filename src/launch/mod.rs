@@ -136,7 +136,7 @@ fn work(engine: Arc<dyn Engine>, api: &Api, admin: &Admin) -> Work {
             captures.await;
         }),
         readiness: api.readiness.clone(),
-        calls: Box::pin(admin.control.bodies_taken()),
+        calls: Box::pin(admin.control.writing_calls_ended()),
         stands_still: Box::new(move || control.stands_still()),
         turn_away: Box::new(move || running.stop_queueing()),
     }

@@ -34,7 +34,7 @@ async fn a_body_of_weights_that_comes_while_the_server_stops_is_taken_to_its_end
     let admin = Arc::new(Admin { control: Arc::clone(&control), served, adapters });
     let (main, address) = port(admin::router(admin)).await;
     let (stop, stopped) = oneshot::channel::<()>();
-    let calls = Box::pin(control.bodies_taken());
+    let calls = Box::pin(control.writing_calls_ended());
     let ended = tokio::spawn({
         let control = Arc::clone(&control);
         let stands_still = Box::new(move || control.stands_still());

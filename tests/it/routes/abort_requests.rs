@@ -79,6 +79,20 @@ async fn a_request_that_waits_for_a_pause_to_end_is_aborted_at_once() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_aborted_before_its_prompt_is_scored_has_no_scores() {
+    let app = TestApp::new();
+    app.running().set_door(Door::Queueing);
+    let sampling = json!({ "prompt_logprobs": 1, "prompt_logprob_token_ids": [5, 6] });
+    let body = json!({ "token_ids": [5, 6, 7], "sampling_params": sampling, "request_id": "a" });
+    let waiting = spawned(&app, "/inference/v1/generate", &body);
+    app.until_load(0, 1).await;
+    assert_eq!(app.post(PATH, json!({ "request_ids": ["generate-tokens-a"] })).await.status, 200);
+    let answer = read(waiting.await.unwrap()).await;
+    assert_eq!(answer["choices"][0]["finish_reason"], "abort");
+    assert_eq!((&answer["prompt_logprobs"], &answer["prompt_token_id_logprobs"]), (&Value::Null, &Value::Null));
+}
+
+#[tokio::test]
 async fn an_aborted_answer_without_a_token_has_empty_log_probs_where_they_were_asked_for() {
     let lists = json!({ "text_offset": [], "token_logprobs": [], "tokens": [], "top_logprobs": [] });
     let content = json!({ "content": [] });

@@ -36,6 +36,15 @@ struct Answers<'a> {
     left: Cell<Option<usize>>,
 }
 
+/// What a message says.
+struct Said<'t> {
+    message: usize,
+    /// Its texts without white space.
+    text: String,
+    /// What the template writes before them.
+    opening: &'t str,
+}
+
 impl Splice<'_> {
     /// Finds the one of `assistants` up to which the ids are the conversation.
     pub(super) fn find_by_pieces(
@@ -46,9 +55,10 @@ impl Splice<'_> {
         marks: [&str; 2],
     ) -> Result<Option<Anchor>, PromptError> {
         let answers = Answers { splice: self, marker, marks, left: Cell::new(Some(MOST_PASSES * self.known.len())) };
+        let said = |message| dense(&texts(self.conversation.message(message)).concat());
         let mut found = Vec::new();
         // Where the answer before may begin, and what opens it.
-        let mut begun: Option<(Vec<usize>, &str)> = None;
+        let mut begun: Option<(Vec<usize>, Said<'_>)> = None;
         for (number, &message) in assistants.iter().enumerate() {
             let Some(piece) = self.piece(number, turns)? else { break };
             let mut starts = Vec::new();
@@ -59,21 +69,19 @@ impl Splice<'_> {
                 let follows = match &begun {
                     // A tokenizer may begin texts with a token of its own.
                     None => place == 0 || (place == 1 && self.seams.contains(self.known[0])),
-                    Some((earlier, opening)) => {
-                        let said = assistants[number - 1];
-                        answers.any_tells(earlier, place, opening, said)?
-                    }
+                    Some((earlier, said)) => answers.any_tells(earlier, place, said)?,
                 };
                 if follows {
                     starts.push(place + piece.ids.len());
                 }
             }
+            let said = Said { message, text: said(message), opening: piece.opening };
             for &start in &starts {
-                if answers.tells(&self.known[start..], piece.opening, message)? {
+                if answers.tells(&self.known[start..], &said)? {
                     found.push(Anchor { message, answer: Some(start) });
                 }
             }
-            begun = Some((starts, piece.opening));
+            begun = Some((starts, said));
         }
         let is_one = found.windows(2).all(|pair| pair[0].message == pair[1].message);
         // Whatever is compared with the message is among the ids behind the first place.
@@ -83,9 +91,9 @@ impl Splice<'_> {
 
 impl Answers<'_> {
     /// Whether an answer from one of these places up to `end` is what the message says.
-    fn any_tells(&self, starts: &[usize], end: usize, opening: &str, message: usize) -> Result<bool, PromptError> {
+    fn any_tells(&self, starts: &[usize], end: usize, said: &Said<'_>) -> Result<bool, PromptError> {
         for &start in starts.iter().take_while(|start| **start <= end && self.left.get().is_some()) {
-            if self.tells(&self.splice.known[start..end], opening, message)? {
+            if self.tells(&self.splice.known[start..end], said)? {
                 return Ok(true);
             }
         }
@@ -93,45 +101,53 @@ impl Answers<'_> {
     }
 
     /// Whether ids are what opens a turn and then what the message says, and nothing else but thoughts.
-    fn tells(&self, ids: &[TokenId], opening: &str, message: usize) -> Result<bool, PromptError> {
-        let message = self.splice.conversation.message(message);
-        let said = dense(&texts(message).concat());
+    fn tells(&self, ids: &[TokenId], Said { message, text: said, opening }: &Said<'_>) -> Result<bool, PromptError> {
+        let message = self.splice.conversation.message(*message);
         let ids = self.without_end(ids);
-        if !self.may_tell(ids, &said)? {
-            return Ok(false);
-        }
-        self.left.set(self.left.get().and_then(|left| left.checked_sub(ids.len() + 1)));
-        if self.left.get().is_none() {
+        // The last tokens are always looked at.
+        if !self.charge(TOKENS_AT_END) || !self.may_tell(ids, said)? || !self.charge(ids.len()) {
             return Ok(false);
         }
         let text = self.splice.decode(ids, false)?;
         let Some(text) = strip_dense(&text, &dense(opening)) else { return Ok(false) };
         let is_plain = !self.has_turn(text);
         if !calls(message).is_empty() {
-            return Ok(is_plain && dense(text).contains(&said));
+            return Ok(is_plain && dense(text).contains(said));
         }
         let [_, mark] = self.marks;
         let behind_thoughts = |(thoughts, rest): (&str, &str)| {
             let is_told = !self.has_turn(thoughts) || self.reasons(message, thoughts);
             is_told.then(|| rest.to_owned())
         };
+        // Where nobody takes thoughts apart, what opens them may be the prompt's, and no part of the answer.
+        let without_opened = text.trim_start().strip_prefix(self.marks[0]).map(str::to_owned);
         let behind = [text.split_once(mark), text.rsplit_once(mark)].into_iter().flatten().filter_map(behind_thoughts);
-        let bodies = std::iter::once(text.to_owned()).chain(behind);
+        let bodies = std::iter::once(text.to_owned()).chain(without_opened).chain(behind);
         // Readers leave out special tokens, and marks of later thoughts.
         let versions = bodies.flat_map(|body| [self.without_special(&body), body]);
         let mut versions = versions.flat_map(|body| [body.replace(mark, ""), body]).map(|body| dense(&body));
         Ok(versions.any(|body| {
-            let left = body.strip_prefix(said.as_str());
+            let left = body.strip_prefix(said);
             left.is_some_and(|left| {
                 left.is_empty() || (is_plain && !said.is_empty() && left.len() <= LONGEST_STOP_STRING)
             })
         }))
     }
 
+    /// Takes so many ids from those that may still be compared; `false` where none is left.
+    fn charge(&self, ids: usize) -> bool {
+        self.left.set(self.left.get().and_then(|left| left.checked_sub(ids)));
+        self.left.get().is_some()
+    }
+
     /// Whether ids with a turn in them end as a message does that says `said`. It is asked first, since most of them go on to the end
     /// of the conversation.
     fn may_tell(&self, ids: &[TokenId], said: &str) -> Result<bool, PromptError> {
-        if !ids.iter().any(|id| self.splice.stops.contains(id) || self.marker.first() == Some(id)) {
+        let turn = ids.iter().position(|id| self.splice.stops.contains(id) || self.marker.first() == Some(id));
+        if !self.charge(turn.unwrap_or_default()) {
+            return Ok(false);
+        }
+        if turn.is_none() {
             return Ok(true);
         }
         let last = &ids[ids.len().saturating_sub(TOKENS_AT_END)..];

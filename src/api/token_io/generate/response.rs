@@ -7,7 +7,7 @@ use crate::{
     TokenId,
     api::chat_completions::response::ChatEnvelope,
     engine::{PromptImage, PromptOutput, SampledToken},
-    generation::{Completion, Delta, Event, scored_prompt},
+    generation::{Completion, Delta, Event, Finish, scored_prompt},
     http::sse,
     npy,
     request_fields::progress::Progress,
@@ -90,7 +90,7 @@ impl GenerateEnvelope {
             usage: DetailedUsage::new(self.usage(sampled), self.details(prompt)).detailed(details),
             prompt_logprobs: shown.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?,
             prompt_weight_version: scored_by.flatten().filter(|_| shows_scores).map(Into::into),
-            prompt_token_id_logprobs: self.candidate_logprobs(scored)?,
+            prompt_token_id_logprobs: self.candidate_logprobs(scored, completions)?,
             prompt_token_ids: self.prompt_token_ids(),
             mm_placeholders: self.mm_placeholders(),
             metrics: None,
@@ -101,10 +101,19 @@ impl GenerateEnvelope {
         })
     }
 
-    fn candidate_logprobs(&self, prompt: Option<&PromptOutput>) -> Result<Option<String>, ApiError> {
+    /// The log-probs of tokens that the request names. There are none if the first choice was ended before its first token.
+    fn candidate_logprobs(
+        &self,
+        prompt: Option<&PromptOutput>,
+        completions: &[Completion],
+    ) -> Result<Option<String>, ApiError> {
         let Some(candidates) = &self.turn.sampling.candidates else { return Ok(None) };
         let positions = self.turn.prompt_token_ids.len() - 1 - candidates.first();
         let scores = prompt.map(|prompt| &prompt.candidates[..]).unwrap_or_default();
+        let is_ended = |first: &Completion| first.finish == Some(Finish::Abort) && first.tokens.is_empty();
+        if scores.is_empty() && completions.first().is_some_and(is_ended) {
+            return Ok(None);
+        }
         if scores.len() != positions * candidates.width() {
             return Err(ApiError::internal("the engine left out log-probs of the prompt"));
         }

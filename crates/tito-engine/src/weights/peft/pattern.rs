@@ -120,7 +120,9 @@ impl Visitor for Alike<'_> {
             ),
             Ast::ClassBracketed(class) => {
                 let text = self.text(&class.span);
-                !SET_OPERATIONS.iter().any(|operation| text.contains(operation))
+                // In Python, `]-a` at the beginning is a range.
+                let begins_with_range = ["[]-", "[^]-"].iter().any(|begin| text.starts_with(begin));
+                !begins_with_range && !SET_OPERATIONS.iter().any(|operation| text.contains(operation))
             }
             // `a*+` takes all that it can in Python, and repeats a repetition here.
             Ast::Repetition(repetition) => {

@@ -34,6 +34,8 @@ pub(super) struct Targets {
 enum Modules {
     /// The adapter is of parameters alone.
     None,
+    /// Those that the adapter has tensors of.
+    Any,
     AllLinear,
     Named(Names),
 }
@@ -94,6 +96,7 @@ impl Targets {
         }
         let is_named = match &self.modules {
             Modules::None => false,
+            Modules::Any => true,
             Modules::AllLinear => kind != Some(PeftKind::Embedding) && module.rsplit('.').next() != Some(HEAD),
             Modules::Named(names) => names.has("target_modules", module)?,
         };
@@ -164,9 +167,10 @@ fn list(setting: &str, all: &[Value]) -> Result<Vec<String>, String> {
 fn modules(config: &Map<String, Value>, has_parameters: bool) -> Result<Modules, String> {
     let value = match config.get("target_modules") {
         None | Some(Value::Null) if has_parameters => return Ok(Modules::None),
-        None | Some(Value::Null) => {
-            return Err("`target_modules` is missing; PEFT would choose modules by the kind of the model".to_owned());
-        }
+        // Trainers that are not PEFT save what they trained beside a config without names, as SkyRL does. PEFT would pass over what is
+        // not in a list of its own.
+        Some(Value::Null) => return Ok(Modules::Any),
+        None => return Err("`target_modules` is missing".to_owned()),
         Some(value) => value,
     };
     let Value::String(text) = value else { return Names::read("target_modules", value).map(Modules::Named) };

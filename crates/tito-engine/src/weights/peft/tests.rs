@@ -236,6 +236,8 @@ fn modules_that_the_settings_leave_out_are_refused_by_name() {
         json!({ "target_modules": ["v_proj", "self_attn.q_proj"] }),
         json!({ "target_modules": [MODULE], "layers_to_transform": [1] }),
         json!({ "target_modules": "all-linear" }),
+        // As SkyRL saves adapters.
+        json!({ "target_modules": null, "task_type": null }),
         json!({ "target_modules": "All-Linear", "layers_to_transform": null }),
         json!({ "target_modules": r".*\.(q_proj|up_proj)" }),
         json!({ "target_modules": "^(?!.*(?:visual|lm_head)).*(?:q_proj|up_proj).*" }),
@@ -275,7 +277,6 @@ fn modules_that_the_settings_leave_out_are_refused_by_name() {
 #[test]
 fn settings_of_modules_that_peft_refuses_are_refused_by_name() {
     for (more, setting) in [
-        (json!({ "target_modules": null }), "target_modules"),
         (json!({ "target_modules": { "q_proj": 1 } }), "target_modules"),
         (json!({ "target_modules": [1] }), "target_modules"),
         (json!({ "target_modules": "(?<=a).*" }), "target_modules"),
