@@ -1,11 +1,13 @@
 //! A sequence's constraint at work: what it leaves of the logits, and when the output may end.
 
-use std::time::{Duration, Instant};
+use std::{
+    borrow::Cow,
+    time::{Duration, Instant},
+};
 
 use super::{
     ConstraintState, Foresight, SampleError, SamplingParams, SharedConstraint, TokenMask,
     guidance::{Guidance, Left},
-    masks::{AllowedTokens, Pool, are_few},
 };
 use crate::TokenId;
 
@@ -32,8 +34,6 @@ pub(super) struct Constrained {
     pub(super) foresees: Foresees,
     /// What guesses follow.
     pub(super) guidance: Guidance,
-    ids: Vec<TokenId>,
-    logits: Vec<f32>,
 }
 
 impl Constrained {
@@ -49,8 +49,6 @@ impl Constrained {
             pace: Pace::default(),
             foresees: Foresees::Never,
             guidance: Guidance::default(),
-            ids: Vec::new(),
-            logits: Vec::new(),
         })
     }
 
@@ -92,48 +90,14 @@ impl Constrained {
         state.allow(&mut self.mask).map(|may_end| Left::Masked { may_end })
     }
 
-    /// The logits of the tokens of the mask and, where the output `may_end`, of the end tokens; where there is a list
-    /// `allowed`, only of those that are in it. Many of them come with others that are -infinity.
-    pub(super) fn gather(&mut self, logits: &[f32], allowed: Option<&AllowedTokens>, may_end: bool) -> Pool<'_> {
-        let mask = self.mask_of(allowed, may_end);
-        if !are_few(mask.len(), logits.len()) {
-            mask.leave(logits, &mut self.logits);
-            return Pool::whole(&self.logits);
-        }
-        self.ids.clear();
-        self.ids.extend(mask.ids().take_while(|&id| (id as usize) < logits.len()));
-        self.logits.clear();
-        self.logits.extend(self.ids.iter().map(|&id| logits[id as usize]));
-        Pool::of(&self.logits, &self.ids, logits.len())
-    }
-
-    /// The tokens of the mask and, where the output `may_end`, the end tokens; of these only those that are `allowed`.
-    pub(super) fn mask_of(&self, allowed: Option<&AllowedTokens>, may_end: bool) -> TokenMask {
-        let mut mask = self.mask.clone();
-        if may_end {
-            for id in &self.end {
-                mask.allow(*id);
-            }
-        }
-        if let Some(allowed) = allowed {
-            mask.intersect(allowed.mask());
-        }
-        mask
-    }
-
     /// Whether nothing can be sampled at this position but tokens that end the output. What goes wrong is for the choice to say.
-    pub(super) fn leaves_only_ends(&mut self, logits: &[f32], allowed: Option<&AllowedTokens>) -> bool {
-        let is_text = |id: TokenId, end: &[TokenId]| {
-            logits.get(id as usize).is_some_and(|logit| logit.is_finite()) && !end.contains(&id)
-        };
-        match (self.prepare(), allowed) {
-            (Err(_), _) => false,
-            (Ok(Left::Masked { .. }), None) => !self.mask.ids().any(|id| is_text(id, &self.end)),
-            (Ok(left), Some(allowed)) => {
-                let may_come = |id: &TokenId| left == Left::Anything || self.mask.allows(*id);
-                !allowed.ids().iter().filter(|id| may_come(id)).any(|&id| is_text(id, &self.end))
-            }
-            (Ok(Left::Anything), None) => !(0..).zip(logits).any(|(id, _)| is_text(id, &self.end)),
+    pub(super) fn leaves_only_ends(&mut self, logits: &[f32], allowed: Option<&TokenMask>) -> bool {
+        let Ok(left) = self.prepare() else { return false };
+        let is_text =
+            |id: TokenId| logits.get(id as usize).is_some_and(|logit| logit.is_finite()) && !self.end.contains(&id);
+        match tokens_left(Some(self), left, allowed) {
+            Some(mask) => !mask.ids().any(is_text),
+            None => !(0..).zip(logits).any(|(id, _)| is_text(id)),
         }
     }
 
@@ -152,6 +116,26 @@ impl Constrained {
         }
         self.foresees.after(id, &self.constraint)
     }
+}
+
+/// The tokens that are left of a position, of which a constraint leaves `left`: those of its mask and, where the output may end, the
+/// end tokens; of these only those that are `allowed`. `None` for all.
+pub(super) fn tokens_left<'m>(
+    constrained: Option<&'m Constrained>,
+    left: Left,
+    allowed: Option<&'m TokenMask>,
+) -> Option<Cow<'m, TokenMask>> {
+    let (Some(constrained), Left::Masked { may_end }) = (constrained, left) else { return allowed.map(Cow::Borrowed) };
+    let mut mask = Cow::Borrowed(&constrained.mask);
+    if may_end {
+        for id in &constrained.end {
+            mask.to_mut().allow(*id);
+        }
+    }
+    if let Some(allowed) = allowed {
+        mask.to_mut().intersect(allowed);
+    }
+    Some(mask)
 }
 
 /// Whether it is said what there is no choice about.

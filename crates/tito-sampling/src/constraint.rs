@@ -194,6 +194,16 @@ impl TokenMask {
     }
 }
 
+impl FromIterator<TokenId> for TokenMask {
+    fn from_iter<I: IntoIterator<Item = TokenId>>(ids: I) -> Self {
+        let mut mask = Self::default();
+        for id in ids {
+            mask.allow(id);
+        }
+        mask
+    }
+}
+
 /// The loop over all logits, compiled for several instruction sets.
 struct Leave<'a> {
     words: &'a [u32],
@@ -248,10 +258,7 @@ mod tests {
 
         #[test]
         fn a_mask_gives_back_the_tokens_that_were_put_in(ids in prop::collection::btree_set(0_u32..2_000, 0..200)) {
-            let mut mask = TokenMask::default();
-            for &id in &ids {
-                mask.allow(id);
-            }
+            let mut mask: TokenMask = ids.iter().copied().collect();
             prop_assert!(mask.ids().eq(ids.iter().copied()));
             prop_assert!(ids.iter().all(|&id| mask.allows(id)));
             let Some(&first) = ids.first() else { return Ok(()) };

@@ -80,54 +80,27 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// Whether so many tokens of a vocabulary are better listed. Where more than three quarters are left, it is faster to look at all
-/// tokens. Both give the same bits.
-pub(super) fn are_few(tokens: usize, vocab_size: usize) -> bool {
-    tokens < vocab_size / 4 * 3
-}
-
-/// `allowed_token_ids`, with room for their logits.
-#[derive(Debug)]
-pub(super) struct AllowedTokens {
-    /// Ascending, so that an order of indices is an order of ids.
+/// The tokens of a mask with their logits, in room that outlives a position.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
     ids: Vec<TokenId>,
-    mask: TokenMask,
     logits: Vec<f32>,
 }
 
-impl AllowedTokens {
-    pub(super) fn new(ids: &[TokenId]) -> Self {
-        let mut ids = ids.to_vec();
-        ids.sort_unstable();
-        ids.dedup();
-        let mut mask = TokenMask::default();
-        for id in &ids {
-            mask.allow(*id);
-        }
-        Self { ids, mask, logits: Vec::new() }
-    }
-
-    /// The same as a mask.
-    pub(super) fn mask(&self) -> &TokenMask {
-        &self.mask
-    }
-
-    /// The allowed tokens, ascending.
-    pub(super) fn ids(&self) -> &[TokenId] {
-        &self.ids
-    }
-
-    /// The logits of the allowed tokens, with others that are -infinity or without; a token without a logit is left out.
-    pub(super) fn gather(&mut self, logits: &[f32]) -> Pool<'_> {
-        let known = self.ids.partition_point(|&id| (id as usize) < logits.len());
-        let ids = &self.ids[..known];
-        if !are_few(known, logits.len()) {
-            self.mask.leave(logits, &mut self.logits);
+impl Gathered {
+    /// The logits of the tokens of a mask; one without a logit is left out. Where more than three quarters of a vocabulary are
+    /// left, it is faster to look at all of it than to list them: the others come too then, with -infinity. Both give the same
+    /// bits.
+    pub(super) fn gather(&mut self, mask: &TokenMask, logits: &[f32]) -> Pool<'_> {
+        if mask.len() >= logits.len() / 4 * 3 {
+            mask.leave(logits, &mut self.logits);
             return Pool::whole(&self.logits);
         }
+        self.ids.clear();
+        self.ids.extend(mask.ids().take_while(|&id| (id as usize) < logits.len()));
         self.logits.clear();
-        self.logits.extend(ids.iter().map(|&id| logits[id as usize]));
-        Pool::of(&self.logits, ids, logits.len())
+        self.logits.extend(self.ids.iter().map(|&id| logits[id as usize]));
+        Pool::of(&self.logits, &self.ids, logits.len())
     }
 }
 
@@ -160,18 +133,18 @@ mod tests {
 
     #[test]
     fn allowed_tokens_are_gathered_once_each_in_the_order_of_ids() {
-        let mut allowed = AllowedTokens::new(&[3, 1, 3, 99]);
         let mut logits = vec![0.0; 80];
         (logits[1], logits[3]) = (0.1, 0.3);
-        let pool = allowed.gather(&logits);
+        let mut gathered = Gathered::default();
+        let pool = gathered.gather(&[3, 1, 3, 99].into_iter().collect(), &logits);
         assert_eq!(pool.logits, [0.1, 0.3]);
         assert_eq!([pool.id(0), pool.id(1)], [1, 3]);
     }
 
     #[test]
     fn where_many_are_allowed_the_others_are_minus_infinity() {
-        let mut allowed = AllowedTokens::new(&[3, 1, 2]);
-        let pool = allowed.gather(&[0.0, 0.1, 0.2, 0.3]);
+        let mut gathered = Gathered::default();
+        let pool = gathered.gather(&[3, 1, 2].into_iter().collect(), &[0.0, 0.1, 0.2, 0.3]);
         assert_eq!(pool.logits, [f32::NEG_INFINITY, 0.1, 0.2, 0.3]);
         assert_eq!(pool.possible().collect::<Vec<_>>(), [1, 2, 3]);
     }

@@ -3,11 +3,13 @@
 //! Owns what a device has to do that edits logits where they are: [`RowEdits::apply`] is the definition of its kernels. What comes
 //! out is what [`SequenceSampler::step`] draws from, to the bit.
 
+use std::borrow::Cow;
+
 use super::{
     SequenceSampler, TokenMask,
-    constrained::Constrained,
+    constrained::{Constrained, tokens_left},
     guidance::Left,
-    masks::{AllowedTokens, completing_tokens},
+    masks::completing_tokens,
     penalties::{Penalties, PenaltyFactors},
 };
 use crate::TokenId;
@@ -81,10 +83,7 @@ impl SequenceSampler {
             // Whether the output is complete depends on which logits are finite.
             return None;
         }
-        let mask = match (constrained, left) {
-            (Some(constrained), Left::Masked { may_end }) => Some(constrained.mask_of(allowed.as_ref(), may_end)),
-            _ => allowed.as_ref().map(AllowedTokens::mask).cloned(),
-        };
+        let mask = tokens_left(constrained.as_ref(), left, allowed.as_ref()).map(Cow::into_owned);
         let mut forbidden: Vec<TokenId> = completing_tokens(&params.bad_words, output).collect();
         if may_not_end {
             forbidden.extend(params.end_token_ids());

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::{
-    FinishReason, LogprobsMode, SampleError, SampledToken, ValidSamplingParams,
+    FinishReason, LogprobsMode, SampleError, SampledToken, TokenMask, ValidSamplingParams,
     best::BestTokens,
-    constrained::Constrained,
+    constrained::{Constrained, tokens_left},
     draw::UniformStream,
     edits::Edits,
     guidance::Left,
     log_probs::Distribution,
-    masks::{AllowedTokens, Pool, completing_tokens},
+    masks::{Gathered, Pool, completing_tokens},
     penalties::Penalties,
     softmax::{BlockSums, Scale, max_logit},
     truncation::Truncation,
@@ -38,7 +38,8 @@ pub struct SequenceSampler {
     pub(super) output: Vec<TokenId>,
     pub(super) method: Method,
     pub(super) penalties: Option<Penalties>,
-    pub(super) allowed: Option<AllowedTokens>,
+    /// `allowed_token_ids`.
+    pub(super) allowed: Option<TokenMask>,
     pub(super) constrained: Option<Constrained>,
     /// Where guesses begin, while there are some.
     pub(super) guessing: Option<Guessing>,
@@ -76,6 +77,8 @@ pub(super) struct Scratch {
     processed: Vec<f32>,
     /// With [`SamplingParams::sampling_mask`](super::SamplingParams::sampling_mask): the tokens that could be sampled.
     mask: Vec<TokenId>,
+    /// What masks leave.
+    gathered: Gathered,
 }
 
 impl SequenceSampler {
@@ -92,7 +95,7 @@ impl SequenceSampler {
             output: Vec::new(),
             method,
             penalties: Penalties::new(&params, &prompt_token_ids),
-            allowed: params.allowed_token_ids.as_deref().map(AllowedTokens::new),
+            allowed: params.allowed_token_ids.as_ref().map(|ids| ids.iter().copied().collect()),
             constrained: Constrained::new(&params),
             guessing: None,
             scratch: Scratch::default(),
@@ -182,18 +185,11 @@ impl SequenceSampler {
     /// Takes the best of the edited logits or draws one of them; also gives the scale that makes them weights.
     pub(super) fn choose(&mut self, logits: &[f32], raw_scale: Scale) -> Result<(TokenId, Scale), SampleError> {
         let Self { params, method, allowed, constrained, scratch, .. } = self;
-        let Scratch { edits, raw, pool: sums, processed, mask: support, .. } = scratch;
+        let Scratch { edits, raw, pool: sums, processed, mask: support, gathered, .. } = scratch;
         let left = constrained.as_mut().map_or(Ok(Left::Anything), Constrained::prepare)?;
         let untouched = allowed.is_none() && left == Left::Anything && edits.is_empty();
-        let mask = match (constrained, left) {
-            (Some(constrained), Left::Masked { may_end }) => Some((constrained, may_end)),
-            _ => None,
-        };
-        let pool = match (mask, allowed) {
-            (Some((constrained, may_end)), allowed) => constrained.gather(logits, allowed.as_ref(), may_end),
-            (None, Some(allowed)) => allowed.gather(logits),
-            (None, None) => Pool::whole(logits),
-        };
+        let left = tokens_left(constrained.as_ref(), left, allowed.as_ref());
+        let pool = left.map_or(Pool::whole(logits), |mask| gathered.gather(&mask, logits));
         let max = if untouched { raw_scale.max() } else { edited_max(pool.logits)? };
         let scale = Scale::new(max, if params.is_greedy() { 1.0 } else { params.temperature });
         let position = self.output.len();
