@@ -54,6 +54,15 @@ template <unsigned THREADS> __device__ float greatest(float number) {
     return shared[0];
 }
 
+// The greatest of `count` numbers over a block of DRAWING threads, in every thread.
+__device__ float greatest_of(const float *numbers, unsigned count) {
+    float number = -INFINITY;
+    for (unsigned i = threadIdx.x; i < count; i += DRAWING)
+        number = fmaxf(number, numbers[i]);
+    __syncthreads();
+    return greatest<DRAWING>(number);
+}
+
 // The place of the first of `count` numbers that is at least `least`, in every thread; 0 if none is.
 __device__ unsigned first_at_least(const float *numbers, unsigned count, float least) {
     __shared__ unsigned place;
@@ -301,14 +310,8 @@ extern "C" __global__ void __launch_bounds__(DRAWING) draw_tokens(
     const size_t first_block = size_t(index) * blocks;
     const float *row = logits + size_t(rows[index]) * width;
     const float *from_row = from + size_t(from_rows[index]) * width;
-    float max = -INFINITY, from_max = -INFINITY;
-    for (unsigned block = threadIdx.x; block < blocks; block += DRAWING) {
-        max = fmaxf(max, maxima[first_block + block]);
-        from_max = fmaxf(from_max, from_maxima[first_block + block]);
-    }
-    max = greatest<DRAWING>(max);
-    __syncthreads();
-    from_max = greatest<DRAWING>(from_max);
+    const float max = greatest_of(maxima + first_block, blocks);
+    const float from_max = from_maxima == maxima ? max : greatest_of(from_maxima + first_block, blocks);
     double total = 0.0, from_total = 0.0;
     in_order(sums + first_block, blocks, staged, [&](unsigned, double sum) {
         total += sum;
