@@ -124,6 +124,12 @@ pub struct ServeArgs {
     #[arg(long, help_heading = COMPUTING)]
     pub cuda_graphs: bool,
 
+    /// On a GPU, begin each step before the tokens of the one before are known, where that can be.
+    ///
+    /// The GPU then does not wait for the server. This was shown on an emulated GPU only. On the CPU it has no effect.
+    #[arg(long, help_heading = COMPUTING)]
+    pub async_scheduling: bool,
+
     /// The number of threads that compute [default: one for each core]
     #[arg(long, help_heading = COMPUTING, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,

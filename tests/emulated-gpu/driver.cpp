@@ -1,6 +1,7 @@
 // CUDA's driver, with memory that is the host's and kernels that are translated from PTX when they are first asked for.
 //
-// Everything is done when it is called, unless a stream records it (graphs.h): streams have no work left. New memory holds 0xff everywhere, which is no number.
+// Everything is done when it is called, unless a stream records it (graphs.h) or is late (streams.h). New memory holds 0xff everywhere,
+// which is no number.
 // TITO_EMULATED_MEMORY is the size of the GPU in MiB (4096), TITO_EMULATED_CACHE the folder for compiled kernels.
 
 #include "counts.h"
@@ -21,6 +22,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -40,7 +43,11 @@ struct Arguments {
     alignas(16) u8 bytes[4096];
     u32 size = 0;
 };
-struct CUevent_st {};
+// After how much work of which stream; of none that is late, after nothing.
+struct CUevent_st {
+    CUstream stream = nullptr;
+    u64 given = 0;
+};
 
 namespace {
 
@@ -54,7 +61,6 @@ constexpr u32 MOST_SHARED = 227 << 10;
 CUctx_st context;
 // Of this thread: most calls need one.
 thread_local CUcontext current_context;
-CUevent_st event;
 
 u64 total_memory() {
     static const u64 total = [] {
@@ -178,6 +184,19 @@ CUresult waited() {
     return CUDA_SUCCESS;
 }
 
+// Does something that may be refused: now, or late, when it is too late to refuse it.
+CUresult in_order(CUstream stream, const std::function<CUresult()> &work) {
+    if (stream == nullptr || !stream->is_late) return work();
+    const CUcontext context_then = current_context;
+    if (context_then == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    do_in_order(stream, [=] {
+        const CUcontext now = std::exchange(current_context, context_then);
+        if (work() != CUDA_SUCCESS) refuse("late work fails", 0, 0);
+        current_context = now;
+    });
+    return CUDA_SUCCESS;
+}
+
 } // namespace
 
 Memory find_memory(u64 address) {
@@ -241,15 +260,25 @@ EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
 EXPORT CUresult cuCtxSetCurrent(CUcontext asked) { return current_context = asked, CUDA_SUCCESS; }
 EXPORT CUresult cuCtxGetCurrent(CUcontext *out) { return *out = current_context, CUDA_SUCCESS; }
 EXPORT CUresult cuCtxGetDevice(CUdevice *device) { return *device = 0, CUDA_SUCCESS; }
-EXPORT CUresult cuCtxSynchronize() { return waited(); }
+EXPORT CUresult cuCtxSynchronize() { return catch_up_all(), waited(); }
 EXPORT CUresult cuStreamCreate(CUstream *out, unsigned int) { return *out = new CUstream_st, CUDA_SUCCESS; }
 EXPORT CUresult cuStreamDestroy(CUstream stream) { return delete stream, CUDA_SUCCESS; }
-EXPORT CUresult cuStreamSynchronize(CUstream) { return waited(); }
-EXPORT CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned int) { return CUDA_SUCCESS; }
-EXPORT CUresult cuEventCreate(CUevent *out, unsigned int) { return *out = &event, CUDA_SUCCESS; }
-EXPORT CUresult cuEventDestroy(CUevent) { return CUDA_SUCCESS; }
-EXPORT CUresult cuEventRecord(CUevent, CUstream) { return CUDA_SUCCESS; }
-EXPORT CUresult cuEventSynchronize(CUevent) { return waited(); }
+EXPORT CUresult cuStreamSynchronize(CUstream stream) {
+    if (stream != nullptr) stream->catch_up();
+    return waited();
+}
+EXPORT CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned int) { return catch_up_all(), CUDA_SUCCESS; }
+EXPORT CUresult cuEventCreate(CUevent *out, unsigned int) { return *out = new CUevent_st, CUDA_SUCCESS; }
+EXPORT CUresult cuEventDestroy(CUevent event) { return delete event, CUDA_SUCCESS; }
+EXPORT CUresult cuEventRecord(CUevent event, CUstream stream) {
+    refuse_while_recording("an event is recorded");
+    *event = {stream, stream != nullptr ? stream->given : 0};
+    return CUDA_SUCCESS;
+}
+EXPORT CUresult cuEventSynchronize(CUevent event) {
+    if (event->stream != nullptr) event->stream->catch_up_to(event->given);
+    return waited();
+}
 
 EXPORT CUresult cuMemAlloc(CUdeviceptr *out, std::size_t size) {
     refuse_while_recording("memory is allocated");
@@ -269,6 +298,8 @@ EXPORT CUresult cuMemAlloc(CUdeviceptr *out, std::size_t size) {
 }
 EXPORT CUresult cuMemFree(CUdeviceptr at) {
     refuse_while_recording("memory is freed");
+    // Work that is late may have to do with it.
+    catch_up_all();
     if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     const auto found = allocations.find(at);
@@ -310,34 +341,48 @@ EXPORT CUresult cuMemHostAlloc(void **out, std::size_t size, unsigned int) {
     add_pinned(reinterpret_cast<u64>(*out), size);
     return CUDA_SUCCESS;
 }
-EXPORT CUresult cuMemFreeHost(void *at) { return remove_pinned(reinterpret_cast<u64>(at)), std::free(at), CUDA_SUCCESS; }
-// A copy waits for the work before it, unless it is from or to pinned memory of the host and need not.
+EXPORT CUresult cuMemFreeHost(void *at) { return catch_up_all(), remove_pinned(reinterpret_cast<u64>(at)), std::free(at), CUDA_SUCCESS; }
+// A copy waits for the work before it, unless it is from or to pinned memory of the host and need not. What is copied from other
+// memory of the host is taken at once, and reaches the device in its order.
 EXPORT CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, std::size_t size) {
     count_call("copy to the device and wait", size);
+    catch_up_all();
     return to_device(to, from, size);
 }
-EXPORT CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, std::size_t size, CUstream) {
-    count_call(is_pinned(reinterpret_cast<u64>(from)) ? "copy to the device" : "copy to the device, pageable", size);
-    return to_device(to, from, size);
+EXPORT CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, std::size_t size, CUstream stream) {
+    const bool pinned = is_pinned(reinterpret_cast<u64>(from));
+    count_call(pinned ? "copy to the device" : "copy to the device, pageable", size);
+    if (stream == nullptr || !stream->is_late) return to_device(to, from, size);
+    if (size > 0 && !inside(to, size)) refuse("a copy to where no memory is", to, size);
+    if (pinned) return in_order(stream, [=] { return to_device(to, from, size); });
+    const u8 *const bytes = static_cast<const u8 *>(from);
+    return in_order(stream, [to, taken = std::vector<u8>(bytes, bytes + size)] { return to_device(to, taken.data(), taken.size()); });
 }
 EXPORT CUresult cuMemcpyDtoH(void *to, CUdeviceptr from, std::size_t size) {
     count_call("copy to the host and wait", size);
+    catch_up_all();
     return to_host(to, from, size);
 }
-EXPORT CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, std::size_t size, CUstream) {
-    count_call(is_pinned(reinterpret_cast<u64>(to)) ? "copy to the host" : "copy to the host and wait", size);
+EXPORT CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, std::size_t size, CUstream stream) {
+    const bool pinned = is_pinned(reinterpret_cast<u64>(to));
+    count_call(pinned ? "copy to the host" : "copy to the host and wait", size);
+    if (pinned) return in_order(stream, [=] { return to_host(to, from, size); });
+    if (stream != nullptr) stream->catch_up();
     return to_host(to, from, size);
 }
 EXPORT CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, std::size_t size) {
     count_call("copy", size);
+    catch_up_all();
     return within_device(to, from, size);
 }
-EXPORT CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream) {
+EXPORT CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream stream) {
     count_call("copy", size);
-    return within_device(to, from, size);
+    return in_order(stream, [=] { return within_device(to, from, size); });
 }
-EXPORT CUresult cuMemsetD8(CUdeviceptr at, unsigned char value, std::size_t size) { return fill(at, value, size); }
-EXPORT CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char value, std::size_t size, CUstream) { return fill(at, value, size); }
+EXPORT CUresult cuMemsetD8(CUdeviceptr at, unsigned char value, std::size_t size) { return catch_up_all(), fill(at, value, size); }
+EXPORT CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char value, std::size_t size, CUstream stream) {
+    return in_order(stream, [=] { return fill(at, value, size); });
+}
 
 EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image) {
     if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -362,7 +407,7 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigne
                                unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int dynamic_shared,
                                CUstream stream, void **arguments, void **) {
     if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    const std::lock_guard guard(lock);
+    // Not locked: who does late work has its stream's lock, and takes this one then.
     const Shape &shape = *function->shape;
     const u64 threads = static_cast<u64>(block_x) * block_y * block_z;
     const bool fits = grid_x > 0 && grid_y > 0 && grid_z > 0 && grid_x <= 0x7fffffff && grid_y <= 65535 && grid_z <= 65535 &&

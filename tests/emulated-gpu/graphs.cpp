@@ -26,7 +26,7 @@ thread_local CUstream recording;
 } // namespace
 
 void enqueue(CUstream stream, std::function<void()> work) {
-    if (stream == nullptr || stream->graph == nullptr) return work();
+    if (stream == nullptr || stream->graph == nullptr) return do_in_order(stream, std::move(work));
     if (stream != recording) {
         std::fprintf(stderr, "emulated GPU: a thread works on a stream that another one records\n");
         std::abort();
@@ -69,11 +69,13 @@ EXPORT CUresult cuGraphNodeGetType(CUgraphNode, CUgraphNodeType *type) { return 
 EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long) {
     return *out = new CUgraphExec_st{graph->nodes}, CUDA_SUCCESS;
 }
-EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream) {
+EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
     refuse_while_recording("a graph is launched");
     count_call("launch a graph", 0);
-    for (const CUgraphNode_st &node : graph->nodes) node.work();
+    do_in_order(stream, [graph] {
+        for (const CUgraphNode_st &node : graph->nodes) node.work();
+    });
     return CUDA_SUCCESS;
 }
-EXPORT CUresult cuGraphExecDestroy(CUgraphExec graph) { return delete graph, CUDA_SUCCESS; }
+EXPORT CUresult cuGraphExecDestroy(CUgraphExec graph) { return catch_up_all(), delete graph, CUDA_SUCCESS; }
 EXPORT CUresult cuGraphDestroy(CUgraph graph) { return delete graph, CUDA_SUCCESS; }

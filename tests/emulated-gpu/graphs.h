@@ -6,14 +6,11 @@
 
 #include <cuda.h>
 
+#include "streams.h"
+
 #include <functional>
 
-struct CUstream_st {
-    // What it records, while it does.
-    CUgraph graph = nullptr;
-};
-
-// Has a stream do some work: at once, or whenever what it records is launched.
+// Has a stream do some work: at once, late, or whenever what it records is launched.
 void enqueue(CUstream stream, std::function<void()> work);
 // Ends the program if a stream of this thread records.
 void refuse_while_recording(const char *what);

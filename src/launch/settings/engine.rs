@@ -76,6 +76,7 @@ pub(in crate::launch) struct EngineSettings {
 struct GpuSettings {
     deterministic: bool,
     cuda_graphs: bool,
+    async_scheduling: bool,
     memory_utilization: Option<f64>,
 }
 
@@ -87,10 +88,17 @@ impl EngineSettings {
     }
 
     /// What is to be said about flags that have no effect on this device.
-    pub(in crate::launch) fn idle_on(&self, device: Device) -> Option<&'static str> {
-        (device == Device::Cpu && self.on_gpu.memory_utilization.is_some()).then_some(
-            "ignored flags, without effect on the CPU: --gpu-memory-utilization; --kv-cache-memory bounds keys and values",
-        )
+    pub(in crate::launch) fn idle_on(&self, device: Device) -> Option<String> {
+        let given = [
+            (
+                self.on_gpu.memory_utilization.is_some(),
+                "--gpu-memory-utilization; --kv-cache-memory bounds keys and values",
+            ),
+            (self.on_gpu.async_scheduling, "--async-scheduling"),
+        ];
+        let idle: Vec<&str> = given.into_iter().filter_map(|(given, flag)| given.then_some(flag)).collect();
+        let is_said = device == Device::Cpu && !idle.is_empty();
+        is_said.then(|| format!("ignored flags, without effect on the CPU: {}", idle.join("; ")))
     }
 
     /// Bytes for keys and values, as much memory as is free now.
@@ -107,6 +115,7 @@ impl EngineSettings {
                 number,
                 deterministic: self.on_gpu.deterministic,
                 records_steps: self.on_gpu.cuda_graphs,
+                goes_ahead: self.on_gpu.async_scheduling,
                 memory_share: self
                     .kv_cache_memory
                     .is_none()
@@ -199,6 +208,7 @@ pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
         on_gpu: GpuSettings {
             deterministic: args.deterministic,
             cuda_graphs: args.cuda_graphs,
+            async_scheduling: args.async_scheduling,
             memory_utilization: args.gpu_memory_utilization,
         },
     }

@@ -5,6 +5,7 @@
 
 use std::{ops::Range, sync::Arc};
 
+pub(crate) use super::consumer::{AfterBlocks, Consumer, RowDraws};
 pub(crate) use super::gates::{Gate, Xielu};
 pub(crate) use super::shapes::{
     AttentionShape, CacheShape, HeadRange, LogitShape, NormShape, Reach, Rotation, SegmentHeads,
@@ -15,11 +16,7 @@ use super::{
     routing::{ExpertShape, Experts, Leaning, Routing},
     weights::{Rows, WeightsError},
 };
-use crate::{
-    TokenId,
-    engine::WeightDtype,
-    sampling::{DeviceDraw, Drawn, Summary},
-};
+use crate::{TokenId, engine::WeightDtype, sampling::Drawn};
 
 /// Tokens of a block of keys and values.
 pub(crate) const BLOCK_TOKENS: usize = 32;
@@ -100,58 +97,6 @@ impl From<NoRoom> for WeightsError {
     }
 }
 
-/// What a row is taken by after some blocks of it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum AfterBlocks {
-    /// Nothing is missing.
-    Nothing,
-    /// The number of logits that are at least this one.
-    AtLeast(f32),
-    /// All logits after all.
-    Whole,
-}
-
-/// What becomes of rows of logits, each by its number. Called on any thread, in any order.
-///
-/// A row is drawn from where it is, taken as a whole, or in parts: a summary, then some blocks of it, then, where these do not
-/// tell, the number of logits that are at least as great as one of them.
-pub(crate) trait Consumer: Sync {
-    /// Takes all logits of a row. They may be overwritten.
-    fn take_row(&self, row: usize, logits: &mut [f32]);
-    /// How a device draws the token of a row, if it can.
-    fn draw(&self, _row: usize) -> Option<DeviceDraw> {
-        None
-    }
-    /// Takes what a device drew of a row; `false` to take the row as a whole after all.
-    fn take_drawn(&self, _row: usize, _drawn: Drawn) -> bool {
-        unreachable!("only for a row that a device draws")
-    }
-    /// The temperature of the summary of a row that may be taken in parts.
-    fn temperature(&self, _row: usize) -> Option<f64> {
-        None
-    }
-    /// Looks at the summary of a row, and answers with the blocks to read, or with `None` to take the row as a whole
-    /// after all.
-    fn summary(&self, _row: usize, _summary: Summary<'_>) -> Option<Vec<u32>> {
-        None
-    }
-    /// Takes the logits of these blocks, and answers with what else of the row it takes.
-    fn blocks(&self, _row: usize, _logits: &[f32]) -> AfterBlocks {
-        unreachable!("only for a row that is taken in parts")
-    }
-    /// Takes the number of logits that are at least that logit.
-    fn at_least(&self, _row: usize, _count: u32) {
-        unreachable!("only for a row that is taken in parts")
-    }
-}
-
-/// A function takes whole rows.
-impl<F: Fn(usize, &mut [f32]) + Sync> Consumer for F {
-    fn take_row(&self, row: usize, logits: &mut [f32]) {
-        self(row, logits);
-    }
-}
-
 /// What all experts of a mixture are computed with.
 #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a GPU takes a mixture"))]
 pub(crate) struct MixtureBuffers<'a, B: Backend + ?Sized> {
@@ -205,6 +150,8 @@ pub(crate) trait Backend: Send + 'static {
     type StepShared;
     /// The experts that rows go through, where the backend chooses them.
     type Chosen;
+    /// A step that was begun and not waited for.
+    type Underway;
 
     /// Is called by each thread that works with the backend, before all else.
     fn enter_thread(&self) {}
@@ -469,4 +416,31 @@ pub(crate) trait Backend: Send + 'static {
     fn read(&mut self, states: &Self::States, columns: usize) -> Vec<f32>;
     /// Makes logits of what the head gave, in place, and hands all rows on; the consumer's number of the first is `first`.
     fn hand_on(&mut self, logits: &mut Self::States, first: usize, shape: LogitShape, consumer: &dyn Consumer);
+    /// Whether steps can be [begun](Self::leave_underway) whose tokens the host does not wait for.
+    fn goes_ahead(&self) -> bool {
+        false
+    }
+    /// Looks up one row of `table` for each of some tokens that the step begun last draws, each given by its row of logits,
+    /// times `factor`.
+    fn embed_drawn(&mut self, _table: &Self::Matrix, _rows: &[usize], _factor: f32, _out: &mut Self::States) {
+        unreachable!("this backend waits for all tokens")
+    }
+    /// Makes logits of what the head gave, in place, and begins to draw a token of each row.
+    fn begin_draws(
+        &mut self,
+        _logits: &mut Self::States,
+        _shape: LogitShape,
+        _draws: RowDraws<'_>,
+        _shared: &mut Self::StepShared,
+    ) {
+        unreachable!("this backend waits for all tokens")
+    }
+    /// Leaves a step to itself, all of which was begun. Another one may be begun before this one [lands](Self::land).
+    fn leave_underway(&mut self, _shared: Self::StepShared) -> Self::Underway {
+        unreachable!("this backend waits for all tokens")
+    }
+    /// Waits for the step that was begun first: what it drew of each row of logits; and what [`finite`](Self::finite) says of it.
+    fn land(&mut self, _underway: Self::Underway) -> (Vec<Drawn>, Vec<bool>) {
+        unreachable!("this backend waits for all tokens")
+    }
 }

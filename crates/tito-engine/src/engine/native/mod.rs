@@ -5,6 +5,7 @@
 
 mod aside;
 mod backend;
+mod consumer;
 mod control;
 mod cpu;
 mod cuda;
@@ -201,7 +202,9 @@ impl NativeEngine {
     fn on_gpu(loading: Loading<'_>, gpu: &Gpu) -> Result<Self, LoadError> {
         // No other model drafts on a GPU, which was checked.
         let Loading { settings, shape, weights, pool, draft: _, progress } = loading;
-        let Device::Cuda { records_steps, memory_share, .. } = settings.device else { unreachable!("there is a GPU") };
+        let Device::Cuda { records_steps, goes_ahead, memory_share, .. } = settings.device else {
+            unreachable!("there is a GPU")
+        };
         let backend = plan::on_gpu(settings, gpu, pool)?;
         let wanted = memory_needs(settings, &backend, &shape);
         if memory_share.is_none() {
@@ -216,6 +219,11 @@ impl NativeEngine {
         if records_steps && !model.follows_from_shape() {
             tracing::warn!(
                 "--cuda-graphs has no effect: a part of this model's layers is computed in ways that are not recorded"
+            );
+        }
+        if goes_ahead && !model.goes_ahead() {
+            tracing::warn!(
+                "--async-scheduling has no effect: a part of this model's layers waits for the host, or reads the ids of tokens"
             );
         }
         let bytes = match memory_share {

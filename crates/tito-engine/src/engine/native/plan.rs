@@ -115,7 +115,9 @@ fn checked_shape(settings: &NativeSettings) -> Result<ModelShape, LoadError> {
 
 /// What computes on a GPU.
 pub(super) fn on_gpu(settings: &NativeSettings, gpu: &Gpu, pool: Pool) -> Result<DeviceBackend, LoadError> {
-    let Device::Cuda { deterministic, records_steps, .. } = settings.device else { unreachable!("there is a GPU") };
+    let Device::Cuda { deterministic, records_steps, goes_ahead, .. } = settings.device else {
+        unreachable!("there is a GPU")
+    };
     if let WeightsSource::Gguf { keep_blocks: true, .. } = settings.source {
         return Err(LoadError::Unsupported(
             "weights stay in the blocks of a GGUF file on the CPU only; --gguf-weights widened computes with them in \
@@ -127,6 +129,7 @@ pub(super) fn on_gpu(settings: &NativeSettings, gpu: &Gpu, pool: Pool) -> Result
     let backend = if deterministic { backend.deterministic() } else { backend };
     let is_coded = matches!(settings.source, WeightsSource::Coded(_));
     let backend = if is_coded { backend.keeping_codes() } else { backend };
+    let backend = if goes_ahead { backend.going_ahead() } else { backend };
     Ok(if records_steps { backend.recording() } else { backend })
 }
 

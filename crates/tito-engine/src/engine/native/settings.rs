@@ -83,6 +83,8 @@ pub enum Device {
         deterministic: bool,
         /// Whether steps whose shape comes back are recorded.
         records_steps: bool,
+        /// Whether a step is begun before the tokens of the one before are on the host, where that can be.
+        goes_ahead: bool,
         /// The share of its memory to use, where that decides how much keys and values get.
         memory_share: Option<f64>,
     },
@@ -295,7 +297,13 @@ mod tests {
         let directory = WeightsSource::Directory(path.clone());
         let coded = WeightsSource::Coded(path.clone());
         let gguf = |keep_blocks| WeightsSource::Gguf { path: path.clone(), keep_blocks };
-        let gpu = Device::Cuda { number: 0, deterministic: true, records_steps: false, memory_share: None };
+        let gpu = Device::Cuda {
+            number: 0,
+            deterministic: true,
+            records_steps: false,
+            goes_ahead: false,
+            memory_share: None,
+        };
         let cases = [
             (&directory, Device::Cpu, None, None),
             (&gguf(false), Device::Cpu, None, None),

@@ -105,6 +105,7 @@ impl Backend for CpuBackend {
     type Recurrent = RecurrentStore;
     type StepShared = StepShared;
     type Chosen = Infallible;
+    type Underway = Infallible;
 
     fn matrix(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
         if self.keeps_quantized {

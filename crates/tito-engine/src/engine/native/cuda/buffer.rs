@@ -89,6 +89,12 @@ impl Buffer {
         Ok(rows)
     }
 
+    /// All of the memory, if there is any.
+    #[cfg(feature = "cuda")]
+    pub(super) fn memory(&self) -> Option<&Tensor> {
+        self.memory.as_ref()
+    }
+
     /// The rows.
     pub(super) fn tensor(&self) -> &Tensor {
         self.rows.as_ref().expect("rows are written before they are read")

@@ -11,6 +11,7 @@ use super::{
     inputs::StepInputs,
     matrix::Matrix,
     products,
+    underway::Landings,
 };
 #[cfg(feature = "cuda")]
 use super::{graphs::StepGraphs, mixture::SentAddresses};
@@ -40,6 +41,13 @@ pub(crate) struct DeviceBackend {
     /// The ids of a step's tokens.
     pub(super) token_ids: Buffer,
     pub(super) draws: DrawMemory,
+    /// Where what comes to the host goes, while nothing does.
+    pub(super) landings: Landings,
+    /// Whether a step may be begun before the one before it is on the host.
+    pub(super) goes_ahead: bool,
+    /// How many steps were begun before the ones before them were on the host.
+    #[cfg(test)]
+    pub(super) steps_ahead: std::sync::Arc<std::sync::atomic::AtomicU64>,
     /// The steps that were recorded.
     #[cfg(feature = "cuda")]
     pub(super) graphs: StepGraphs,
@@ -66,6 +74,10 @@ impl DeviceBackend {
             inputs: StepInputs::default(),
             token_ids: Buffer::default(),
             draws: DrawMemory::default(),
+            landings: Landings::default(),
+            goes_ahead: false,
+            #[cfg(test)]
+            steps_ahead: std::sync::Arc::default(),
             #[cfg(feature = "cuda")]
             graphs: StepGraphs::default(),
             #[cfg(feature = "cuda")]
@@ -84,6 +96,11 @@ impl DeviceBackend {
     /// Leaves weights of quantised checkpoints in their codes: less memory, and the same bits.
     pub(crate) fn keeping_codes(self) -> Self {
         Self { keeps_codes: true, ..self }
+    }
+
+    /// Begins steps before the ones before them are on the host, where that can be.
+    pub(crate) fn going_ahead(self) -> Self {
+        Self { goes_ahead: true, ..self }
     }
 
     /// Records steps whose shape comes back, and launches what was recorded.

@@ -1,6 +1,7 @@
 //! Where the device is told of draws, and where it writes their tokens.
 
 use super::buffer::{Allocations, Buffer};
+use crate::TokenId;
 
 /// Memory of the device that is kept from step to step. What is allocated of it is counted apart, as no recorded launch names
 /// it.
@@ -16,4 +17,6 @@ pub(super) struct DrawMemory {
     pub(super) edited: Buffer,
     /// Tokens.
     pub(super) drawn: Buffer,
+    /// The ids of the tokens that were drawn last for a step that nobody waits for, where the processor drew them.
+    pub(super) ids: Vec<TokenId>,
 }

@@ -2,10 +2,16 @@
 //!
 //! What a draw has to give is [`Drawn::of`]; on a GPU a kernel computes it, with the same bits.
 
-use candle_core::{Result, Tensor};
+use candle_core::{Device, Result, Tensor};
 
-use super::{draw_memory::DrawMemory, host};
-use crate::sampling::{DeviceDraw, Drawn};
+#[cfg(feature = "cuda")]
+use super::kernels::Coming;
+use super::{draw_memory::DrawMemory, host, underway::Landings};
+use crate::{
+    TokenId,
+    engine::native::backend::RowDraws,
+    sampling::{DeviceDraw, Drawn},
+};
 
 /// Has the device draw from rows of `logits`, each given by its number.
 #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "only kernels are told of draws"))]
@@ -15,6 +21,65 @@ pub(super) fn draw(logits: &Tensor, draws: &[(usize, DeviceDraw)], memory: &mut 
         return super::kernels::draw_tokens(logits, draws, memory);
     }
     draws.iter().map(|(row, draw)| Ok(Drawn::of(&host::row_of(logits, *row)?, draw))).collect()
+}
+
+/// What was drawn of rows of logits, or is on its way to the host.
+#[derive(Debug)]
+pub(super) enum DrawsUnderway {
+    There(Vec<Drawn>),
+    #[cfg(feature = "cuda")]
+    Coming(Coming<u32>),
+}
+
+/// Has the device begin to draw from all rows of `logits`.
+#[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "only what a GPU draws has to land"))]
+pub(super) fn begin(
+    logits: &Tensor,
+    RowDraws { draws, first, rows }: RowDraws<'_>,
+    memory: &mut DrawMemory,
+    landings: &mut Landings,
+) -> Result<DrawsUnderway> {
+    let draws: Vec<(usize, DeviceDraw)> = draws.iter().cloned().enumerate().collect();
+    #[cfg(feature = "cuda")]
+    if logits.device().is_cuda() {
+        let coming = super::kernels::begin_tokens(logits, &draws, (first, rows), memory, landings.pop())?;
+        return Ok(DrawsUnderway::Coming(coming));
+    }
+    let tokens = draw(logits, &draws, memory)?;
+    memory.ids.resize(rows, 0);
+    for (id, token) in memory.ids[first..].iter_mut().zip(&tokens) {
+        *id = token.id;
+    }
+    Ok(DrawsUnderway::There(tokens))
+}
+
+impl DrawsUnderway {
+    /// What was drawn, once it is there.
+    #[cfg_attr(
+        not(feature = "cuda"),
+        expect(unused_variables, clippy::unnecessary_wraps, reason = "nothing has to land")
+    )]
+    pub(super) fn land(self, landings: &mut Landings) -> Result<Vec<Drawn>> {
+        match self {
+            Self::There(tokens) => Ok(tokens),
+            #[cfg(feature = "cuda")]
+            Self::Coming(coming) => {
+                let (words, landing) = coming.landed()?;
+                landings.push(landing);
+                Ok(super::kernels::drawn_of(&words))
+            }
+        }
+    }
+}
+
+/// The ids of tokens that were drawn last, on the device, by their rows of logits.
+pub(super) fn drawn_ids(rows: &[usize], memory: &DrawMemory, device: &Device) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if device.is_cuda() {
+        return super::kernels::drawn_ids(rows, memory, device);
+    }
+    let ids: Vec<TokenId> = rows.iter().map(|row| memory.ids[*row]).collect();
+    Tensor::new(ids, device)
 }
 
 #[cfg(test)]

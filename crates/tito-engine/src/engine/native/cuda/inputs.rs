@@ -5,10 +5,7 @@ use std::collections::HashMap;
 
 use super::buffer::{Allocations, Buffer};
 #[cfg(feature = "cuda")]
-use super::{
-    kernels::Landing,
-    schedule::{ScheduleKey, ScheduleMemory},
-};
+use super::schedule::{ScheduleKey, ScheduleMemory};
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -18,9 +15,6 @@ pub(super) struct StepInputs {
     pub(super) angles: Vec<Buffer>,
     pub(super) broken: Buffer,
     pub(super) slots: Buffer,
-    /// Where what is not finite comes to on the host.
-    #[cfg(feature = "cuda")]
-    pub(super) landing: Option<Landing>,
     #[cfg(feature = "cuda")]
     pub(super) blocks: Buffer,
     #[cfg(feature = "cuda")]

@@ -20,7 +20,11 @@ mod device;
 mod draw_memory;
 mod draws;
 mod elementwise;
+mod embedding;
+#[cfg(feature = "cuda")]
+mod experts;
 mod failure;
+mod finiteness;
 mod gpu;
 #[cfg(feature = "cuda")]
 mod graphs;
@@ -45,6 +49,7 @@ mod shared;
 mod summaries;
 #[cfg(test)]
 mod tests;
+mod underway;
 #[cfg(test)]
 #[cfg(feature = "cuda")]
 mod work;
@@ -65,13 +70,14 @@ use self::{
     inputs::StepInputs,
     matrix::Matrix,
     shared::StepShared,
+    underway::Underway,
 };
 use super::{
     backend::{
         Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, Gate, HeadRange, Learnt, LogitShape, NoRoom,
-        NormShape, Rotation, SegmentHeads,
+        NormShape, Rotation, RowDraws, SegmentHeads,
     },
-    cpu::{RecurrentStore, States, Taps, convolve, recur},
+    cpu::{RecurrentStore, Taps, convolve},
     recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
     weights::{Rows, WeightsError},
 };
@@ -80,7 +86,7 @@ use super::{
     backend::{HeadPreparation, MixtureBuffers, prepare_one_by_one},
     routing::{ExpertShape, Experts, Leaning, Routing},
 };
-use crate::{TokenId, engine::WeightDtype};
+use crate::{TokenId, engine::WeightDtype, sampling::Drawn};
 
 /// The experts that rows go through.
 #[cfg(feature = "cuda")]
@@ -98,6 +104,7 @@ impl Backend for DeviceBackend {
     type Recurrent = RecurrentStore;
     type StepShared = StepShared;
     type Chosen = Chosen;
+    type Underway = Underway;
 
     #[cfg(feature = "cuda")]
     fn enter_thread(&self) {
@@ -192,20 +199,11 @@ impl Backend for DeviceBackend {
     }
 
     fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], factor: f32, out: &mut Buffer) {
-        let kind = TensorKind { device: &self.device, dtype: DType::U32, allocations: &self.allocations };
-        let ids = self.token_ids.write(kind, token_ids, (1, token_ids.len()));
-        let ids = done(ids.and_then(|ids| ids.squeeze(0)));
-        let out = done(out.reshape(self.sums(), token_ids.len(), table.shape().1));
-        #[cfg(feature = "cuda")]
-        if let Matrix::Plain(table) = table
-            && table.device().is_cuda()
-            && table.dtype() == DType::BF16
-        {
-            return done(kernels::embed(table, &ids, factor, out));
-        }
-        let rows = table.select(&ids, self.numbers()).and_then(|rows| rows.to_dtype(DType::F32));
-        let rows = rows.and_then(|rows| elementwise::scaled(rows, factor));
-        done(rows.and_then(|rows| out.slice_set(&rows, 0, 0)));
+        done(self.sent_ids(token_ids).and_then(|ids| self.look_up(table, &ids, factor, out)));
+    }
+
+    fn embed_drawn(&mut self, table: &Matrix, rows: &[usize], factor: f32, out: &mut Buffer) {
+        done(self.drawn_ids(rows).and_then(|ids| self.look_up(table, &ids, factor, out)));
     }
 
     fn norm(&mut self, states: &Buffer, weight: &Tensor, norm: NormShape, out: &mut Buffer) {
@@ -337,11 +335,7 @@ impl Backend for DeviceBackend {
         StepShared { spans, finite, .. }: &mut StepShared,
         out: &mut Buffer,
     ) {
-        let (rows, mut read) = (done(recurrent::fetched(states.tensor())), States::default());
-        let [decay, bias] = [learnt.decay, learnt.bias].map(|vector| self.read_vector(vector));
-        let skip = learnt.skip.map(|skip| self.read_vector(skip));
-        let learnt = Learnt { decay: &decay, bias: &bias, skip: skip.as_ref() };
-        recur(&mut self.processor, &rows, &learnt, shape, recurrent, (spans, finite), &mut read);
+        let read = done(self.recur_on_host(states.tensor(), (&learnt, shape), recurrent, (spans, finite)));
         done(recurrent::send(&read, self.sums(), out));
     }
 
@@ -371,13 +365,13 @@ impl Backend for DeviceBackend {
 
     #[cfg(feature = "cuda")]
     fn bring_finite(&mut self, shared: &mut StepShared) {
-        done(shared.bring_finite());
+        done(shared.bring_finite(&mut self.landings));
     }
 
     fn finite(&mut self, shared: StepShared) -> Vec<bool> {
-        let (finite, inputs) = done(shared.finite());
+        let (finite, inputs) = done(shared.finiteness());
         self.inputs = inputs;
-        finite
+        done(finite.land(&mut self.landings))
     }
 
     fn gate(&mut self, states: &Buffer, gate: Gate, width: usize, out: &mut Buffer) {
@@ -427,21 +421,10 @@ impl Backend for DeviceBackend {
         chosen: &Chosen,
         experts: &Experts<'_, Matrix, Tensor>,
         factor: f32,
-        MixtureBuffers { wide, gated, out }: MixtureBuffers<'_, Self>,
+        buffers: MixtureBuffers<'_, Self>,
         sum: &mut Buffer,
     ) {
-        let ExpertShape { width, intermediate, gate } = experts.shape;
-        let rows = chosen.places();
-        let [to_gate, back] = mixture::Way::both(&experts.all);
-        let wide = done(wide.reshape(self.sums(), rows, gate.inputs(intermediate)));
-        let mut sent = std::mem::take(&mut self.sent);
-        done(to_gate.multiply(input.tensor(), chosen, (&mut sent, |matrix: &Matrix| self.numbers_of(matrix)), wide));
-        let gated = done(gated.reshape(self.numbers(), rows, intermediate));
-        done(elementwise::gate(wide, gate, intermediate, gated));
-        let out = done(out.reshape(self.sums(), rows, width));
-        done(back.multiply(gated, chosen, (&mut sent, |matrix: &Matrix| self.numbers_of(matrix)), out));
-        self.sent = sent;
-        done(kernels::add_experts(out, chosen, factor, sum.tensor()));
+        done(self.compute_experts(input.tensor(), (chosen, experts, factor), buffers, sum.tensor()));
     }
 
     fn put(&mut self, numbers: &[f32], columns: usize, out: &mut Buffer) {
@@ -496,5 +479,22 @@ impl Backend for DeviceBackend {
         let logits = logits.tensor();
         done(elementwise::shape_logits(logits, shape));
         done(logits::consume(logits, first, (&mut self.processor.pool, &mut self.draws), consumer));
+    }
+
+    fn goes_ahead(&self) -> bool {
+        self.goes_ahead
+    }
+
+    fn begin_draws(&mut self, logits: &mut Buffer, shape: LogitShape, draws: RowDraws<'_>, shared: &mut StepShared) {
+        done(elementwise::shape_logits(logits.tensor(), shape));
+        done(self.begin_to_draw(logits.tensor(), draws, shared));
+    }
+
+    fn leave_underway(&mut self, shared: StepShared) -> Underway {
+        done(self.leave(shared))
+    }
+
+    fn land(&mut self, underway: Underway) -> (Vec<Drawn>, Vec<bool>) {
+        done(self.landed(underway))
     }
 }

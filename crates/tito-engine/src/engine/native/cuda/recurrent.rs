@@ -6,9 +6,32 @@ use candle_core::{Result, Tensor};
 
 use super::{
     buffer::{Buffer, TensorKind},
+    device::DeviceBackend,
     host,
 };
-use crate::engine::native::{cpu::States, recurrence::GatedNormShape};
+use crate::engine::native::{
+    backend::{Backend, Learnt, Span},
+    cpu::{RecurrentStore, States, recur},
+    recurrence::{GatedNormShape, RecurrenceShape},
+};
+
+impl DeviceBackend {
+    /// Has every token change its sequence's recurrent state; what all heads read of it.
+    pub(super) fn recur_on_host(
+        &mut self,
+        states: &Tensor,
+        (learnt, shape): (&Learnt<'_, Tensor>, &RecurrenceShape),
+        recurrent: &mut RecurrentStore,
+        (spans, finite): (&[Span], &mut [bool]),
+    ) -> Result<States> {
+        let (rows, mut read) = (fetched(states)?, States::default());
+        let [decay, bias] = [learnt.decay, learnt.bias].map(|vector| self.read_vector(vector));
+        let skip = learnt.skip.map(|skip| self.read_vector(skip));
+        let learnt = Learnt { decay: &decay, bias: &bias, skip: skip.as_ref() };
+        recur(&mut self.processor, &rows, &learnt, shape, recurrent, (spans, finite), &mut read);
+        Ok(read)
+    }
+}
 
 /// Rows of the device, in the system's memory.
 pub(super) fn fetched(rows: &Tensor) -> Result<States> {

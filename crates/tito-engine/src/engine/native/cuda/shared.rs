@@ -16,7 +16,7 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::{
     buffer::{Allocations, Buffer, TensorKind},
-    host,
+    draws::DrawsUnderway,
     inputs::StepInputs,
 };
 #[cfg(feature = "cuda")]
@@ -100,12 +100,12 @@ pub(super) struct WholeImage {
 /// What the layers of a step share.
 #[derive(Debug)]
 pub(crate) struct StepShared {
-    device: Device,
+    pub(super) device: Device,
     /// Whether nothing but the engine's own kernels attended so far.
     #[cfg(feature = "cuda")]
     pub(super) by_kernels: Cell<bool>,
     /// Where all that is told of the step lies.
-    inputs: RefCell<StepInputs>,
+    pub(super) inputs: RefCell<StepInputs>,
     pub(super) spans: Vec<Span>,
     pub(super) whole_images: Vec<WholeImage>,
     /// Cosines and sines, `[rows, pairs]` each.
@@ -114,9 +114,11 @@ pub(crate) struct StepShared {
     pub(super) broken: Tensor,
     /// What is on its way to the host of `broken`.
     #[cfg(feature = "cuda")]
-    coming: Option<Coming>,
+    pub(super) coming: Option<Coming<f32>>,
     /// For each span whether its recurrent states are finite.
     pub(super) finite: Vec<bool>,
+    /// What is being drawn, where the step is left to the device.
+    pub(super) draws: Vec<DrawsUnderway>,
     runs: Vec<Run>,
     /// The slot of each row in the cache, on the device.
     slots: OnceCell<Tensor>,
@@ -166,6 +168,7 @@ impl StepShared {
             #[cfg(feature = "cuda")]
             coming: None,
             finite: vec![true; batch.spans.len()],
+            draws: Vec::new(),
             runs: runs(&batch.spans),
             slots: OnceCell::new(),
             divisions: RefCell::default(),
@@ -258,35 +261,6 @@ impl StepShared {
         let mask = mask(shape, &self.device)?;
         self.masks.borrow_mut().insert(shape, mask.clone());
         Ok(Some(mask))
-    }
-
-    /// Begins to bring to the host which rows are not finite, all of which are computed.
-    #[cfg(feature = "cuda")]
-    pub(super) fn bring_finite(&mut self) -> Result<()> {
-        if self.device.is_cuda() {
-            let landing = self.inputs.get_mut().landing.take();
-            self.coming = Some(Coming::begin(&self.broken, landing)?);
-        }
-        Ok(())
-    }
-
-    /// For each row a number that is 0 if it is finite.
-    fn broken_rows(&mut self) -> Result<Vec<f32>> {
-        #[cfg(feature = "cuda")]
-        if let Some(coming) = self.coming.take() {
-            let (rows, landing) = coming.landed()?;
-            self.inputs.get_mut().landing = Some(landing);
-            return Ok(rows);
-        }
-        host::numbers_of(&self.broken)
-    }
-
-    /// For each span whether all of its rows are finite; and where all that was told of the step lies.
-    pub(super) fn finite(mut self) -> Result<(Vec<bool>, StepInputs)> {
-        let rows = self.broken_rows()?;
-        let of = |span: &Span| rows[span.first_row..][..span.tokens].iter().all(|flag| *flag == 0.0);
-        let finite = self.spans.iter().zip(&self.finite).map(|(span, finite)| *finite && of(span)).collect();
-        Ok((finite, self.inputs.into_inner()))
     }
 }
 

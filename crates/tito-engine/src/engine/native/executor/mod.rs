@@ -14,6 +14,7 @@ mod standing;
 mod state;
 mod steps;
 mod tally;
+mod underway;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -25,6 +26,7 @@ use self::{
     active::Active,
     rows::{LogitsRow, RowUse},
     scoring::Scoring,
+    underway::Underway,
 };
 pub(super) use self::{
     command::{Command, Entry},
@@ -51,7 +53,8 @@ impl<B: Backend> Executor<B> {
     pub(super) fn run(mut self) {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             self.model.enter_thread();
-            while self.turn() {}
+            let mut underway = None;
+            while self.turn(&mut underway) {}
         }));
         let end = match outcome {
             Ok(()) => Ok(EngineOutput::Finished(FinishReason::Abort)),
@@ -70,9 +73,10 @@ impl<B: Backend> Executor<B> {
         self.status.idle();
     }
 
-    /// Reads commands and computes a step; `false` once it is time to end.
-    fn turn(&mut self) -> bool {
-        if self.scheduler.is_idle() || self.stands_still() {
+    /// Reads commands and computes a step, or begins one; `false` once it is time to end. Commands are obeyed between two steps:
+    /// what is underway is taken before.
+    fn turn(&mut self, underway: &mut Option<Underway<B>>) -> bool {
+        if underway.is_none() && (self.scheduler.is_idle() || self.stands_still()) {
             // Nothing to compute: sleeps until something comes, or goes on.
             let Ok(command) = self.commands.recv() else { return false };
             if !self.obey(command) {
@@ -80,9 +84,16 @@ impl<B: Backend> Executor<B> {
             }
         }
         while let Ok(command) = self.commands.try_recv() {
+            if let Some(step) = underway.take() {
+                self.take(step);
+            }
             if !self.obey(command) {
                 return false;
             }
+        }
+        if let Some(step) = underway.take() {
+            *underway = self.go_ahead(step);
+            return true;
         }
         if self.stands_still() {
             return true;
@@ -96,16 +107,25 @@ impl<B: Backend> Executor<B> {
         self.put_drafts(&mut plan);
         let computes = !plan.work.is_empty();
         if computes {
+            if let Some(draws) = self.draws_underway(&plan) {
+                *underway = Some(self.begin(plan, (None, &draws), began));
+                return true;
+            }
             self.compute(&plan, began);
         }
+        self.end_turn(computes);
+        true
+    }
+
+    /// Says what the engine is like after a step, or after none.
+    fn end_turn(&mut self, computed: bool) {
         self.empty_slots();
         self.publish_load();
         self.scheduler.tell();
         // Whoever waits for the step sees what the engine is like after it.
-        if computes {
+        if computed {
             self.steps.computed();
         }
-        true
     }
 
     fn obey(&mut self, command: Command) -> bool {
@@ -233,8 +253,19 @@ impl<B: Backend> Executor<B> {
         routes::begin(&mut self.model, self.routes.as_ref(), plan, |id| self.active.get(id));
         let (made, finite) = self.forward(plan, &batch, &places);
         routes::end(&mut self.model, self.routes.as_mut(), plan);
+        self.conclude(plan, (places, made), &finite, began);
+    }
+
+    /// Hands on what was made of a step's rows, and takes note of it.
+    fn conclude(
+        &mut self,
+        plan: &Plan,
+        (places, made): (Vec<LogitsRow>, Vec<Result<Made, SampleError>>),
+        finite: &[bool],
+        began: Instant,
+    ) {
         self.note_time(plan, &made, began);
-        let mut ended = self.end_broken(plan, &finite);
+        let mut ended = self.end_broken(plan, finite);
         self.scheduler.commit(plan);
         self.take_note(plan, &places, &made);
         self.tally(plan, &places, &made);

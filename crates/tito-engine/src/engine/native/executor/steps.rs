@@ -26,6 +26,11 @@ impl Steps {
         self.allowed.push_back(computed);
     }
 
+    /// Whether steps are allowed one by one.
+    pub(super) fn are_held(&self) -> bool {
+        self.held
+    }
+
     /// Whether the next step waits.
     pub(super) fn wait(&self) -> bool {
         self.held && self.allowed.is_empty()

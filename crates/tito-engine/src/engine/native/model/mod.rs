@@ -34,6 +34,7 @@ mod tensor;
 mod tensors;
 mod tied;
 mod tower;
+mod underway;
 mod update;
 mod warm_up;
 mod workspace;
@@ -53,9 +54,10 @@ pub(crate) use update::Undo;
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    backend::{Backend, Batch, Consumer},
+    backend::{Backend, Batch, Consumer, LogitShape},
     weights::{Weights, WeightsError},
 };
+use crate::TokenId;
 use angles::KnownAngles;
 use destinations::Destination;
 use images::{angles_of, parts_of};
@@ -67,6 +69,14 @@ use workspace::Workspace;
 
 /// How many rows have their logits in memory at a time.
 pub(super) const LOGIT_ROWS: usize = 256;
+
+/// Which token each row of a batch is.
+#[derive(Clone, Copy)]
+enum RowIds<'a> {
+    Given(&'a [TokenId]),
+    /// The tokens that the step begun last draws, by their rows of logits.
+    Drawn(&'a [usize]),
+}
 
 /// Is called with the states that a layer leaves.
 type AfterLayer<'a, B> = dyn FnMut(&mut B, &<B as Backend>::States) + 'a;
@@ -131,8 +141,24 @@ impl<B: Backend> Model<B> {
         &mut self,
         batch: &Batch,
         consumer: &dyn Consumer,
-        mut after_layer: Option<&mut AfterLayer<'_, B>>,
+        after_layer: Option<&mut AfterLayer<'_, B>>,
     ) -> Vec<bool> {
+        let mut shared = self.layers(batch, RowIds::Given(&batch.token_ids), after_layer);
+        if batch.logit_rows.is_empty() {
+            return self.backend.finite(shared);
+        }
+        self.backend.bring_finite(&mut shared);
+        self.head(batch, |backend, logits, first, shape| backend.hand_on(logits, first, shape, consumer));
+        self.backend.finite(shared)
+    }
+
+    /// Computes all layers of a batch, whose rows have these ids.
+    fn layers(
+        &mut self,
+        batch: &Batch,
+        ids: RowIds<'_>,
+        mut after_layer: Option<&mut AfterLayer<'_, B>>,
+    ) -> B::StepShared {
         let Self {
             shape,
             backend,
@@ -146,7 +172,7 @@ impl<B: Backend> Model<B> {
             ..
         } = self;
         let parameters = parameters.as_ref().expect("nothing is computed without weights");
-        let Parameters { embedding, inputs, layers, norm, head, tower } = parameters;
+        let Parameters { embedding, inputs, layers, tower, .. } = parameters;
         let kept = (caches.len(), recurrents.len());
         assert_eq!(kept, (layers.len(), layers.len()), "nothing is computed without room for what each layer keeps");
         let angles = angles_of(angles, shape, batch);
@@ -154,7 +180,10 @@ impl<B: Backend> Model<B> {
         let mut shared = backend.begin_step(batch, angles);
         workspace.adapters.begin(&batch.spans);
         let Workspace { hidden, adapters, .. } = &mut *workspace;
-        backend.embed(embedding, &batch.token_ids, shape.embedding_factor, hidden);
+        match ids {
+            RowIds::Given(ids) => backend.embed(embedding, ids, shape.embedding_factor, hidden),
+            RowIds::Drawn(rows) => backend.embed_drawn(embedding, rows, shape.embedding_factor, hidden),
+        }
         adapters.add_embeddings(backend, Destination::Embedding, (&batch.token_ids, shape.embedding_factor), hidden);
         for part in &images {
             part.embed(backend, hidden);
@@ -185,10 +214,15 @@ impl<B: Backend> Model<B> {
         } else {
             compute(backend, &mut shared);
         }
-        if batch.logit_rows.is_empty() {
-            return backend.finite(shared);
-        }
-        backend.bring_finite(&mut shared);
+        shared
+    }
+
+    /// Computes what the head gives for the rows of a batch whose logits are wanted; calls `take` with some of them at a time, the
+    /// number of the first, and what is made of them.
+    fn head(&mut self, batch: &Batch, mut take: impl FnMut(&mut B, &mut B::States, usize, LogitShape)) {
+        let Self { shape, backend, parameters, workspace, .. } = self;
+        let parameters = parameters.as_ref().expect("nothing is computed without weights");
+        let Parameters { embedding, norm, head, .. } = parameters;
         let Workspace { hidden, input, picked, logits, adapters, .. } = &mut *workspace;
         backend.norm(hidden, norm, shape.norm, input);
         let head = head.as_ref().unwrap_or(embedding);
@@ -196,9 +230,8 @@ impl<B: Backend> Model<B> {
             backend.gather(input, rows, picked);
             backend.linear(picked, head, None, logits);
             adapters.add_logits(backend, rows, picked, logits);
-            backend.hand_on(logits, first, shape.logits, consumer);
+            take(backend, logits, first, shape.logits);
         }
-        backend.finite(shared)
     }
 }
 

@@ -17,6 +17,7 @@
 mod adapter_slots;
 mod adapters;
 mod admission;
+mod ahead;
 mod cache;
 mod drafts;
 mod paused;

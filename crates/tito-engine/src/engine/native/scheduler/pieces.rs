@@ -47,13 +47,7 @@ impl Scheduler {
     pub(crate) fn plan(&mut self) -> Plan {
         let mut plan = Plan::default();
         let mut budget = self.bounds.max_num_batched_tokens;
-        self.step += 1;
-        if self.waiting.requests() > 1 {
-            self.contested.requests = self.step + MOMENT;
-        }
-        if self.waiting.parties() > 1 {
-            self.contested.parties = self.step + MOMENT;
-        }
+        self.begin_plan();
         let decoding = self.decoding();
         let prefills = decoding.len() < self.running.len() || self.waiting.waiting() > 0;
         // Where a step has one token, prompts and outputs get it in turns.
@@ -81,6 +75,17 @@ impl Scheduler {
         self.newcomer = false;
         self.leave_states(&mut plan);
         plan
+    }
+
+    /// Counts a step, and notes who is not alone.
+    pub(super) fn begin_plan(&mut self) {
+        self.step += 1;
+        if self.waiting.requests() > 1 {
+            self.contested.requests = self.step + MOMENT;
+        }
+        if self.waiting.parties() > 1 {
+            self.contested.parties = self.step + MOMENT;
+        }
     }
 
     /// The sequences that decode, as they take turns: of every party one, then of every party one more, and of a

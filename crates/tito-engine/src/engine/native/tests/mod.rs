@@ -16,7 +16,7 @@ pub(super) mod speculation;
 mod suffix;
 mod tied;
 mod unread;
-mod weights;
+pub(super) mod weights;
 
 use std::path::Path;
 

@@ -170,7 +170,13 @@ async fn text_that_repeats_itself_takes_fewer_steps() {
 
 #[test]
 fn models_with_recurrent_states_and_gpus_whose_bits_depend_on_company_are_refused() {
-    let on_gpu = |deterministic| Device::Cuda { number: 0, deterministic, records_steps: false, memory_share: None };
+    let on_gpu = |deterministic| Device::Cuda {
+        number: 0,
+        deterministic,
+        records_steps: false,
+        goes_ahead: false,
+        memory_share: None,
+    };
     let shape = ModelShape::read(&settings("llama").config).unwrap();
     let planned = |drafting, device| {
         let settings = NativeSettings { drafting, device, ..settings("llama") };

@@ -41,7 +41,7 @@ pub(super) fn other_head(engine: &NativeEngine) -> WeightTensor {
 }
 
 /// Replaces weights in one go.
-pub(super) async fn replace(
+pub(in crate::engine::native) async fn replace(
     engine: &NativeEngine,
     tensors: Vec<WeightTensor>,
 ) -> Result<Arc<WeightVersion>, UpdateError> {

@@ -1,10 +1,12 @@
 //! Tokens that the device draws, by `draw_tokens` in `summary.cu`.
 
-use candle_core::{DType, Result, Tensor};
+use std::ops::Range;
+
+use candle_core::{DType, Device, Result, Tensor};
 
 use super::{
-    super::{buffer::TensorKind, draw_memory::DrawMemory},
-    address, device,
+    super::{buffer::TensorKind, draw_memory::DrawMemory, host},
+    Coming, Landing, address, device,
     edited_rows::{Edited, MOST_EDITED, Source, ToldEdits},
     landed,
     launch::{Argument, Launch},
@@ -102,20 +104,60 @@ pub(in super::super) fn draw_tokens(
     let edited = draws.iter().filter(|(_, draw)| !draw.edits.is_empty()).count();
     let sorted: Vec<&(usize, DeviceDraw)> = order.iter().map(|place| &draws[*place]).collect();
     let (words, told) = Told::new(&sorted, edited, count)?;
-    let found = launch_draws(logits, (&words, &told), draws.len() - edited, edited, memory)?;
+    let [unedited, rows] = [draws.len() - edited, draws.len()];
+    let found = drawn_of(&landed(&launch_draws(logits, (&words, &told), [unedited, edited], 0..rows, memory)?)?);
     let mut tokens: Vec<(usize, Drawn)> = order.into_iter().zip(found).collect();
     tokens.sort_unstable_by_key(|(place, _)| *place);
     Ok(tokens.into_iter().map(|(_, token)| token).collect())
 }
 
-/// Draws from rows of which the first ones are not edited.
+/// Begins to draw a token of each row of logits, none of which is edited or of a given token. What is drawn lies in words on the
+/// device, those of the first row at row `first` of `rows`; the memory keeps all of them.
+pub(in super::super) fn begin_tokens(
+    logits: &Tensor,
+    draws: &[(usize, DeviceDraw)],
+    (first, rows): (usize, usize),
+    memory: &mut DrawMemory,
+    landing: Option<Landing>,
+) -> Result<Coming<u32>> {
+    let (_, count, _) = sums_of(logits)?;
+    let is_given = |draw: &DeviceDraw| matches!(draw.pick, DevicePick::Given(_));
+    if draws.len() != count || first + count > rows {
+        candle_core::bail!("{} draws from {count} rows, from row {first} of {rows} on", draws.len());
+    }
+    if let Some((_, draw)) = draws.iter().find(|(_, draw)| is_given(draw) || !draw.edits.is_empty()) {
+        candle_core::bail!("{draw:?} amid draws that nobody waits for");
+    }
+    let all: Vec<&(usize, DeviceDraw)> = draws.iter().collect();
+    let (words, told) = Told::new(&all, 0, count)?;
+    let results = launch_draws(logits, (&words, &told), [count, 0], first..rows, memory)?;
+    Coming::begin(&results, landing)
+}
+
+/// What was drawn, of its words.
+pub(in super::super) fn drawn_of(words: &[u32]) -> Vec<Drawn> {
+    let (results, _) = words.as_chunks::<DRAWN_WORDS>();
+    results.iter().map(of_words).collect()
+}
+
+/// The ids of tokens that were drawn last, on the device, by their rows.
+pub(in super::super) fn drawn_ids(rows: &[usize], memory: &DrawMemory, device: &Device) -> Result<Tensor> {
+    let words =
+        memory.drawn.memory().filter(|memory| rows.iter().all(|row| (row + 1) * DRAWN_WORDS <= memory.elem_count()));
+    let Some(words) = words else { candle_core::bail!("tokens that were not drawn") };
+    // The first word of each is the id.
+    words.index_select(&host::picked(rows.iter().map(|row| row * DRAWN_WORDS), device)?, 0)
+}
+
+/// Draws from rows of which the first ones are not edited. What is drawn is written from row `places.start` on to memory with room
+/// for all rows before `places.end`.
 fn launch_draws(
     logits: &Tensor,
     (words, told): (&[u32], &impl Fn(u64) -> Told),
-    unedited: usize,
-    edited: usize,
-    DrawMemory { allocations, told: memory, sums, drawn, edited: edited_rows }: &mut DrawMemory,
-) -> Result<Vec<Drawn>> {
+    [unedited, edited]: [usize; 2],
+    places: Range<usize>,
+    DrawMemory { allocations, told: memory, sums, drawn, edited: edited_rows, .. }: &mut DrawMemory,
+) -> Result<Tensor> {
     let ((at, _, width), rows) = (sums_of(logits)?, unedited + edited);
     let kind = |dtype| TensorKind { device: logits.device(), dtype, allocations };
     let told = told(address(&memory.write(kind(DType::U32), words, (1, words.len()))?)?);
@@ -126,7 +168,8 @@ fn launch_draws(
     // Maxima have half as many bits.
     let partial = sums.room(kind(DType::F64), all_sums + edited_sums + all_maxima.div_ceil(2))?;
     let (sums, maxima) = (address(&partial)?, address(&partial.narrow(0, all_sums + edited_sums, 1)?)?);
-    let results = drawn.room(kind(DType::U32), rows * DRAWN_WORDS)?;
+    let results = drawn.room(kind(DType::U32), places.end * DRAWN_WORDS)?;
+    let results = results.narrow(0, places.start * DRAWN_WORDS, rows * DRAWN_WORDS)?;
     let wanted = RowSums { numbers: told.numbers, bits: told.bits, maxima, sums, rows, kinds: told.kinds };
     // SAFETY: `Told` took numbers of rows that there are, and has bits of each kind for each of them. There is room for a maximum of
     // each block of each row, and for sums of each kind.
@@ -147,9 +190,7 @@ fn launch_draws(
         // SAFETY: there are as many edits and factors as rows that are edited, and room for the rows and sums of so many at once.
         unsafe { group.draw_edited(logits, &place, unedited, edited)? };
     }
-    let words: Vec<u32> = landed(&results)?;
-    let (results, _) = words.as_chunks::<DRAWN_WORDS>();
-    Ok(results.iter().map(of_words).collect())
+    Ok(results)
 }
 
 /// Draws from some of the rows, by addresses.

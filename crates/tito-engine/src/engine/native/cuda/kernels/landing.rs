@@ -12,10 +12,10 @@ use std::{
 };
 
 use candle_core::{
-    Result, Tensor, WithDType, bail,
+    Device, Result, Tensor, WithDType, bail,
     cuda_backend::{
         WrapErr,
-        cudarc::driver::{CudaContext, CudaStream, result},
+        cudarc::driver::{CudaContext, CudaEvent, CudaStream, result, sys::CUevent_flags},
     },
 };
 
@@ -29,8 +29,10 @@ const MOST_BYTES: usize = 16 << 20;
 thread_local! {
     /// The engine's thread has one; so has each thread of a test.
     static LANDING: RefCell<Option<Landing>> = const { RefCell::new(None) };
-    /// How often the thread has waited for its device.
-    static WAITS: Cell<u64> = const { Cell::new(0) };
+    /// How many copies the thread has begun that come while other work goes on.
+    static BEGUN: Cell<u64> = const { Cell::new(0) };
+    /// How many of them are there, as far as the thread knows: all work is done in its order.
+    static THERE: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Memory of the host that a device writes to.
@@ -117,32 +119,59 @@ pub(in super::super) fn wait_for_copies(tensor: &Tensor) -> Result<()> {
 
 fn wait_for(stream: &CudaStream) -> Result<()> {
     stream.synchronize().w()?;
-    WAITS.set(WAITS.get() + 1);
+    THERE.set(BEGUN.get());
     Ok(())
 }
 
-/// Numbers that are on their way while other work goes on. They are there once the thread has waited for its device, for
-/// whatever reason, as all work is done in its order.
+/// A place among the work of a device.
 #[derive(Debug)]
-pub(in super::super) struct Coming {
+pub(in super::super) struct Mark {
+    event: CudaEvent,
+    /// How many copies were begun before it.
+    begun: u64,
+    /// It counts the copies of one thread.
+    stays: PhantomData<*const ()>,
+}
+
+impl Mark {
+    /// After all work so far.
+    pub(in super::super) fn after_all_so_far(device: &Device) -> Result<Self> {
+        let stream = device.as_cuda_device()?.cuda_stream();
+        // Whoever waits for it sleeps, as with a stream, and times are nobody's concern.
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING;
+        let event = stream.record_event(Some(flags)).w()?;
+        Ok(Self { event, begun: BEGUN.get(), stays: PhantomData })
+    }
+
+    /// Waits until the device has come past it, and not for what was begun later.
+    pub(in super::super) fn wait(self) -> Result<()> {
+        self.event.synchronize().w()?;
+        THERE.set(THERE.get().max(self.begun));
+        Ok(())
+    }
+}
+
+/// Numbers that are on their way while other work goes on. They are there once the thread has waited for its device, or for a
+/// [mark](Mark) after them, for whatever reason, as all work is done in its order.
+#[derive(Debug)]
+pub(in super::super) struct Coming<T> {
     /// `None` where it was taken.
     landing: Option<Landing>,
     count: usize,
     stream: Arc<CudaStream>,
-    /// How often the thread had waited before.
-    waits: u64,
-    /// It counts the waits of one thread.
-    stays: PhantomData<*const ()>,
+    /// Its number among the copies of the thread.
+    number: u64,
+    /// It counts the copies of one thread.
+    stays: PhantomData<*const T>,
 }
 
-impl Coming {
-    /// Begins to bring the numbers of a tensor of f32. What it is of may be freed after that, but not written before the
-    /// device's stream has come past it.
+impl<T: WithDType> Coming<T> {
+    /// Begins to bring the numbers of a tensor. What it is of may be freed or written after that by work of the same stream.
     pub(in super::super) fn begin(tensor: &Tensor, kept: Option<Landing>) -> Result<Self> {
-        if tensor.dtype() != f32::DTYPE || !tensor.is_contiguous() {
+        if tensor.dtype() != T::DTYPE || !tensor.is_contiguous() {
             bail!("numbers of {:?}, or with gaps", tensor.dtype());
         }
-        let (count, bytes) = (tensor.elem_count(), tensor.elem_count() * size_of::<f32>());
+        let (count, bytes) = (tensor.elem_count(), tensor.elem_count() * size_of::<T>());
         let stream = device(tensor)?.cuda_stream();
         let landing = Landing::with_room(kept, bytes, stream.context())?;
         if bytes > 0 {
@@ -153,24 +182,28 @@ impl Coming {
                 result::memcpy_dtoh_async(there, address(tensor)?, stream.cu_stream()).w()?;
             }
         }
-        Ok(Self { landing: Some(landing), count, stream, waits: WAITS.get(), stays: PhantomData })
+        let number = BEGUN.get() + 1;
+        BEGUN.set(number);
+        Ok(Self { landing: Some(landing), count, stream, number, stays: PhantomData })
     }
 
     /// The numbers, and the memory that they came to.
-    pub(in super::super) fn landed(mut self) -> Result<(Vec<f32>, Landing)> {
+    pub(in super::super) fn landed(mut self) -> Result<(Vec<T>, Landing)> {
         self.wait()?;
         let landing = self.landing.take().expect("it is taken once");
         // SAFETY: `begin` had so many numbers written there, and any bits are numbers.
-        let numbers = unsafe { slice::from_raw_parts(landing.at.as_ptr().cast::<f32>(), self.count) }.to_vec();
+        let numbers = unsafe { slice::from_raw_parts(landing.at.as_ptr().cast::<T>(), self.count) }.to_vec();
         Ok((numbers, landing))
-    }
-
-    fn wait(&self) -> Result<()> {
-        if self.waits == WAITS.get() { wait_for(&self.stream) } else { Ok(()) }
     }
 }
 
-impl Drop for Coming {
+impl<T> Coming<T> {
+    fn wait(&self) -> Result<()> {
+        if self.number > THERE.get() { wait_for(&self.stream) } else { Ok(()) }
+    }
+}
+
+impl<T> Drop for Coming<T> {
     fn drop(&mut self) {
         if self.landing.is_some() {
             // A device that is lost copies nothing any more.

@@ -9,10 +9,10 @@
 
 mod blas;
 mod coded;
-#[cfg(test)]
-mod counting;
 mod draws;
 mod edited_rows;
+#[cfg(test)]
+mod emulated;
 mod experts;
 mod graph;
 mod landing;
@@ -37,14 +37,14 @@ use candle_core::{
 };
 
 #[cfg(test)]
-pub(super) use self::counting::{Counts, counted};
+pub(super) use self::emulated::{Counts, be_late, counted};
 pub(super) use self::{
     blas::{batched, multiply},
     coded::widen,
-    draws::draw_tokens,
+    draws::{begin_tokens, draw_tokens, drawn_ids, drawn_of},
     experts::{add_experts, choose_experts, list_rows, multiply_experts, table},
     graph::{Graph, give_workspace, record},
-    landing::{Coming, Landing, landed, wait_for_copies},
+    landing::{Coming, Landing, Mark, landed, wait_for_copies},
     logits::{blocks_of, count_at_least, summarize},
     mistralrs_paged_attention::{attend, serve, write_cache},
     paged_attention::{attend_paged, prepare_paged, serve_paged, tiles_prepare, write_paged},

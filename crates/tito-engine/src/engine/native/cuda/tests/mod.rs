@@ -5,6 +5,7 @@
 #[cfg(feature = "cuda")]
 mod sleeping;
 mod speculation;
+mod underway;
 
 use std::{env, sync::OnceLock};
 

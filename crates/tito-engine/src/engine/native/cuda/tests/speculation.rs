@@ -62,7 +62,13 @@ pub(super) fn engine(drafting: Drafting, dtype: DType) -> NativeEngine {
     let settings = NativeSettings {
         config: config.as_object().unwrap().clone(),
         dtype: if dtype == DType::BF16 { Dtype::Bf16 } else { Dtype::F32 },
-        device: Device::Cuda { number: 0, deterministic: true, records_steps: false, memory_share: None },
+        device: Device::Cuda {
+            number: 0,
+            deterministic: true,
+            records_steps: false,
+            goes_ahead: false,
+            memory_share: None,
+        },
         drafting,
         ..settings("llama")
     };

@@ -16,6 +16,7 @@ use super::{
         inputs::StepInputs,
         shared::WholeImage,
         tests::{processor, test_device},
+        underway::Landings,
     },
     *,
 };
@@ -83,7 +84,7 @@ impl Sequence {
         let sequence = Self { heads, kept, rows, states, cache, blocks, images: Vec::new() };
         let mut shared = sequence.begin_step(&[(0, length)]);
         sequence.cache.write(&sequence.states, heads * kept.head_dim, &mut shared).unwrap();
-        assert_eq!(shared.finite().unwrap().0, [true]);
+        assert_eq!(shared.finiteness().unwrap().0.land(&mut Landings::default()).unwrap(), [true]);
         sequence
     }
 
