@@ -29,7 +29,7 @@ pub fn merge(base: &Path, adapter: &Path, directory: &Path) -> anyhow::Result<()
         let read = PeftAdapter::open(&files::Directory::anywhere(adapter))?;
         let text = files::read_text(&base.join("config.json"), MOST_CONFIG_BYTES).context("cannot read config.json")?;
         let config: Map<String, Value> = json::read_python(&text).context("config.json is not a JSON object")?;
-        if config.contains_key("quantization_config") {
+        if native::quant_method(base, &config).is_some() {
             bail!("its weights are quantised, so the merged numbers could not be stored exactly");
         }
         let modules = native::adapted_tensors(&config, &read).map_err(anyhow::Error::msg)?;

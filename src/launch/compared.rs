@@ -7,12 +7,15 @@ use serde_json::{Map, Value};
 
 use super::{device::Device, load_plan::LoadPlan, native, weights};
 use crate::{
-    engine::compared,
+    engine::{self, compared},
     gguf::{GgufError, GgufFile},
     model::{ModelFiles, ModelSource},
 };
 
 const FLAG: &str = "--engine mistralrs --unproven-models";
+/// The methods of quantised checkpoints that mistral.rs knows, and those of them that it loads on a GPU only.
+const KNOWN: [&str; 6] = ["afq", "awq", "bitsandbytes", "fp8", "gptq", "mxfp4"];
+const ON_GPU: [&str; 2] = ["awq", "gptq"];
 /// What is said of files whose weights stay quantised, because that was asked for, they cannot be widened, or memory is
 /// short.
 const ROUNDED: &str = "mistral.rs rounds activations to 8 bits in front of the quantised weights of a GGUF file";
@@ -30,10 +33,18 @@ pub(super) fn unproven(load_plan: LoadPlan<'_>, native_reason: Option<&str>) -> 
     let before = native_reason.map_or_else(String::new, |reason| format!("{reason}, and "));
     let instead = match native_reason {
         None if native::find(load_plan)?.is_ok() => "--engine native serves it".to_owned(),
-        _ if !reason.is_worth_a_try => "docs/models.md lists what is served".to_owned(),
+        _ if !reason.is_worth_a_try || !is_loaded(load_plan) => "docs/models.md lists what is served".to_owned(),
         _ => format!("docs/models.md lists what is served, and {FLAG} serves this all the same"),
     };
     bail!("{before}{text}; {instead}");
+}
+
+/// Whether mistral.rs can load weights as they are quantised.
+fn is_loaded(LoadPlan { files, device, .. }: LoadPlan<'_>) -> bool {
+    let ModelSource::Directory { path } = &files.source else { return true };
+    let on_gpu = matches!(device, Device::Cuda(_));
+    let is_loaded = |method: String| KNOWN.contains(&&*method) && (on_gpu || !ON_GPU.contains(&&*method));
+    engine::native::quant_method(path, &files.config.raw).is_none_or(is_loaded)
 }
 
 /// A reason to refuse.

@@ -53,7 +53,10 @@ pub(super) fn check_kept(asked: &EngineSettings, settings: &NativeSettings) -> a
     let mut sources = [Some(&settings.source), of_draft].into_iter().flatten();
     let is_widened = sources.all(|source| matches!(source, WeightsSource::Directory(_)));
     if asked.quantized_weights == QuantizedWeights::Kept && is_widened {
-        bail!("--quantized-weights kept does not fit the model, which has no weights in FP8 or MXFP4; leave it out");
+        bail!(
+            "--quantized-weights kept does not fit the model, which has no weights in FP8 or MXFP4 that can be kept (FP8 with \
+             scales in f16 is always widened); leave it out"
+        );
     }
     Ok(())
 }

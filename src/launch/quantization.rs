@@ -1,9 +1,11 @@
 //! Whether a checkpoint is quantised as `--quantization` says.
 
 use anyhow::bail;
-use serde_json::Value;
 
-use crate::model::{ModelFiles, ModelSource};
+use crate::{
+    engine::native,
+    model::{ModelFiles, ModelSource},
+};
 
 /// What vLLM calls a method besides its name in `quantization_config`, where it is about its kernels.
 const ALIASES: [(&str, &str); 5] = [
@@ -18,14 +20,8 @@ const ALIASES: [(&str, &str); 5] = [
 pub(super) fn check(asked: Option<&str>, files: &ModelFiles) -> anyhow::Result<()> {
     let Some(asked) = asked else { return Ok(()) };
     let own = match &files.source {
-        ModelSource::Gguf { .. } => Some("gguf"),
-        ModelSource::Directory { path } => {
-            let config = &files.config.raw;
-            let settings = ["quantization_config", "compression_config"].iter().find_map(|key| config.get(*key));
-            let method = settings.and_then(|settings| settings.get("quant_method")).and_then(Value::as_str);
-            // What modelopt used to write instead.
-            method.or_else(|| path.join("hf_quant_config.json").exists().then_some("modelopt"))
-        }
+        ModelSource::Gguf { .. } => Some("gguf".to_owned()),
+        ModelSource::Directory { path } => native::quant_method(path, &files.config.raw),
     };
     let lower = asked.to_lowercase();
     let method = ALIASES.iter().find(|(alias, _)| *alias == lower).map_or(&*lower, |(_, method)| method);

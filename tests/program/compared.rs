@@ -41,6 +41,12 @@ fn what_mistralrs_has_not_been_shown_to_compute_is_refused_before_weights_are_lo
     let quantised = json!({"quantization_config": {"quant_method": "awq"}});
     let quantised = refusal(&with(quantised), &["--engine", "mistralrs"]);
     assert!(quantised.contains("with `quantization_config` {\"quant_method\":\"awq\"}"), "{quantised}");
+    // Neither engine reads these here: mistral.rs loads those of GPTQ on a GPU only, and none of compressed-tensors.
+    for method in ["gptq", "compressed-tensors"] {
+        let quantised = json!({"quantization_config": {"quant_method": method, "bits": 3, "group_size": 128}});
+        let refused = refusal(&with(quantised), &[]);
+        assert!(refused.ends_with(" as transformers does; docs/models.md lists what is served"), "{refused}");
+    }
     let unknown = refusal(&with(json!({"architectures": ["FalconMambaForCausalLM"]})), &[]);
     assert_eq!(
         unknown,

@@ -107,6 +107,11 @@ pub fn may_have_codes(config: &Map<String, Value>) -> Result<bool, LoadError> {
     Ok(weights::may_hold_codes(config)?)
 }
 
+/// How the weights of a directory are quantised, by the name that its files have for it; `None` if they are not.
+pub fn quant_method(directory: &Path, config: &Map<String, Value>) -> Option<String> {
+    weights::method(directory, config)
+}
+
 /// The modules of an adapter, by the names of the tensors that they change in a model with this config.json; the error is one
 /// line.
 pub fn adapted_tensors<'a>(

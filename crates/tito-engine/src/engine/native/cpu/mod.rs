@@ -132,7 +132,9 @@ impl Backend for CpuBackend {
             && !blocked.takes(first, rows)
         {
             *matrix = match Coded::keeps(rows) {
-                Some(coded) if blocked.is_empty() => Matrix::Coded(Coded::try_zeros(blocked.outputs(), coded)?),
+                Some(coded) if blocked.is_empty() => {
+                    Matrix::Coded(Coded::try_zeros(self.precision, blocked.outputs(), coded)?)
+                }
                 _ => Matrix::Packed(blocked.widened(&mut self.processor.pool, self.precision)?),
             };
         }
@@ -140,7 +142,7 @@ impl Backend for CpuBackend {
         if let Matrix::Coded(coded) = matrix
             && !coded.takes(rows)
         {
-            *matrix = Matrix::Packed(coded.widened(&mut self.processor.pool, self.precision)?);
+            *matrix = Matrix::Packed(coded.widened(&mut self.processor.pool)?);
         }
         match matrix {
             Matrix::Packed(packed) => packed.write_rows(&mut self.processor.pool, first, rows),

@@ -69,7 +69,7 @@ impl<'a> Checked<'a> {
                     heads.push(name);
                     continue;
                 }
-                (None, None) if tensors.is_redundant(name) => continue,
+                (None, None) if tensors.is_redundant(name) || weights.is_filler(name) => continue,
                 (None, None) => {
                     unknown.push(name.to_owned());
                     continue;

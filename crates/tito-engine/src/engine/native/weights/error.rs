@@ -41,7 +41,7 @@ pub(crate) enum WeightsError {
     #[error("the weights lack {}", names(.0))]
     Missing(Vec<String>),
     /// The files hold tensors that the model does not have.
-    #[error("the model does not have {}", names(.0))]
+    #[error("the model does not have {}{}", names(.0), undescribed(.0))]
     Unknown(Vec<String>),
     /// There is no tensor at all.
     #[error("the weights hold no tensor")]
@@ -143,7 +143,32 @@ impl WeightsError {
 
 /// What a file is to be, by its name.
 fn kind(path: &std::path::Path) -> &'static str {
-    if path.ends_with("hf_quant_config.json") { "description of weights" } else { "safetensors file" }
+    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    let is_index = path.ends_with("model.safetensors.index.json");
+    if is_json && !is_index { "description of weights" } else { "safetensors file" }
+}
+
+/// The last parts of names that parts of quantised weights have, and no weights of a model.
+const OF_QUANTIZED: [&str; 11] = [
+    ".qweight",
+    ".qzeros",
+    ".g_idx",
+    ".weight_packed",
+    ".weight_scale",
+    ".weight_scale_inv",
+    ".weight_scale_2",
+    ".weight_global_scale",
+    ".weight_zero_point",
+    "_proj_blocks",
+    "_proj_scales",
+];
+
+/// What is said of names that only the settings of quantised weights could explain.
+fn undescribed(names: &[String]) -> String {
+    let is_part = |name: &&String| OF_QUANTIZED.iter().any(|end| name.ends_with(end));
+    names.iter().find(is_part).map_or_else(String::new, |name| {
+        format!("; `{name}` looks like a part of quantised weights, which no `quantization_config` here describes")
+    })
 }
 
 /// The first few names, and how many there are.

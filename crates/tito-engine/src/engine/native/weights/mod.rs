@@ -27,7 +27,7 @@ pub(crate) use self::{
     error::WeightsError,
     gguf::{GgufWeights, check_settings},
     given::GivenTensors,
-    quantized::{Quantization, holds_codes, may_hold_codes, open_any, open_any_of, open_coded, open_directory},
+    quantized::{Quantization, holds_codes, may_hold_codes, method, open_any, open_any_of, open_coded, open_directory},
     rounded::Rounded,
     safetensors::SafetensorsFiles,
     shapes::Shapes,
@@ -106,6 +106,12 @@ pub(crate) trait Weights {
 
     /// A tensor of those.
     fn rows(&self, name: &str) -> Result<Box<dyn Rows + '_>, WeightsError>;
+
+    /// Whether a tensor says nothing to a model that has none of that name: zeros that the writers of a format give every
+    /// module.
+    fn is_filler(&self, _name: &str) -> bool {
+        false
+    }
 
     /// Refuses files that somebody wrote to since they were opened: what was read of them may be of two versions. To be asked
     /// once all that counts was read, and before it is used.

@@ -20,6 +20,10 @@ impl<W: Weights> Weights for Rounded<W> {
         Ok(Box::new(RoundedRows(self.0.rows(name)?)))
     }
 
+    fn is_filler(&self, name: &str) -> bool {
+        self.0.is_filler(name)
+    }
+
     fn check_unchanged(&self) -> Result<(), WeightsError> {
         self.0.check_unchanged()
     }

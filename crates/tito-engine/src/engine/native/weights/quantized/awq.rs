@@ -6,7 +6,7 @@
 
 use super::{
     Format, Role, Unpack, Widened,
-    gptq::{self, group_size},
+    gptq::{self, OF_THE_MAKER, group_size},
     module::Module,
     numbers::words_of,
     scales::Rounding,
@@ -55,32 +55,56 @@ pub(super) struct Awq {
     group: Option<usize>,
 }
 
-/// Settings of how a checkpoint was made, or of the programs that read it.
-const OF_THE_MAKER: [&str; 8] = [
-    "backend",
+/// Settings of how a checkpoint was made, or of the programs that read it, beside those of GPTQ: transformers and `GPTQModel`
+/// write theirs for both.
+const OF_THE_MAKER_OF_AWQ: [&str; 4] = [
     "do_fuse",
-    "exllama_config",
     "fuse_max_seq_len",
     "modules_to_fuse",
     // The names of the tensors say it again.
     "modules_to_not_convert",
-    "damp_percent",
-    "true_sequential",
 ];
+
+/// The one of two spellings that is there: the first is of transformers, the second one of `AutoAWQ` itself.
+fn spelling<'k>(config: &Section<'_>, [ours, theirs]: [&'k str; 2]) -> Result<&'k str, String> {
+    match (config.value(ours), config.value(theirs)) {
+        (Some(one), Some(other)) if one != other => {
+            Err(config.refusal(theirs, &format!("is another value than that of `{ours}`")))
+        }
+        (None, Some(_)) => Ok(theirs),
+        _ => Ok(ours),
+    }
+}
 
 impl Awq {
     pub(super) fn read(config: &Section<'_>) -> Result<Self, String> {
-        let read = ["quant_method", "bits", "group_size", "zero_point", "version", "format"];
-        config.knows_only(&[&read[..], &OF_THE_MAKER].concat())?;
-        if config.get::<u32>("bits")?.is_some_and(|bits| bits != 4) {
-            return Err(config.refusal("bits", "is not supported; 4 is"));
+        let read = [
+            "quant_method",
+            "method",
+            "bits",
+            "w_bit",
+            "group_size",
+            "q_group_size",
+            "zero_point",
+            "version",
+            "format",
+            "checkpoint_format",
+            "pack_dtype",
+        ];
+        config.knows_only(&[&read[..], &OF_THE_MAKER, &OF_THE_MAKER_OF_AWQ].concat())?;
+        config.is_one_of("method", &["awq"])?;
+        let bits = spelling(config, ["bits", "w_bit"])?;
+        if config.get::<u32>(bits)?.is_some_and(|bits| bits != 4) {
+            return Err(config.refusal(bits, "is not supported; 4 is"));
         }
         if config.get::<bool>("zero_point")? == Some(false) {
             return Err(config.refusal("zero_point", "is not supported"));
         }
-        config.is_one_of("version", &["gemm"])?;
-        config.is_one_of("format", &["gemm"])?;
-        Ok(Self { group: group_size(config)? })
+        for key in ["version", "format", "checkpoint_format"] {
+            config.is_one_of(key, &["gemm"])?;
+        }
+        config.is_one_of("pack_dtype", &["int32"])?;
+        Ok(Self { group: group_size(config, spelling(config, ["group_size", "q_group_size"])?)? })
     }
 
     /// Outputs and inputs of a module's matrix.

@@ -5,6 +5,7 @@
 //! (`dequantize` in its `quantization/lifecycle/forward.py`), whatever type the matrix has.
 
 use safetensors::Dtype;
+use serde_json::Value;
 
 use super::{
     Format, Role, fp8,
@@ -13,6 +14,7 @@ use super::{
     nvfp4::{self, Global},
     scales::{Blocks, Rounding, Scales},
     section::Section,
+    unheeded,
 };
 use crate::engine::native::weights::{Rows, WeightsError};
 
@@ -55,7 +57,8 @@ impl Strategy {
             let size = group.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0);
             size.map(Self::Group).ok_or_else(|| weights.refusal("group_size", "is not the size of a group"))
         };
-        match weights.get::<String>("strategy")?.as_deref() {
+        let strategy = weights.get::<String>("strategy")?.map(|strategy| strategy.to_lowercase());
+        match strategy.as_deref() {
             None => match group {
                 None => Ok(Self::Tensor),
                 Some(-1) => Ok(Self::Channel),
@@ -64,24 +67,38 @@ impl Strategy {
             Some("tensor") => Ok(Self::Tensor),
             Some("channel") => Ok(Self::Channel),
             Some("group" | "tensor_group") => of_size(),
-            Some("block") => {
-                let block: [usize; 2] = weights.require("block_structure")?;
-                if block.contains(&0) {
-                    return Err(weights.refusal("block_structure", "has a side of no length"));
-                }
-                Ok(Self::Block(block))
-            }
+            Some("block") => Self::read_block(weights).map(Self::Block),
             Some(_) => Err(weights.refusal("strategy", "is not supported for weights")),
         }
     }
 
+    /// The sides of a block: a list of two, or such as `128x128`.
+    fn read_block(weights: &Section<'_>) -> Result<[usize; 2], String> {
+        const KEY: &str = "block_structure";
+        let block: [usize; 2] = match weights.value(KEY) {
+            Some(Value::String(text)) => {
+                let sides = text.split_once('x').map(|(rows, columns)| [rows, columns].map(|side| side.trim().parse()));
+                match sides {
+                    Some([Ok(rows), Ok(columns)]) => [rows, columns],
+                    _ => return Err(weights.refusal(KEY, "is not the size of a block")),
+                }
+            }
+            _ => weights.require(KEY)?,
+        };
+        if block.contains(&0) {
+            return Err(weights.refusal(KEY, "has a side of no length"));
+        }
+        Ok(block)
+    }
+
+    /// The blocks of a matrix. What is larger than it ends with it, so that what comes to the same is the same.
     fn blocks(self, matrix: [usize; 2]) -> Blocks {
         let [rows, columns] = matrix.map(|side| side.max(1));
         let block = match self {
             Self::Tensor => [rows, columns],
             Self::Channel => [1, columns],
-            Self::Group(size) => [1, size],
-            Self::Block(block) => block,
+            Self::Group(size) => [1, size.min(columns)],
+            Self::Block([down, across]) => [down.min(rows), across.min(columns)],
         };
         Blocks { matrix, block }
     }
@@ -127,8 +144,8 @@ pub(super) struct CompressedTensors {
 }
 
 impl CompressedTensors {
-    /// Adds to `unheeded` what is asked of other things than weights.
-    pub(super) fn read(config: &Section<'_>, unheeded: &mut Vec<&'static str>) -> Result<Self, String> {
+    /// Adds to `besides` what is asked of other things than weights.
+    pub(super) fn read(config: &Section<'_>, besides: &mut Vec<&'static str>) -> Result<Self, String> {
         config.knows_only(&[
             "quant_method",
             "config_groups",
@@ -145,18 +162,26 @@ impl CompressedTensors {
         // Older releases wrote "frozen" of compressed weights too; scales beside others are tensors that no model has.
         config.is_one_of("quantization_status", &["compressed", "frozen"])?;
         if let Some(sparsity) = config.section("sparsity_config")? {
+            sparsity.require::<String>("format")?;
             sparsity.is_one_of("format", &["dense"])?;
         }
-        unheeded.extend(config.value("kv_cache_scheme").map(|_| "keys and values"));
-        let groups = config.section("config_groups")?.ok_or("lacks `config_groups`")?;
+        if config.value("kv_cache_scheme").is_some() {
+            unheeded::add(besides, unheeded::KEYS_AND_VALUES);
+        }
         let mut all = Vec::new();
+        let groups = match (config.section("config_groups")?, config.value("config_groups")) {
+            (Some(groups), _) => groups,
+            // Keys and values alone are quantised, or nothing.
+            (None, Some(_)) => return Ok(Self { groups: all }),
+            (None, None) => return Err("lacks `config_groups`".to_owned()),
+        };
         for name in groups.keys() {
             let group = groups.section(name)?.ok_or_else(|| groups.refusal(name, "is empty"))?;
             group.knows_only(&["targets", "weights", "input_activations", "output_activations", "format"])?;
             group.is_one_of("format", &FORMATS)?;
             let asks = |key| group.value(key).is_some();
-            if (asks("input_activations") || asks("output_activations")) && !unheeded.contains(&"activations") {
-                unheeded.push("activations");
+            if asks("input_activations") || asks("output_activations") {
+                unheeded::add(besides, unheeded::ACTIVATIONS);
             }
             if let Some(weights) = group.section("weights")? {
                 all.push(Args::read(&weights)?);
@@ -182,6 +207,10 @@ impl CompressedTensors {
             if blocks.fit(scale.shape) && !found.iter().any(same) {
                 found.push((*args, blocks));
             }
+        }
+        if found.len() > 1 {
+            let has_zeros = module.find("weight_zero_point").is_some();
+            found.retain(|(args, _)| args.is_float || args.symmetric != has_zeros);
         }
         match found[..] {
             [one] => Ok(one),
@@ -263,8 +292,7 @@ impl Format for CompressedTensors {
                 Ok(Role::Packed { name: module.named("weight"), shape: self.matrix(module, kind)?.to_vec() })
             }
             Some(kind) if kind.owns(leaf) => Ok(Role::Companion),
-            _ if OF_ACTIVATIONS.contains(&leaf) => Ok(Role::Companion),
-            _ => Ok(Role::Stored),
+            _ => Ok(unheeded::role(module, leaf).unwrap_or(Role::Stored)),
         }
     }
 
@@ -296,18 +324,6 @@ impl Format for CompressedTensors {
         }
     }
 }
-
-/// Tensors that say how activations, keys and values are to be quantised.
-const OF_ACTIVATIONS: [&str; 8] = [
-    "input_scale",
-    "input_zero_point",
-    "input_global_scale",
-    "output_scale",
-    "output_zero_point",
-    "q_scale",
-    "k_scale",
-    "v_scale",
-];
 
 /// The type in which a module's weight is multiplied with its scales.
 fn rounding(module: &Module<'_>) -> Result<Rounding, WeightsError> {

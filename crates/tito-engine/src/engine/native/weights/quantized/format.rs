@@ -18,8 +18,12 @@ pub(super) trait Format: Send + Sync {
 pub(super) enum Role {
     /// A tensor as in any other checkpoint.
     Stored,
+    /// A tensor of zeros, which the format's writers give every module: a model without one of that name is the same.
+    Filler,
     /// The bytes of a packed one: its plain name, and the shape that it has once it is widened.
     Packed { name: String, shape: Vec<usize> },
-    /// It belongs to a packed one, or is about activations, which are not quantised here.
+    /// It belongs to a packed one.
     Companion,
+    /// It says how to quantise something else than weights: what that is.
+    Unheeded(&'static str),
 }

@@ -16,6 +16,7 @@ use super::{
     module::Module,
     scales::{Blocks, Rounding, Scales},
     section::Section,
+    unheeded,
 };
 use crate::engine::native::weights::{Code, CodedRows, Codes, E4M3, Rows, WeightsError, safetensors::RawTensor};
 
@@ -107,7 +108,8 @@ pub(super) struct Fp8 {
 }
 
 impl Fp8 {
-    pub(super) fn read(config: &Section<'_>) -> Result<Self, String> {
+    /// Adds to `besides` what is asked of other things than weights.
+    pub(super) fn read(config: &Section<'_>, besides: &mut Vec<&'static str>) -> Result<Self, String> {
         // The lists of modules say again what the types of the tensors say; `dequantize` is how transformers is to load.
         config.knows_only(&[
             "quant_method",
@@ -120,11 +122,16 @@ impl Fp8 {
             "ignored_layers",
             "modules_to_convert",
             "dequantize",
+            "kv_cache_scheme",
         ])?;
         config.is_one_of("fmt", &["e4m3", "float8_e4m3fn"])?;
         config.is_one_of("activation_scheme", &["dynamic", "static"])?;
         config.is_one_of("scale_fmt", &["float", "ue8m0"])?;
         config.is_one_of("expert_dtype", &["fp8"])?;
+        unheeded::add(besides, unheeded::ACTIVATIONS);
+        if config.value("kv_cache_scheme").is_some() {
+            unheeded::add(besides, unheeded::KEYS_AND_VALUES);
+        }
         let block: Option<[usize; 2]> = config.get("weight_block_size")?;
         if block.is_some_and(|block| block.contains(&0)) {
             return Err(config.refusal("weight_block_size", "has a side of no length"));
@@ -147,8 +154,7 @@ impl Format for Fp8 {
                 Ok(Role::Packed { name: module.named("weight"), shape: module.matrix("weight")?.to_vec() })
             }
             leaf if SCALES.contains(&leaf) && is_packed() && leaf == scales_of(module) => Ok(Role::Companion),
-            "input_scale" | "activation_scale" | "kv_scale" | "k_scale" | "v_scale" => Ok(Role::Companion),
-            _ => Ok(Role::Stored),
+            _ => Ok(unheeded::role(module, leaf).unwrap_or(Role::Stored)),
         }
     }
 

@@ -63,7 +63,7 @@ pub(super) struct Gptq {
 }
 
 /// Settings of how a checkpoint was made, or of the programs that read it.
-const OF_THE_MAKER: [&str; 27] = [
+pub(super) const OF_THE_MAKER: [&str; 27] = [
     "act_group_aware",
     "backend",
     "batch_size",
@@ -93,21 +93,24 @@ const OF_THE_MAKER: [&str; 27] = [
     "version",
 ];
 
-/// The size of a group, which is -1 for all inputs.
-pub(super) fn group_size(config: &Section<'_>) -> Result<Option<usize>, String> {
-    match config.get::<i64>("group_size")?.unwrap_or(128) {
+/// The size of a group under this key, which is -1 for all inputs.
+pub(super) fn group_size(config: &Section<'_>, key: &str) -> Result<Option<usize>, String> {
+    match config.get::<i64>(key)?.unwrap_or(128) {
         -1 => Ok(None),
         size => match usize::try_from(size) {
             Ok(size) if size > 0 => Ok(Some(size)),
-            _ => Err(config.refusal("group_size", "is not the size of a group")),
+            _ => Err(config.refusal(key, "is not the size of a group")),
         },
     }
 }
 
 impl Gptq {
     pub(super) fn read(config: &Section<'_>) -> Result<Self, String> {
-        let read = ["quant_method", "bits", "group_size", "desc_act", "checkpoint_format", "format", "pack_dtype"];
+        let read =
+            ["quant_method", "method", "bits", "group_size", "desc_act", "checkpoint_format", "format", "pack_dtype"];
         config.knows_only(&[&read[..], &OF_THE_MAKER].concat())?;
+        // GPTQModel says the method twice since its release 6.
+        config.is_one_of("method", &["gptq"])?;
         let bits: u32 = config.require("bits")?;
         if ![2, 4, 8].contains(&bits) {
             return Err(config.refusal("bits", "is not supported; 2, 4 and 8 are"));
@@ -118,7 +121,7 @@ impl Gptq {
         let format: Option<String> = config.get(key)?;
         let lowered = !format.is_some_and(|format| format.eq_ignore_ascii_case("gptq_v2"));
         let desc_act = config.get("desc_act")?.unwrap_or(false);
-        Ok(Self { bits, group: group_size(config)?, desc_act, lowered })
+        Ok(Self { bits, group: group_size(config, "group_size")?, desc_act, lowered })
     }
 
     /// Outputs and inputs of a module's matrix.
@@ -194,8 +197,8 @@ pub(super) fn role(
         }
         "qweight" => Ok(Role::Packed { name: module.named("weight"), shape: matrix()?.to_vec() }),
         "qzeros" | "scales" | "g_idx" => Ok(Role::Companion),
-        // `AutoGPTQ` gives every module a bias, and those that have none one of zeros.
-        "bias" => Ok(if module.tensor(leaf)?.is_zero()? { Role::Companion } else { Role::Stored }),
+        // `AutoGPTQ` gives every module a bias, and those that have none one of zeros. Zeros may be a model's own, too.
+        "bias" => Ok(if module.tensor(leaf)?.is_zero()? { Role::Filler } else { Role::Stored }),
         _ => Ok(Role::Stored),
     }
 }

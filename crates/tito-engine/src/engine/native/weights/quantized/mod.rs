@@ -19,10 +19,11 @@ mod numbers;
 mod nvfp4;
 mod scales;
 mod section;
+mod unheeded;
 mod widened;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
 };
@@ -42,12 +43,20 @@ use self::{
     widened::{Unpack, Widened},
 };
 use super::{GgufWeights, Rounded, Rows, SafetensorsFiles, Weights, WeightsError, check_settings};
-use crate::{files, gguf::GgufFile, json, weights::fault};
+use crate::{
+    files::{self, Watched},
+    gguf::GgufFile,
+    json,
+    weights::fault,
+};
 
 /// No config.json is longer.
 const MOST_CONFIG_BYTES: u64 = 64 << 20;
 /// Where modelopt says how weights are quantised, if config.json does not.
 const OF_MODELOPT: &str = "hf_quant_config.json";
+/// Where older releases of `AutoGPTQ` and `AutoAWQ` say it, and what they mean if they do not name a method. Some leave such
+/// a file beside weights that are not quantised.
+const OF_WORDS: [(&str, &str); 2] = [("quantize_config.json", "gptq"), ("quant_config.json", "awq")];
 
 /// How the weights of a checkpoint are quantised.
 pub(crate) struct Quantization {
@@ -65,9 +74,8 @@ impl Quantization {
 
     /// The same; errors say values only if they may be quoted.
     fn read_quoting(config: &Map<String, Value>, quotes: bool) -> Result<Option<Self>, String> {
-        let given = ["quantization_config", "compression_config"].iter().find_map(|key| config.get(*key));
-        let settings = match given {
-            None | Some(Value::Null) => return Ok(None),
+        let settings = match description(config) {
+            None => return Ok(None),
             Some(Value::Object(settings)) => settings,
             Some(_) => return Err("is not an object".to_owned()),
         };
@@ -75,10 +83,7 @@ impl Quantization {
         let method: String = section.require("quant_method")?;
         let mut unheeded = Vec::new();
         let format: Box<dyn Format> = match method.as_str() {
-            "fp8" => {
-                unheeded.push("activations");
-                Box::new(Fp8::read(&section)?)
-            }
+            "fp8" => Box::new(Fp8::read(&section, &mut unheeded)?),
             "mxfp4" => Box::new(Mxfp4::read(&section)?),
             "gptq" => Box::new(Gptq::read(&section)?),
             "awq" => Box::new(Awq::read(&section)?),
@@ -88,6 +93,38 @@ impl Quantization {
         };
         Ok(Some(Self { method, unheeded, format }))
     }
+}
+
+/// What a config.json says of how weights are quantised. Like vLLM, that of the text counts where there is none on top.
+fn description(config: &Map<String, Value>) -> Option<&Value> {
+    const KEY: &str = "quantization_config";
+    let of_text = || config.get("text_config").and_then(|text| text.get(KEY));
+    let given = |value: &&Value| !value.is_null();
+    let named = config.get(KEY).filter(given).or_else(|| of_text().filter(given));
+    named.or_else(|| config.get("compression_config").filter(given))
+}
+
+/// How the weights of a directory are quantised, by the name that its files have for it; `None` if they are not.
+pub(crate) fn method(directory: &Path, config: &Map<String, Value>) -> Option<String> {
+    let named = |settings: &Value| settings.get("quant_method").and_then(Value::as_str).map(str::to_owned);
+    if let Some(settings) = description(config) {
+        return Some(named(settings).unwrap_or_else(|| "an unnamed method".to_owned()));
+    }
+    if directory.join(OF_MODELOPT).exists() {
+        return Some("modelopt".to_owned());
+    }
+    let (file, default) = OF_WORDS.into_iter().find(|(file, _)| directory.join(file).exists())?;
+    // Weights that are not here yet may be in words.
+    if SafetensorsFiles::open(directory).is_ok_and(|files| !has_words(&files)) {
+        return None;
+    }
+    let (settings, _) = object_of(&directory.join(file)).ok()??;
+    Some(named(&settings.into()).unwrap_or_else(|| default.to_owned()))
+}
+
+/// Whether some weights are in words, as those of GPTQ and AWQ are.
+fn has_words(files: &SafetensorsFiles) -> bool {
+    files.tensors().iter().any(|(name, _)| name.ends_with(".qweight"))
 }
 
 /// What becomes of quantised weights, for those who read the log.
@@ -166,33 +203,50 @@ fn object_in(
     directory: &Path,
     name: &str,
 ) -> Result<Option<Map<String, Value>>, WeightsError> {
-    let path = directory.join(name);
+    let Some((object, watched)) = object_of(&directory.join(name))? else { return Ok(None) };
+    files.watch(watched);
+    Ok(Some(object))
+}
+
+/// A file that is a JSON object, if there is one, from before it was read.
+fn object_of(path: &Path) -> Result<Option<(Map<String, Value>, Watched)>, WeightsError> {
     if !path.exists() {
         return Ok(None);
     }
-    let error = |source| WeightsError::Read { path: path.clone(), source };
-    let (text, watched) = files::read_text_watched(&path, MOST_CONFIG_BYTES).map_err(error)?;
-    files.watch(watched);
+    let error = |source| WeightsError::Read { path: path.to_owned(), source };
+    let (text, watched) = files::read_text_watched(path, MOST_CONFIG_BYTES).map_err(error)?;
     let wrong = |found| error(io::Error::new(io::ErrorKind::InvalidData, fault(&found)));
-    json::read_python(&text).map(Some).map_err(wrong)
+    json::read_python(&text).map(|object| Some((object, watched))).map_err(wrong)
 }
 
-/// How a directory is quantised: what config.json says, else the file of modelopt.
+/// How a directory is quantised: what config.json says, else a file of whoever quantised it.
 fn described(
     files: &mut SafetensorsFiles,
     directory: &Path,
     config: &Map<String, Value>,
 ) -> Result<Option<Quantization>, WeightsError> {
-    let read = |config| Quantization::read_quoting(config, false);
+    let read = |config: &Map<String, Value>| Quantization::read_quoting(config, false);
     let described = read(config).map_err(WeightsError::Quantization)?;
     if described.is_some() {
         return Ok(described);
     }
-    let Some(mut settings) = object_in(files, directory, OF_MODELOPT)? else { return Ok(None) };
-    settings.insert("quant_method".to_owned(), "modelopt".into());
-    let config = Map::from_iter([("quantization_config".to_owned(), settings.into())]);
-    let refused = |reason| WeightsError::Format { path: directory.join(OF_MODELOPT), reason };
-    read(&config).map_err(|reason| refused(format!("it {reason}")))
+    let described_by = |name: &str, settings: Map<String, Value>| {
+        let refused = |reason| WeightsError::Format { path: directory.join(name), reason };
+        let described = read(&Map::from_iter([("quantization_config".to_owned(), settings.into())]));
+        described.map_err(|reason| refused(format!("it {reason}")))
+    };
+    if let Some(mut settings) = object_in(files, directory, OF_MODELOPT)? {
+        settings.insert("quant_method".to_owned(), "modelopt".into());
+        return described_by(OF_MODELOPT, settings);
+    }
+    let of_words: &[_] = if has_words(files) { &OF_WORDS } else { &[] };
+    for (name, method) in of_words {
+        if let Some(mut settings) = object_in(files, directory, name)? {
+            settings.entry("quant_method").or_insert_with(|| (*method).into());
+            return described_by(name, settings);
+        }
+    }
+    Ok(None)
 }
 
 /// Opens weights, and says in the log what becomes of them, unless nobody is to know.
@@ -203,8 +257,8 @@ fn widened(
     becoming: Option<&str>,
 ) -> Result<Box<dyn Weights>, WeightsError> {
     let Some(quantization) = described(&mut files, directory, config)? else { return Ok(Box::new(files)) };
-    let Quantization { method, unheeded, format } = quantization;
-    let weights = QuantizedFiles::new(files, format)?;
+    let Quantization { method, mut unheeded, format } = quantization;
+    let weights = QuantizedFiles::new(files, format, &mut unheeded)?;
     let Some(becoming) = becoming else { return Ok(Box::new(weights)) };
     tracing::info!("the checkpoint is quantised ({method}): {becoming}");
     if !unheeded.is_empty() {
@@ -222,23 +276,38 @@ struct QuantizedFiles {
     format: Box<dyn Format>,
     /// The shapes by name, and whether a tensor is packed.
     tensors: BTreeMap<String, (Vec<usize>, bool)>,
+    /// The names of those that say nothing to a model which has none of that name.
+    fillers: BTreeSet<String>,
 }
 
 impl QuantizedFiles {
-    fn new(files: SafetensorsFiles, format: Box<dyn Format>) -> Result<Self, WeightsError> {
-        let mut tensors = BTreeMap::new();
+    /// Adds to `besides` what tensors ask for besides quantised weights.
+    fn new(
+        files: SafetensorsFiles,
+        format: Box<dyn Format>,
+        besides: &mut Vec<&'static str>,
+    ) -> Result<Self, WeightsError> {
+        let (mut tensors, mut fillers) = (BTreeMap::new(), BTreeSet::new());
         for (full, shape) in files.tensors() {
             let (module, leaf) = full.rsplit_once('.').unwrap_or(("", full));
             let (name, tensor) = match format.role(&Module::new(&files, module), leaf)? {
                 Role::Stored => (full.to_owned(), (shape.to_vec(), false)),
+                Role::Filler => {
+                    fillers.insert(full.to_owned());
+                    (full.to_owned(), (shape.to_vec(), false))
+                }
                 Role::Packed { name, shape } => (name, (shape, true)),
                 Role::Companion => continue,
+                Role::Unheeded(what) => {
+                    unheeded::add(besides, what);
+                    continue;
+                }
             };
             if tensors.insert(name.clone(), tensor).is_some() {
                 return Err(WeightsError::Repeated(name));
             }
         }
-        Ok(Self { files, format, tensors })
+        Ok(Self { files, format, tensors, fillers })
     }
 }
 
@@ -255,6 +324,10 @@ impl Weights for QuantizedFiles {
         }
         let (module, leaf) = name.rsplit_once('.').unwrap_or(("", name));
         self.format.open(&Module::new(&self.files, module), leaf)
+    }
+
+    fn is_filler(&self, name: &str) -> bool {
+        self.fillers.contains(name)
     }
 
     fn check_unchanged(&self) -> Result<(), WeightsError> {

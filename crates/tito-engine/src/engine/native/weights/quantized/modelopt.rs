@@ -12,11 +12,9 @@ use super::{
     nvfp4::{self, Global},
     scales::{Blocks, Rounding, Scales},
     section::Section,
+    unheeded,
 };
 use crate::engine::native::weights::{Rows, WeightsError};
-
-/// Tensors about activations, keys and values.
-const OF_ACTIVATIONS: [&str; 3] = ["input_scale", "k_scale", "v_scale"];
 
 /// The format; how a weight is quantised is told by the type of its tensor.
 pub(super) struct ModelOpt;
@@ -29,8 +27,8 @@ enum ModelOptFormat {
 }
 
 impl ModelOpt {
-    /// Adds to `unheeded` what is asked of other things than weights.
-    pub(super) fn read(config: &Section<'_>, unheeded: &mut Vec<&'static str>) -> Result<Self, String> {
+    /// Adds to `besides` what is asked of other things than weights.
+    pub(super) fn read(config: &Section<'_>, besides: &mut Vec<&'static str>) -> Result<Self, String> {
         let older = config.section("quantization")?;
         let parts = [Some(config), older.as_ref()];
         let mut parts = parts.into_iter().flatten();
@@ -55,10 +53,10 @@ impl ModelOpt {
         if part.get::<usize>("group_size")?.is_some_and(|size| size != 16) {
             return Err(part.refusal("group_size", "is not supported; 16 is"));
         }
-        unheeded.push("activations");
+        unheeded::add(besides, unheeded::ACTIVATIONS);
         let keys = ["kv_cache_scheme", "kv_cache_quant_algo"];
         if keys.iter().any(|key| part.value(key).is_some()) {
-            unheeded.push("keys and values");
+            unheeded::add(besides, unheeded::KEYS_AND_VALUES);
         }
         Ok(Self)
     }
@@ -85,8 +83,7 @@ impl Format for ModelOpt {
             },
             "weight_scale" if kind().is_some() => Role::Companion,
             "weight_scale_2" if kind() == Some(ModelOptFormat::Fp4) => Role::Companion,
-            leaf if OF_ACTIVATIONS.contains(&leaf) => Role::Companion,
-            _ => Role::Stored,
+            _ => unheeded::role(module, leaf).unwrap_or(Role::Stored),
         })
     }
 

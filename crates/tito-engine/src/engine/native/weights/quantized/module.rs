@@ -14,6 +14,11 @@ impl<'a> Module<'a> {
         Self { files, name }
     }
 
+    /// Its name.
+    pub(super) fn name(&self) -> &'a str {
+        self.name
+    }
+
     /// One of its tensors, by the last part of its name.
     pub(super) fn find(&self, leaf: &str) -> Option<RawTensor<'a>> {
         self.files.raw(&self.named(leaf))

@@ -38,6 +38,8 @@ pub(crate) struct Coded {
     inputs: usize,
     /// `inputs`, padded to what bf16 is multiplied by.
     depth: usize,
+    /// What the widened matrix has: its numbers are rounded to it, also for activations of another one.
+    precision: Precision,
     /// Inputs that share a scale.
     group: usize,
     is_rounded: bool,
@@ -86,19 +88,20 @@ impl Coded {
         })
     }
 
-    /// A matrix of zeros for rows of this kind.
-    pub(crate) fn try_zeros(outputs: usize, rows: &dyn CodedRows) -> Result<Self, NoRoom> {
-        let Sizes { depth, group, codes, precision, scales } = Sizes::of(outputs, rows).ok_or(NoRoom)?;
+    /// A matrix of zeros for rows of this kind, whose numbers are those of a widened matrix of this precision.
+    pub(crate) fn try_zeros(precision: Precision, outputs: usize, rows: &dyn CodedRows) -> Result<Self, NoRoom> {
+        let Sizes { depth, group, codes, precision: of_scales, scales } = Sizes::of(outputs, rows).ok_or(NoRoom)?;
         Ok(Self {
             code: rows.code(),
             outputs,
             inputs: rows.columns(),
             depth,
+            precision,
             group,
             is_rounded: rows.is_rounded(),
             is_tame: true,
             codes: Pages::zeros(codes)?,
-            scales: Stored::zeros(precision, scales)?,
+            scales: Stored::zeros(of_scales, scales)?,
         })
     }
 
@@ -217,7 +220,7 @@ impl Coded {
         }
     }
 
-    /// Reads one row.
+    /// Reads one row, as it is in the widened matrix.
     ///
     /// # Panics
     /// If there is no such row, or `row` has another length than `inputs`.
@@ -226,13 +229,17 @@ impl Coded {
         assert_eq!(row.len(), self.inputs, "a whole row");
         let block = self.blocks(index / LANES..index / LANES + 1);
         for (input, number) in row.iter_mut().enumerate() {
-            *number = block.number(index % LANES, input);
+            let exact = block.number(index % LANES, input);
+            *number = match self.precision {
+                Precision::Bf16 => bf16::from_f32(exact).to_f32(),
+                Precision::F32 => exact,
+            };
         }
     }
 
     /// The matrix of the same numbers without codes.
-    pub(crate) fn widened(&self, pool: &mut Pool, precision: Precision) -> Result<Packed, WeightsError> {
-        panels::packed(pool, precision, self.shape(), |index, row| self.read_row(index, row))
+    pub(crate) fn widened(&self, pool: &mut Pool) -> Result<Packed, WeightsError> {
+        panels::packed(pool, self.precision, self.shape(), |index, row| self.read_row(index, row))
     }
 
     /// `out[r] (+)= matrix * input[r]` for every row of `input`.
@@ -249,8 +256,8 @@ impl Widen for Coded {
         [self.outputs, self.inputs]
     }
 
-    fn precision(&self, activations: Precision) -> Precision {
-        activations
+    fn precision(&self, _activations: Precision) -> Precision {
+        self.precision
     }
 
     fn widen(&self, set: KernelSet, block: usize, panel: &mut Stored, part: Range<usize>) {

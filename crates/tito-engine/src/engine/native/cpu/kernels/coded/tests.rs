@@ -104,9 +104,14 @@ fn products_have_the_bits_of_those_with_the_widened_matrix() {
                     assert_eq!((code, group), (Code::E2m1, 6), "a group of whole steps is kept");
                     continue;
                 }
-                for precision in [Precision::Bf16, Precision::F32] {
+                // Of the matrix, and of what it is multiplied with.
+                for (precision, activations) in [
+                    (Precision::Bf16, Precision::Bf16),
+                    (Precision::Bf16, Precision::F32),
+                    (Precision::F32, Precision::F32),
+                ] {
                     let mut processor = Processor { set, pool: Pool::new(2).unwrap() };
-                    let mut coded = Coded::try_zeros(outputs, &made).unwrap();
+                    let mut coded = Coded::try_zeros(precision, outputs, &made).unwrap();
                     // From two tensors, which meet within a block.
                     let half = outputs / 2;
                     for part in [0..half, half..outputs] {
@@ -117,7 +122,7 @@ fn products_have_the_bits_of_those_with_the_widened_matrix() {
                     packed.write_rows(&mut processor.pool, 0, &rows).unwrap();
                     for accumulate in [false, true] {
                         for count in [0, 1, 2, 3, 4, if inputs > 1_000 { 5 } else { 130 }] {
-                            let input = operand(precision, count, inputs);
+                            let input = operand(activations, count, inputs);
                             let found = products(
                                 |input, out| coded.multiply(&mut processor, input, out, accumulate),
                                 &input,
@@ -130,13 +135,13 @@ fn products_have_the_bits_of_those_with_the_widened_matrix() {
                             );
                             assert!(
                                 found == expected,
-                                "{set} {code:?} {outputs} {inputs} {group} {precision:?} {count}"
+                                "{set} {code:?} {outputs} {inputs} {group} {precision:?} {activations:?} {count}"
                             );
                         }
                     }
-                    let (mut row, mut plain) = (vec![0.0; inputs], Vec::new());
+                    let [mut row, mut plain] = [vec![0.0; inputs], vec![0.0; inputs]];
                     coded.read_row(outputs - 1, &mut row);
-                    Rows::read(&rows, outputs - 1..outputs, &mut plain).unwrap();
+                    packed.read_row(outputs - 1, &mut plain);
                     assert_eq!(row, plain);
                 }
             }
@@ -148,11 +153,11 @@ fn products_have_the_bits_of_those_with_the_widened_matrix() {
 fn a_matrix_becomes_the_widened_one() {
     let made = Made::new(Code::E4m3, [20, 40], 40, false);
     let mut pool = Pool::new(1).unwrap();
-    let mut coded = Coded::try_zeros(20, &made).unwrap();
+    let mut coded = Coded::try_zeros(Precision::F32, 20, &made).unwrap();
     coded.write_rows(&mut pool, 0, &SomeRows::new(&made, 0..20)).unwrap();
     let other = Made::new(Code::E4m3, [20, 40], 20, false);
     assert!(coded.takes(&SomeRows::new(&made, 0..3)) && !coded.takes(&SomeRows::new(&other, 0..3)));
-    let widened = coded.widened(&mut pool, Precision::F32).unwrap();
+    let widened = coded.widened(&mut pool).unwrap();
     let (mut found, mut expected) = (vec![0.0; 40], vec![0.0; 40]);
     for row in 0..20 {
         widened.read_row(row, &mut found);
@@ -169,7 +174,7 @@ fn numbers_at_the_ends_of_what_bf16_holds_are_those_of_the_widened_matrix() {
             made.scales[0] = scale;
             made.codes[1] = code;
             let mut pool = Pool::new(1).unwrap();
-            let mut coded = Coded::try_zeros(16, &made).unwrap();
+            let mut coded = Coded::try_zeros(Precision::Bf16, 16, &made).unwrap();
             coded.write_rows(&mut pool, 0, &SomeRows::new(&made, 0..16)).unwrap();
             let mut panel = Stored::zeros(Precision::Bf16, 16 * 64).unwrap();
             unpack::widen(set, coded.blocks(0..1), &mut panel, 0..16 * 64);

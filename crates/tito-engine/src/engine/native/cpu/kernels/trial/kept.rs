@@ -98,14 +98,14 @@ fn product_with_codes(code: Code, scale: f32, rows: usize, precision: Precision)
         inputs,
         (rows, precision),
         move |processor, input, out| {
-            let matrix = coded(&mut processor.pool, &weight);
+            let matrix = coded(precision, &mut processor.pool, &weight);
             matrix.multiply(processor, input, out, false);
         },
     )
 }
 
-fn coded(pool: &mut Pool, rows: &CodesOfRows) -> Coded {
-    let mut matrix = Coded::try_zeros(OUTPUTS, rows).expect("there is room for a small matrix");
+fn coded(precision: Precision, pool: &mut Pool, rows: &CodesOfRows) -> Coded {
+    let mut matrix = Coded::try_zeros(precision, OUTPUTS, rows).expect("there is room for a small matrix");
     matrix.write_rows(pool, 0, rows).expect("codes in memory can be read");
     matrix
 }

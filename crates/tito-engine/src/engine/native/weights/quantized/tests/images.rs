@@ -1,9 +1,12 @@
 //! Checkpoints whose text is in FP8 beside a tower in bf16, as Ministral 3 and Qwen 3 VL are published.
 
-use safetensors::{Dtype, tensor::TensorView};
+use safetensors::Dtype;
 use tempfile::TempDir;
 
-use super::*;
+use super::{
+    made::{bf16_bytes, in_fp8, write},
+    *,
+};
 use crate::engine::{
     Engine, SequenceRequest, WeightDtype, WeightTensor,
     native::{
@@ -13,7 +16,7 @@ use crate::engine::{
             images::{ImagePrompt, golden, prompts},
         },
         tests::{bits as bits_of, collected, params, request, settings},
-        weights::{E4M3, GivenTensors},
+        weights::GivenTensors,
     },
 };
 
@@ -31,43 +34,6 @@ struct Checkpoint {
     directory: TempDir,
     config: Map<String, Value>,
     widened: GivenTensors,
-}
-
-/// A tensor of the checkpoint.
-type Stored = (String, (Dtype, Vec<usize>, Vec<u8>));
-
-fn bf16_bytes(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
-    numbers.into_iter().flat_map(|number| bf16::from_f32(number).to_le_bytes()).collect()
-}
-
-/// A matrix in FP8, with its scales, and what both make.
-fn in_fp8(name: &str, shape: &[usize], numbers: &[f32], side: Option<usize>) -> (Vec<Stored>, Vec<f32>) {
-    let [rows, columns] = shape[..] else { panic!("{name} is no matrix") };
-    let [down, across] = side.map_or([rows, columns], |side| [side; 2]);
-    let grid = [rows.div_ceil(down), columns.div_ceil(across)];
-    let block = |place: usize| place / columns / down * grid[1] + place % columns / across;
-    let mut scales = vec![0.0_f32; grid[0] * grid[1]];
-    for (place, number) in numbers.iter().enumerate() {
-        scales[block(place)] = scales[block(place)].max(number.abs() / 448.0);
-    }
-    let scales: Vec<f32> = scales.into_iter().map(|scale| bf16::from_f32(scale).to_f32()).collect();
-    let nearest = |(place, number): (usize, &f32)| {
-        let off = |code: &u8| (E4M3[usize::from(*code)] * scales[block(place)] - number).abs();
-        (0..=u8::MAX).filter(|code| !off(code).is_nan()).min_by(|one, other| off(one).total_cmp(&off(other))).unwrap()
-    };
-    let codes: Vec<u8> = numbers.iter().enumerate().map(nearest).collect();
-    let wide = codes.iter().enumerate().map(|(place, code)| E4M3[usize::from(*code)] * scales[block(place)]);
-    let wide = wide.collect();
-    let module = name.strip_suffix(".weight").unwrap();
-    let of_scales = if side.is_some() { grid.to_vec() } else { Vec::new() };
-    let mut stored = vec![
-        (name.to_owned(), (Dtype::F8_E4M3, shape.to_vec(), codes)),
-        (format!("{module}.weight_scale_inv"), (Dtype::BF16, of_scales, bf16_bytes(scales))),
-    ];
-    if side.is_none() {
-        stored.push((format!("{module}.activation_scale"), (Dtype::BF16, Vec::new(), bf16_bytes([0.5]))));
-    }
-    (stored, wide)
 }
 
 fn checkpoint(golden: &Golden, side: Option<usize>) -> Checkpoint {
@@ -97,11 +63,7 @@ fn checkpoint(golden: &Golden, side: Option<usize>) -> Checkpoint {
     });
     config.insert("quantization_config".to_owned(), described);
     let directory = tempfile::tempdir().unwrap();
-    let views = stored
-        .iter()
-        .map(|(name, (dtype, shape, bytes))| (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
-    fs::write(directory.path().join("model.safetensors"), safetensors::serialize(views, None).unwrap()).unwrap();
-    fs::write(directory.path().join("config.json"), Value::from(config.clone()).to_string()).unwrap();
+    write(directory.path(), &config, &stored);
     Checkpoint { directory, config, widened: GivenTensors::new(widened).unwrap() }
 }
 
