@@ -60,6 +60,7 @@ mod npy;
 mod otlp;
 mod program;
 mod pydantic;
+mod reader;
 mod records;
 mod replay;
 mod request_fields;

@@ -172,6 +172,8 @@ impl Meter {
                 counter!("vllm:admission_rejections_total", "reason" => "max_num_queued_reqs").increment(1);
                 self.ended = true;
             }
+            // As every request that is refused for what it asks.
+            Err(EngineError::TooManySequences { .. }) => self.ended = true,
             Err(error) => {
                 self.failure = Some(kind(error));
                 self.end("error", Instant::now());
@@ -265,6 +267,8 @@ fn kind(error: &EngineError) -> &'static str {
         EngineError::Unsupported(_) => "unsupported",
         EngineError::Unsampleable(_) => "unsampleable",
         EngineError::Overloaded => "overloaded",
+        EngineError::TooManySequences { .. } => "too_many_sequences",
+        EngineError::ShutDown => "shut_down",
         EngineError::Unread => "unread",
         EngineError::Paused => "paused",
         EngineError::WithoutWeights { .. } => "without_weights",

@@ -22,7 +22,7 @@ use super::{
     unread::ended_unless_read,
 };
 use crate::{
-    engine::{EngineError, SequenceRequest, Ticket},
+    engine::{EngineError, EngineOutput, FinishReason, SequenceRequest, Ticket},
     request_trace::{self, Asked, RequestTrace},
 };
 
@@ -254,7 +254,7 @@ impl Generator {
                 images: Arc::clone(&request.images),
                 timed: meter.is_traced() || (self.timed && request.sequences == 1),
             };
-            engine.start(ticket, request)
+            engine.start(ticket, request).map(ended_by_shutdown).boxed()
         };
         let outputs = group.registration.register(outputs);
         let loops = Loops::new(&sampling);
@@ -262,6 +262,12 @@ impl Generator {
         let counted = events(outputs, decoder, loops, ends).inspect(move |event| meter.observe(event));
         parsed::read(counted.boxed(), &text, &self.tokenizer, &prompt)
     }
+}
+
+/// A sequence of a request that has begun, but that starts when the engine was told to stop, ends as those do that wait in
+/// the engine.
+fn ended_by_shutdown(output: Result<EngineOutput, EngineError>) -> Result<EngineOutput, EngineError> {
+    if output == Err(EngineError::ShutDown) { Ok(EngineOutput::Finished(FinishReason::Abort)) } else { output }
 }
 
 impl Unstarted {

@@ -1,7 +1,8 @@
 //! Streams that nobody reads any more: they end.
 //!
 //! Owns the clock of a stream's reader. While the reader waits for the model, the clock stands still: it runs from an
-//! event that was taken to the next time that one is asked for.
+//! event that was taken to the next time that one is asked for. It starts anew whenever the reader's connection took bytes,
+//! where that tells: much is on its way to a slow reader before the next event is asked for.
 
 use std::{
     pin::Pin,
@@ -17,7 +18,10 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::engine::EngineError;
+use crate::{
+    engine::EngineError,
+    reader::{self, Reader},
+};
 
 /// The same events. If nobody asks for the next one for as long as `patience`, the generations that they come from are
 /// aborted, and whoever asks after that learns why.
@@ -44,11 +48,13 @@ struct Reading<T> {
     /// Since when an event is to be asked for; `None` while the reader waits for one.
     idle_since: Option<Instant>,
     told: bool,
+    /// Who reads, if that is known.
+    reader: Option<Arc<dyn Reader>>,
 }
 
 impl<T> Reading<T> {
     fn new(events: BoxStream<'static, Result<T, EngineError>>) -> Arc<Mutex<Self>> {
-        Arc::new(Mutex::new(Self { events: Some(events), idle_since: None, told: false }))
+        Arc::new(Mutex::new(Self { events: Some(events), idle_since: None, told: false, reader: reader::current() }))
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, EngineError>>> {
@@ -64,9 +70,15 @@ impl<T> Reading<T> {
         polled
     }
 
+    /// Since when the reader takes nothing; `None` while it waits for an event.
+    fn unread_since(&self) -> Option<Instant> {
+        let idle_since = self.idle_since?;
+        Some(self.reader.as_ref().map_or(idle_since, |reader| idle_since.max(reader.took())))
+    }
+
     /// Gives up the events if nobody has asked for them in as long as `patience`.
     fn give_up(&mut self, patience: Duration) -> Option<BoxStream<'static, Result<T, EngineError>>> {
-        let idle = self.idle_since.is_some_and(|since| since.elapsed() >= patience);
+        let idle = self.unread_since().is_some_and(|since| since.elapsed() >= patience);
         if idle { self.events.take() } else { None }
     }
 }
@@ -94,7 +106,7 @@ impl<T> Drop for Watched<T> {
 /// Ends the events when nobody asked for them for as long as `patience`.
 async fn watch<T>(reading: Weak<Mutex<Reading<T>>>, patience: Duration) {
     loop {
-        let Some(since) = reading.upgrade().map(|reading| reading.lock().idle_since) else { return };
+        let Some(since) = reading.upgrade().map(|reading| reading.lock().unread_since()) else { return };
         sleep_until(since.unwrap_or_else(Instant::now) + patience).await;
         let Some(given_up) = reading.upgrade().map(|reading| reading.lock().give_up(patience)) else { return };
         if given_up.is_some() {
@@ -140,6 +152,28 @@ mod tests {
             let events = ended_unless_read(events, patience);
             assert_eq!(events.collect::<Vec<_>>().await, (0..9).map(Ok).collect::<Vec<_>>());
         }
+    }
+
+    struct Slow(Mutex<Instant>);
+
+    impl Reader for Slow {
+        fn took(&self) -> Instant {
+            *self.0.lock()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reader_whose_connection_takes_bytes_reads_though_it_asks_for_no_event() {
+        let reader = Arc::new(Slow(Mutex::new(Instant::now() + Duration::from_hours(1))));
+        let (_sender, events) = events(1);
+        let known = Arc::<Slow>::clone(&reader);
+        let reading = reader::within(known, async { Reading::new(events) }).await;
+        let context = &mut Context::from_waker(std::task::Waker::noop());
+        let mut reading = reading.lock();
+        assert_eq!(reading.poll(context), Poll::Ready(Some(Ok(0))));
+        assert!(reading.give_up(Duration::from_nanos(1)).is_none(), "it took bytes after the event");
+        *reader.0.lock() = Instant::now();
+        assert!(reading.give_up(Duration::ZERO).is_some());
     }
 
     #[test]

@@ -106,6 +106,17 @@ impl ApiError {
         Self::invalid(field, message.words("), or for a stream"))
     }
 
+    /// Makes the error of a request with more sequences than the server has room for when it serves no other.
+    fn never_room(sequences: usize, most: usize) -> Self {
+        let message = Sentence::from(format!("the request asks for {sequences} sequences, its prompts times "))
+            .field("n")
+            .words(format!(
+                ", and the server has room for {most}: those of --max-num-seqs run, and those of --max-waiting wait; \
+                 ask for fewer, or start the server with a larger --max-waiting"
+            ));
+        Self::invalid("n", message)
+    }
+
     /// Makes the error of a prompt that cannot be cut as asked; the words stand before and after the field that asks
     /// for it.
     fn uncuttable(before: impl Into<Sentence>, after: &str) -> Self {
@@ -326,7 +337,8 @@ impl From<EngineError> for ApiError {
                                on a different instance.";
                 Self::new(ErrorKind::Overloaded, None, message)
             }
-            EngineError::Paused | EngineError::WithoutWeights { .. } => {
+            EngineError::TooManySequences { sequences, most } => Self::never_room(sequences, most),
+            EngineError::Paused | EngineError::WithoutWeights { .. } | EngineError::ShutDown => {
                 Self::new(ErrorKind::Paused, None, error.to_string())
             }
             EngineError::Unread => {

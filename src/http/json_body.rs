@@ -11,7 +11,7 @@ use crate::{
     turn::in_flight,
     wire::{
         body::{self, Body},
-        error::ApiError,
+        error::{ApiError, ErrorKind},
     },
 };
 
@@ -56,6 +56,8 @@ async fn received<T: Send + 'static, S: Send + Sync>(
     read: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     require_json(&request)?;
+    let encoding = encoding(&request);
+    let read = move |bytes: &[u8]| read(bytes).map_err(|error| said(error, encoding.as_deref()));
     let bytes = Bytes::from_request(request, state)
         .await
         .map_err(|rejection| ApiError::malformed(None, format!("cannot read the body: {rejection}")))?;
@@ -63,6 +65,20 @@ async fn received<T: Send + 'static, S: Send + Sync>(
         return read(&bytes);
     }
     in_flight::blocking(move || read(&bytes)).await?
+}
+
+/// The encoding of a body that is not sent as it is.
+fn encoding(request: &Request) -> Option<String> {
+    let encoding = request.headers().get(header::CONTENT_ENCODING)?.to_str().ok()?;
+    (!encoding.eq_ignore_ascii_case("identity")).then(|| encoding.to_owned())
+}
+
+/// The error of a body, which names its encoding where nobody can read it: nobody decodes it.
+fn said(error: ApiError, encoding: Option<&str>) -> ApiError {
+    match encoding {
+        Some(encoding) if error.kind() == ErrorKind::Unreadable => ApiError::encoded(encoding),
+        _ => error,
+    }
 }
 
 /// Requires the media type `application/json`, whose parameters do not count (vLLM answers another one with 400, not

@@ -16,7 +16,7 @@ use super::{
     method,
     next::{Answering, Around, Next},
     observe::{self, AccessLog},
-    request_id, scheme, slow_body, traces, unread, unsent,
+    reading, request_id, scheme, slow_body, traces, unread, unsent,
 };
 use crate::{http::error, otlp::Tracer, wire::error::ApiError};
 
@@ -100,7 +100,8 @@ impl Around for AroundRoute {
         let Self { request_patience, limits, tracer } = self;
         let caught = |request| caught(next(request));
         // Within the layers that move a request to other threads: its notes belong to its task.
-        let traced = |request| traces::follow(tracer, request, caught);
+        let read = |request| reading::tell(request, caught);
+        let traced = |request| traces::follow(tracer, request, read);
         let Some(limits) = limits else {
             let timed = move |request| slow_body::apply(request_patience, request, traced);
             return Either::Left(observe::measure(request, timed));
@@ -141,7 +142,7 @@ mod tests {
         let next = |_| std::future::ready(Response::default());
         let request = || Request::new(axum::body::Body::empty());
         let sizes = [size_of_val(&api.answer(request(), next)), size_of_val(&route.answer(request(), next))];
-        let layers = 13;
+        let layers = 14;
         assert!(sizes.iter().all(|size| *size <= layers * 5 * size_of::<Request>()), "{sizes:?}");
     }
 }

@@ -18,6 +18,7 @@ mod next;
 mod observe;
 mod open_files;
 mod ports;
+mod reading;
 mod request_id;
 mod root_path;
 mod scheme;

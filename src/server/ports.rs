@@ -77,6 +77,9 @@ impl Work {
 /// How long the engine may take to become idle, and connections to send what is left.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long a connection has to be silent before it may make room for another.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// Serves until `stop` resolves, and for the configured delay after it, then drains: running requests, on whichever port, go
 /// on for the configured time, after which the engine ends them with what they have.
 pub async fn serve(
@@ -85,7 +88,7 @@ pub async fn serve(
     config: &ServerConfig,
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    let patience = Patience { head: config.request_patience, stall: config.stream_stall_timeout };
+    let patience = Patience { head: config.request_patience, stall: config.stream_stall_timeout, silence: SILENCE };
     let rooms = Rooms::of(open_files::most_connections(), usize::from(admin.is_some()));
     let (stopping, stopped) = watch::channel(false);
     let mut served = vec![main.serve(rooms.main, patience, stopped.clone())];

@@ -158,7 +158,33 @@ async fn stopping_the_engine_ends_json_answers_running_or_waiting_and_refuses_ne
         assert_eq!((&choice["finish_reason"], &choice["token_ids"]), (&json!("abort"), &json!([])));
     }
     let late = app.post(COMPLETIONS, endless(false)).await;
-    assert_eq!((late.status, &late.error()["message"]), (500, &json!("Internal server error")));
+    assert_eq!((late.status, &late.error()["message"]), (503, &json!("the server is stopping")));
+    assert_eq!(late.headers["x-retry"], "anywhere; done=nothing");
+}
+
+#[tokio::test]
+async fn stopping_the_engine_ends_the_sequences_that_never_had_a_seat_too() {
+    let many = |stream: bool| {
+        let mut body = endless(stream);
+        body["n"] = json!(16);
+        body["temperature"] = json!(1);
+        body
+    };
+    let app = TestApp::new().gate(&Gate::shut()).seats(2);
+    let whole = spawned(&app, COMPLETIONS, &many(false));
+    app.until_load(2, 14).await;
+    let stream = app.open(COMPLETIONS, many(true)).await;
+    app.until_load(2, 30).await;
+    let engine = app.engine();
+    let ((), whole, events) = tokio::join!(engine.shutdown(Duration::MAX), whole, stream.rest());
+    let whole = whole.unwrap();
+    assert_eq!(whole.status(), 200);
+    let whole = read(whole).await;
+    let ends = |choices: Vec<&Value>| choices.iter().filter(|choice| choice["finish_reason"] == "abort").count();
+    assert_eq!(ends(whole["choices"].as_array().unwrap().iter().collect()), 16, "{whole}");
+    assert_eq!(ends(events.iter().map(|event| &event["choices"][0]).collect()), 16, "{events:?}");
+    assert!(events.iter().all(|event| event["error"].is_null()), "{events:?}");
+    assert_eq!(app.engine().load(), EngineLoad::default());
 }
 
 /// A server that gives running requests as long once it is stopped.

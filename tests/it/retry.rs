@@ -67,6 +67,8 @@ fn an_engine_that_had_begun_says_that_something_may_have_been_sampled() {
     for (error, expected) in [
         (EngineError::Overloaded, "anywhere; done=nothing"),
         (EngineError::Paused, "anywhere; done=nothing"),
+        (EngineError::ShutDown, "anywhere; done=nothing"),
+        (EngineError::TooManySequences { sequences: 2, most: 1 }, "never; done=nothing"),
         (EngineError::Unread, "anywhere; done=maybe"),
         (EngineError::WithoutWeights { missing: 1 }, "anywhere; done=nothing"),
         (EngineError::Unsupported("no".to_owned()), "never; done=maybe"),
@@ -139,4 +141,27 @@ async fn streams_that_are_refused_before_they_begin_say_it_in_the_head() {
         let answer = app.post(path, body).await;
         assert_eq!((answer.status, said(&answer)), (503, "anywhere; done=nothing"), "{path}: {}", answer.text);
     }
+}
+
+#[tokio::test]
+async fn a_request_that_never_fits_is_told_so_and_is_not_to_be_sent_again() {
+    let app = TestApp::new().seats(1).max_waiting(2);
+    let chat = json!([{ "role": "user", "content": "hello" }]);
+    let cases = [
+        ("/v1/completions", json!({ "prompt": "hello", "n": 4, "temperature": 1, "max_tokens": 1 })),
+        ("/v1/completions", json!({ "prompt": vec!["hello"; 4], "max_tokens": 1, "stream": true })),
+        (CHAT, json!({ "messages": chat, "n": 4, "temperature": 1, "max_completion_tokens": 1 })),
+        ("/inference/v1/generate", json!({ "token_ids": [5], "sampling_params": { "n": 4, "temperature": 1 } })),
+    ];
+    for (path, body) in cases {
+        let answer = app.post(path, body).await;
+        assert_eq!((answer.status, said(&answer)), (400, "never; done=nothing"), "{path}: {}", answer.text);
+        let error = answer.error();
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("4 sequences") && message.contains("room for 3"), "{path}: {message}");
+        assert!(message.contains("times n,") && message.contains("--max-waiting"), "{path}: {message}");
+        assert_eq!(error["param"], "n", "{path}");
+    }
+    let fitting = json!({ "prompt": "hello", "n": 3, "temperature": 1, "max_tokens": 1 });
+    app.post("/v1/completions", fitting).await.ok();
 }

@@ -24,7 +24,7 @@ pub(super) const CODE: [&str; 7] = [
 ];
 
 /// What each part may use: of its own crate, and what is the program's of the others too. Nothing points up.
-pub(super) const MAY_USE: [(&str, &[&str]); 54] = [
+pub(super) const MAY_USE: [(&str, &[&str]); 55] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -88,6 +88,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 54] = [
             "http",
             "inspect",
             "otlp",
+            "reader",
             "request_trace",
             "state",
             "telemetry",
@@ -255,7 +256,9 @@ pub(super) const MAY_USE: [(&str, &[&str]); 54] = [
     // The flags name types of these.
     ("config", &["json", "parser", "prompt", "sampling"]),
     ("continuity", &["chat", "prompt"]),
-    ("generation", &["engine", "parser", "request_trace", "sampling", "tokenizer"]),
+    ("generation", &["engine", "parser", "reader", "request_trace", "sampling", "tokenizer"]),
+    // Who reads an answer, as far as a connection tells.
+    ("reader", &[]),
     // What happens to a request, noted where it happens.
     ("request_trace", &["engine"]),
     ("prompt", &["chat", "parser"]),

@@ -178,3 +178,15 @@ async fn what_is_not_utf_8_is_answered_as_fastapi_does() {
     assert_eq!((answer.status, shown(&answer)), (400, json!({ "detail": "There was an error parsing the body" })));
     assert_eq!(answer.headers[header::CONTENT_TYPE], "application/json");
 }
+
+#[tokio::test]
+async fn a_compressed_body_is_refused_with_the_reason() {
+    let mut request = posted("/v1/completions", vec![0x1f, 0x8b, 8, 0]);
+    request.headers_mut().insert(header::CONTENT_ENCODING, "gzip".parse().unwrap());
+    let answer = TestApp::new().request(request).await;
+    let said = "There was an error parsing the body: its Content-Encoding is gzip, and bodies are not decoded; send it without one";
+    assert_eq!((answer.status, shown(&answer)), (400, json!({ "detail": said })));
+    let mut request = posted("/v1/completions", r#"{"prompt":"hello"}"#);
+    request.headers_mut().insert(header::CONTENT_ENCODING, "identity".parse().unwrap());
+    assert_eq!(TestApp::new().request(request).await.status, 200);
+}

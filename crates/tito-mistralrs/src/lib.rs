@@ -101,7 +101,8 @@ impl MistralRsEngine {
         self.shared.alive()?;
         self.shared.info.check(&request, self)?;
         let arrived = ticket.arrived;
-        let place = self.shared.admission.enter(ticket)?;
+        // A thread that ended meanwhile has closed the queue, and is the reason.
+        let place = self.shared.admission.enter(ticket).map_err(|error| self.shared.alive().err().unwrap_or(error))?;
         // A sequence that has no room ends: there is nothing to tell it when there is some again.
         let (outputs, stream) = self.shared.backlog.channel(request.prompt_token_ids.len(), arrived, || ());
         let outputs = outputs.timed(request.timed);

@@ -2,7 +2,8 @@
 //!
 //! A connection is closed after a time if its client does not read, or begins a request and does not go on. A
 //! connection without a request stays open. vLLM closes such connections, sometimes just as the client asks again. Only
-//! if there is no room for new clients, the connections that were silent for longest are closed.
+//! if there is no room for new clients, the connections that were silent for longest are closed. One whose client may have
+//! sent a request that nobody has read yet is not silent: new clients wait instead.
 
 use std::{
     collections::HashMap,
@@ -20,9 +21,13 @@ use tokio::{
     time::{Instant, Sleep, sleep, sleep_until, timeout},
 };
 
+use crate::reader::Reader;
+
 /// Connections that make room at a time, and which part of all, if that is less.
 const CLOSED_AT_ONCE: usize = 64;
 const PART_CLOSED_AT_ONCE: usize = 8;
+/// How often the log says at most that there is no room.
+const BETWEEN_WARNINGS: Duration = Duration::from_mins(1);
 /// How long to wait where no connection can make room.
 const NO_ROOM: Duration = Duration::from_millis(100);
 /// What every HTTP/2 connection begins with.
@@ -46,11 +51,16 @@ pub(super) struct Patience {
     pub(super) head: Duration,
     /// How long a client may take to read what is written to it; without a bound, it may take for ever.
     pub(super) stall: Option<Duration>,
+    /// How long nothing may come of a connection without a request before it may make room: what a client sent at once
+    /// takes its time on the way.
+    pub(super) silence: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
+    /// When the log said last that there is no room.
+    warned: Option<Instant>,
     by_number: HashMap<u64, Arc<Connection>>,
 }
 
@@ -70,11 +80,15 @@ struct ConnectionState {
     writing: bool,
     /// When something was read or written last.
     used: Instant,
+    /// When the system took bytes for the client last.
+    took: Instant,
     /// When a request began of which nothing is known yet.
     head_since: Option<Instant>,
     /// How many of its first bytes are those that HTTP/2 begins with; `None` once one was not.
     http2_bytes: Option<usize>,
+    /// It was silent and is to end, unless something comes before it does.
     closed: bool,
+    /// Set once its task has read the socket and found nothing, until something comes.
     reader: Option<Waker>,
 }
 
@@ -91,10 +105,22 @@ impl Connections {
             // Those that were closed let go of their descriptors once their tasks run.
             if waited || !self.is_closing() {
                 let closed = self.close_longest_silent();
-                tracing::debug!(closed, "too many connections: those that were silent for longest are closed");
+                if self.may_warn() {
+                    tracing::warn!(
+                        most = self.most,
+                        closed,
+                        "there are as many connections as the limit of open files allows: those that were silent for \
+                         longest are closed, and new ones wait"
+                    );
+                }
             }
             waited = timeout(NO_ROOM, self.ended.notified()).await.is_err();
         }
+    }
+
+    /// How long a client that said nothing keeps its place where others need it.
+    pub(super) fn silence(&self) -> Duration {
+        self.patience.silence
     }
 
     /// Takes a connection in.
@@ -102,10 +128,12 @@ impl Connections {
         let mut open = self.open.lock();
         let number = open.next;
         open.next += 1;
+        let now = Instant::now();
         let state = ConnectionState {
             requests: 0,
             writing: false,
-            used: Instant::now(),
+            used: now,
+            took: now,
             head_since: None,
             http2_bytes: Some(0),
             closed: false,
@@ -124,7 +152,9 @@ impl Connections {
             return;
         }
         let closed = self.close_longest_silent();
-        tracing::warn!(%error, closed, "there is no room for one more connection: silent ones are closed");
+        if self.may_warn() {
+            tracing::warn!(%error, closed, "there is no room for one more connection: silent ones are closed");
+        }
         // Connections that were closed let go of their descriptors once their tasks run.
         sleep(if closed == 0 { NO_ROOM } else { Duration::from_millis(1) }).await;
     }
@@ -132,11 +162,22 @@ impl Connections {
     /// Closes connections without a request, those first that were silent for longest, and returns how many it closed.
     fn close_longest_silent(&self) -> usize {
         let open: Vec<Arc<Connection>> = self.open.lock().by_number.values().cloned().collect();
-        let mut silent: Vec<_> = open.iter().filter_map(|one| Some((one.silent_since()?, one))).collect();
+        let silence = self.patience.silence;
+        let since = |one: &Arc<Connection>| one.state.lock().silent_since(silence);
+        let mut silent: Vec<_> = open.iter().filter_map(|one| Some((since(one)?, one))).collect();
         silent.sort_by_key(|(since, _)| *since);
         let most = self.most.div_ceil(PART_CLOSED_AT_ONCE).min(CLOSED_AT_ONCE);
-        silent.iter().take(most).for_each(|(_, connection)| connection.close());
-        silent.len().min(most)
+        silent.iter().take(most).filter(|(_, connection)| connection.close(silence)).count()
+    }
+
+    /// Whether the log has not said for a while that there is no room; it is taken to say so now.
+    fn may_warn(&self) -> bool {
+        let (mut open, now) = (self.open.lock(), Instant::now());
+        let may = open.warned.is_none_or(|warned| now - warned >= BETWEEN_WARNINGS);
+        if may {
+            open.warned = Some(now);
+        }
+        may
     }
 
     /// Whether one was closed and has not ended yet.
@@ -159,19 +200,33 @@ impl Connection {
         InFlight(Arc::clone(self))
     }
 
-    fn silent_since(&self) -> Option<Instant> {
-        let state = self.state.lock();
-        (state.requests == 0 && !state.writing && !state.closed).then_some(state.used)
-    }
-
-    /// Lets the connection end as if its client had ended it.
-    fn close(&self) {
+    /// Lets the connection end as if its client had ended it, if it is still silent; says whether it is.
+    fn close(&self, silence: Duration) -> bool {
         let mut state = self.state.lock();
+        if state.silent_since(silence).is_none() {
+            return false;
+        }
         state.closed = true;
         if let Some(reader) = state.reader.take() {
             drop(state);
             reader.wake();
         }
+        true
+    }
+}
+
+impl ConnectionState {
+    /// Since when there is nothing to do for its client, if that is as long as `silence` and its task has looked.
+    fn silent_since(&self, silence: Duration) -> Option<Instant> {
+        let rests = self.requests == 0 && self.head_since.is_none() && !self.writing;
+        let looked = self.reader.is_some() && self.used.elapsed() >= silence;
+        (rests && looked && !self.closed).then_some(self.used)
+    }
+}
+
+impl Reader for Connection {
+    fn took(&self) -> Instant {
+        self.state.lock().took
     }
 }
 
@@ -213,6 +268,9 @@ impl<Io> Patient<Io> {
         let mut state = self.connection.state.lock();
         let now = Instant::now();
         state.used = now;
+        // Whoever found it silent did not know of these.
+        state.closed = false;
+        state.reader = None;
         if let Some(matched) = state.http2_bytes.filter(|matched| *matched < HTTP2.len()) {
             let expected = &HTTP2[matched..];
             let known = bytes.len().min(expected.len());
@@ -222,7 +280,8 @@ impl<Io> Patient<Io> {
         let is_http2 = state.http2_bytes == Some(HTTP2.len());
         if is_http2 {
             state.head_since = None;
-        } else if state.requests == 0 {
+        } else if state.requests == 0 && bytes.iter().any(|byte| !matches!(byte, b'\r' | b'\n')) {
+            // Empty lines before a request are none of it (RFC 9112, section 2.2).
             state.head_since.get_or_insert(now);
         }
     }
@@ -259,7 +318,8 @@ impl<Io> Patient<Io> {
             let mut state = self.connection.state.lock();
             state.writing = waits;
             if !waits {
-                state.used = Instant::now();
+                let now = Instant::now();
+                (state.used, state.took) = (now, now);
             }
         }
         if !waits {

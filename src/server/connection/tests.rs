@@ -13,7 +13,7 @@ fn connections(most: usize, patience: Patience) -> Connections {
 }
 
 fn patient() -> Patience {
-    Patience { head: NEVER, stall: Some(NEVER) }
+    Patience { head: NEVER, stall: Some(NEVER), silence: Duration::ZERO }
 }
 
 /// The server's end of a connection, and the client's.
@@ -89,7 +89,7 @@ async fn where_there_are_too_many_connections_those_that_were_silent_for_longest
     for (server, _) in &mut open {
         assert_eq!(read(server), None);
     }
-    // It has used its connection last.
+    // It has begun a request.
     open[2].1.write_all(b"G").await.unwrap();
     assert_eq!(read(&mut open[2].0), Some(1));
     let mut room = Box::pin(connections.room());
@@ -101,6 +101,49 @@ async fn where_there_are_too_many_connections_those_that_were_silent_for_longest
     assert_eq!(connections.len(), 15);
     drop((answered, open));
     assert_eq!(connections.len(), 0);
+}
+
+#[tokio::test]
+async fn a_client_whose_request_may_be_on_its_way_is_not_silent() {
+    let connections = connections(1, patient());
+    let (mut server, mut client) = open(&connections);
+    let mut room = Box::pin(connections.room());
+    assert!((&mut room).now_or_never().is_none());
+    assert!(!connections.is_closing(), "nobody has read it yet");
+    client.write_all(b"GET / HT").await.unwrap();
+    assert_eq!((read(&mut server), read(&mut server)), (Some(8), None));
+    assert_eq!(connections.close_longest_silent(), 0, "the rest of the head is to come");
+    let connections = self::connections(1, Patience { silence: NEVER, ..patient() });
+    let (mut server, _client) = open(&connections);
+    assert_eq!((read(&mut server), connections.close_longest_silent()), (None, 0), "it has just come");
+}
+
+#[tokio::test]
+async fn a_request_that_comes_while_its_connection_is_closed_is_served() {
+    let connections = connections(1, patient());
+    let (mut server, mut client) = open(&connections);
+    assert_eq!((read(&mut server), connections.close_longest_silent()), (None, 1));
+    client.write_all(b"GET /").await.unwrap();
+    assert_eq!((read(&mut server), read(&mut server)), (Some(5), None));
+    assert!(!connections.is_closing());
+}
+
+#[tokio::test]
+async fn an_empty_line_before_a_request_begins_none() {
+    let connections = connections(9, Patience { head: Duration::ZERO, ..patient() });
+    let (mut server, mut client) = open(&connections);
+    client.write_all(b"\r\n").await.unwrap();
+    assert_eq!((read(&mut server), read(&mut server)), (Some(2), None));
+    assert!(server.head.is_none(), "no clock runs");
+    client.write_all(b"\r\nG").await.unwrap();
+    let mut text = String::new();
+    assert_eq!(server.read_to_string(&mut text).await.unwrap(), 3, "the rest does not come");
+}
+
+#[test]
+fn the_log_says_once_in_a_while_that_there_is_no_room() {
+    let connections = connections(1, patient());
+    assert_eq!([connections.may_warn(), connections.may_warn()], [true, false]);
 }
 
 #[tokio::test]

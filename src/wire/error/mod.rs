@@ -156,6 +156,15 @@ impl ApiError {
         Self::new(ErrorKind::Unreadable, None, "There was an error parsing the body")
     }
 
+    /// Makes the error of a body that is not UTF-8 because it is compressed.
+    pub fn encoded(encoding: &str) -> Self {
+        let message = format!(
+            "There was an error parsing the body: its Content-Encoding is {encoding}, and bodies are not decoded; send \
+             it without one"
+        );
+        Self::new(ErrorKind::Unreadable, None, message)
+    }
+
     /// Makes the error of a response that is not stored here.
     pub fn response_not_found(id: &str) -> Self {
         let message = format!("Response with id '{id}' not found.");

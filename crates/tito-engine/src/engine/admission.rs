@@ -165,7 +165,7 @@ impl Admission {
     /// `Err` once nobody is admitted any more.
     pub fn health(&self) -> Result<(), EngineError> {
         if *self.closed.borrow() {
-            return Err(EngineError::Failed("the engine is shut down".to_owned()));
+            return Err(EngineError::ShutDown);
         }
         Ok(())
     }
@@ -383,7 +383,7 @@ mod tests {
         first.dismissed().await;
         assert!(first.seated().await);
         assert!(!second.seated().await);
-        assert!(matches!(enter(&admission), Err(EngineError::Failed(_))));
+        assert_eq!(enter(&admission).unwrap_err(), EngineError::ShutDown);
         assert_eq!(admission.idle().now_or_never(), None);
         drop(first);
         admission.idle().await;

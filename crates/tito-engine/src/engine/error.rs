@@ -14,6 +14,17 @@ pub enum EngineError {
     /// Too many requests wait already.
     #[error("the engine is busy and cannot accept new requests")]
     Overloaded,
+    /// The request has more sequences than there is room for in an engine without any other request.
+    #[error("the request has {sequences} sequences, and the engine has room for {most}")]
+    TooManySequences {
+        /// How many it has.
+        sequences: usize,
+        /// How many may run and wait together.
+        most: usize,
+    },
+    /// The engine was told to stop, and takes nothing more.
+    #[error("the server is stopping")]
+    ShutDown,
     /// Its client did not read what was sampled for it for so long that it was ended.
     #[error("the client did not read its stream for too long, and the generation was ended")]
     Unread,

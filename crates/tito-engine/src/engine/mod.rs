@@ -175,7 +175,7 @@ pub struct EngineLoad {
 /// that cannot pause a sequence ends it with [`EngineError::Unread`].
 pub trait Engine: Send + Sync + 'static {
     /// Takes places for all `sequences` of a request of `party`, or none: [`EngineError::Overloaded`] where there are
-    /// not enough. Sequences take turns by party and by request, see [`Party`].
+    /// not enough now, and [`EngineError::TooManySequences`] where there never are. Sequences take turns by party and by request, see [`Party`].
     fn reserve(&self, party: Option<Party>, sequences: usize) -> Result<Reservation, EngineError>;
 
     /// Starts one generation in its place; dropping the stream aborts it, queued or running. Errors are items of the

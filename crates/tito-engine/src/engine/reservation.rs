@@ -60,6 +60,9 @@ impl Register {
         party: Option<Party>,
         sequences: usize,
     ) -> Result<Reservation, EngineError> {
+        if sequences > self.most {
+            return Err(EngineError::TooManySequences { sequences, most: self.most });
+        }
         let room = |present: usize| present.checked_add(sequences).filter(|present| *present <= self.most);
         let counted = self.present.fetch_update(Ordering::AcqRel, Ordering::Acquire, room);
         counted.map_err(|_| EngineError::Overloaded)?;
@@ -145,6 +148,8 @@ mod tests {
     #[test]
     fn the_sequences_of_a_request_get_their_places_together_or_not_at_all() {
         let register = Register::new(5);
+        let never = EngineError::TooManySequences { sequences: 6, most: 5 };
+        assert_eq!(register.reserve(None, 6).unwrap_err(), never);
         let mut first = register.reserve(None, 3).unwrap();
         assert_eq!(register.reserve(None, 3).unwrap_err(), EngineError::Overloaded);
         let second = register.reserve(None, 2).unwrap();

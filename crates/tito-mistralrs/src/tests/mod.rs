@@ -146,8 +146,8 @@ async fn shutdown_aborts_what_runs_and_what_waits() {
     assert_eq!(engine.load(), EngineLoad::default());
     assert_eq!(outcome(running).await.1, Ok(FinishReason::Abort));
     assert_eq!(outcome(waiting).await, (Vec::new(), Ok(FinishReason::Abort)));
-    assert!(matches!(outcome(engine.generate(request(&[5], 1))).await.1, Err(EngineError::Failed(_))));
-    assert!(engine.health().is_err());
+    assert_eq!(outcome(engine.generate(request(&[5], 1))).await.1, Err(EngineError::ShutDown));
+    assert_eq!(engine.health(), Err(EngineError::ShutDown));
 }
 
 #[tokio::test]

@@ -398,7 +398,7 @@ impl NativeEngine {
         let entry = Entry { id, claimant: ticket.claimant.clone() };
         let outputs = Outputs { ticket, receiver, commands, status, ended: false };
         let start = Command::Start { entry, request, outputs: sender };
-        self.commands.send(start).map_err(|_| thread_is_gone())?;
+        self.commands.send(start).map_err(|_| self.status.health().err().unwrap_or_else(thread_is_gone))?;
         Ok(outputs)
     }
 }

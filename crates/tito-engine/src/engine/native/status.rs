@@ -83,7 +83,7 @@ impl Status {
     pub(super) fn close(&self, failure: Option<EngineError>) {
         let mut closed = self.closed.lock();
         let reason = failure.or_else(|| closed.take());
-        *closed = Some(reason.unwrap_or_else(|| EngineError::Failed("the engine is shut down".to_owned())));
+        *closed = Some(reason.unwrap_or(EngineError::ShutDown));
     }
 
     /// Takes note that the thread computes nothing any more.

@@ -445,8 +445,8 @@ mod tests {
         assert_eq!(first, (Vec::new(), FinishReason::Abort));
         assert_eq!(second, (Vec::new(), FinishReason::Abort));
         let refused = outputs(engine.generate(request(&[5], params(9)))).await;
-        assert!(matches!(refused[..], [Err(EngineError::Failed(_))]));
-        assert!(engine.health().is_err());
+        assert_eq!(refused, [Err(EngineError::ShutDown)]);
+        assert_eq!(engine.health(), Err(EngineError::ShutDown));
     }
 
     #[tokio::test]

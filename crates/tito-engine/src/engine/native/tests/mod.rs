@@ -430,8 +430,8 @@ async fn shutdown_aborts_what_runs_and_what_waits_and_refuses_the_rest() {
         assert_eq!((tokens.len(), end), (sampled, FinishReason::Abort));
     }
     let refused = engine.generate(request(&[1], params(1))).next().await;
-    assert!(matches!(refused, Some(Err(EngineError::Failed(_)))));
-    assert!(engine.health().is_err());
+    assert_eq!(refused, Some(Err(EngineError::ShutDown)));
+    assert_eq!(engine.health(), Err(EngineError::ShutDown));
 }
 
 #[test]
