@@ -18,10 +18,13 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "error: {}", files::one_line(&reasons(&error)));
-            ExitCode::FAILURE
+            if error.is::<launch::SenselessFlags>() { ExitCode::from(SENSELESS) } else { ExitCode::FAILURE }
         }
     }
 }
+
+/// The exit code of a command line that makes no sense: the parser's.
+const SENSELESS: u8 = 2;
 
 /// The exit code of `tito replay` where all that was compared is equal, and that was not all. 1 is a failure, and 2 a command
 /// line that makes no sense.
@@ -29,7 +32,7 @@ const PROVEN_IN_PART: u8 = 3;
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     telemetry::init_logging(&arguments.log_filter())?;
-    if let Some(warning) = &arguments.warning {
+    for warning in &arguments.warnings {
         tracing::warn!("{warning}");
     }
     let done = match arguments.command {

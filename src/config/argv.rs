@@ -3,7 +3,7 @@
 //!
 //! Owns spellings, which are argparse's as vLLM bends it. Refuses to know what a flag means.
 
-use std::{collections::BTreeSet, ffi::OsString};
+use std::{collections::BTreeSet, ffi::OsString, ops::Range};
 
 use serde_json::{Map, Value};
 
@@ -36,8 +36,34 @@ pub(super) fn rewrite(arguments: Vec<OsString>, names: &BTreeSet<String>) -> Res
         // A list of the file must not swallow the model.
         rest.splice(words..words, from_file);
     }
-    rewritten.extend(json_joined(rest)?);
+    rewritten.extend(json_joined(without_empty(rest))?);
     Ok(rewritten)
+}
+
+/// Flags whose default in vLLM is an empty text, which is what charts pass on.
+const EMPTY_BY_DEFAULT: [&str; 2] = ["--allowed-local-media-path", "--reasoning-parser"];
+
+/// Leaves out flags whose last value is that.
+fn without_empty(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    for name in EMPTY_BY_DEFAULT {
+        // Each with the arguments that it takes.
+        let given = |(at, argument): (usize, &OsString)| {
+            let of_this = flag(argument) == Some(name);
+            of_this.then(|| if argument == name { at..(at + 2).min(arguments.len()) } else { at..at + 1 })
+        };
+        let places: Vec<_> = arguments.iter().enumerate().filter_map(given).collect();
+        let is_empty = |place: &Range<usize>| match &arguments[place.clone()] {
+            [_, value] => value.is_empty(),
+            [joined] => joined.to_str().is_some_and(|text| text.ends_with('=')),
+            _ => false,
+        };
+        if places.last().is_some_and(is_empty) {
+            for place in places.into_iter().rev() {
+                _ = arguments.drain(place);
+            }
+        }
+    }
+    arguments
 }
 
 /// The index of the command, which may follow flags that all commands have, and how many words it has before the model.
@@ -110,8 +136,11 @@ fn spelt_one(text: &str, names: &BTreeSet<String>) -> Result<String, String> {
         let long = long.or_else(|| (name == "-O" && rest.starts_with('.')).then_some("--compilation-config"));
         return Ok(long.map_or_else(|| text.to_owned(), |long| format!("{long}{rest}")));
     }
-    let name = name.replace('_', "-");
-    Ok(format!("{}{rest}", in_full(&name, names)?))
+    let name = in_full(&name.replace('_', "-"), names)?;
+    Ok(match vllm_flags::key(&name) {
+        Some(key) => format!("--{key}{rest}"),
+        None => format!("{name}{rest}"),
+    })
 }
 
 /// The only flag that begins so; what no flag begins with is left to the parser.
@@ -148,6 +177,9 @@ fn take_config(arguments: &mut Vec<OsString>) -> Result<Option<OsString>, String
     Ok(Some(path))
 }
 
+/// vLLM joins what this flag says as a whole and by its keys; of other flags, the keys alone count there.
+const SPECULATIVE: &str = "--speculative-config";
+
 /// `--json.key value`, `--json.list+ a,b`: all keys of one flag become one JSON object.
 fn json_joined(arguments: Vec<OsString>) -> Result<Vec<OsString>, String> {
     let mut result = Vec::with_capacity(arguments.len());
@@ -175,6 +207,9 @@ fn json_joined(arguments: Vec<OsString>) -> Result<Vec<OsString>, String> {
         insert_at(&mut objects[at].1, &keys.collect::<Vec<_>>(), value);
     }
     for (name, object) in objects {
+        if name == SPECULATIVE && result.iter().any(|argument| flag(argument) == Some(SPECULATIVE)) {
+            return Err(format!("{name} is given as a whole and by its keys: write all keys in it"));
+        }
         result.push(name.into());
         result.push(Value::Object(object).to_string().into());
     }
@@ -251,6 +286,39 @@ mod tests {
         let object = r#"{"mode":3,"pass_config":{"a_b":true},"list":["x","y"],"name":"some_text"}"#;
         assert_eq!(rewritten(line), Ok(format!("tito serve m --compilation-config {object}")));
         assert!(rewritten("tito serve m --compilation-config.mode").is_err());
+    }
+
+    #[test]
+    fn short_forms_of_keys_are_keys() {
+        let names: BTreeSet<String> =
+            ["--spec-method", "--spec-tokens", "--speculative-config"].map(str::to_owned).into();
+        let rewritten = |line: &str| {
+            let words = rewrite(line.split_whitespace().map(OsString::from).collect(), &names)?;
+            Ok::<_, String>(words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(
+            rewritten("tito serve m --spec_method ngram --spec-tokens=4").as_deref(),
+            Ok(r#"tito serve m --speculative-config {"method":"ngram","num_speculative_tokens":4}"#)
+        );
+        assert!(rewritten("tito serve m --speculative-config {} --spec-tokens 4").is_err());
+    }
+
+    #[test]
+    fn an_empty_text_that_is_the_default_is_left_out() {
+        let words = |arguments: &[&str]| arguments.iter().map(OsString::from).collect::<Vec<_>>();
+        for (given, left) in [
+            (&["--reasoning-parser", "", "--seed", "1"][..], &["--seed", "1"][..]),
+            (&["m", "--reasoning-parser=", "--allowed-local-media-path", ""], &["m"]),
+            (&["--reasoning-parser", "qwen3", "--reasoning-parser", ""], &[]),
+            (
+                &["--reasoning-parser", "", "--reasoning-parser=qwen3"],
+                &["--reasoning-parser", "", "--reasoning-parser=qwen3"],
+            ),
+            (&["--served-model-name", ""], &["--served-model-name", ""]),
+            (&["--reasoning-parser"], &["--reasoning-parser"]),
+        ] {
+            assert_eq!(without_empty(words(given)), words(left), "{given:?}");
+        }
     }
 
     #[test]

@@ -140,9 +140,10 @@ fn arguments(key: &str, value: YamlOwned, names: &BTreeSet<String>) -> Result<Ve
     let flag = format!("--{key}");
     let off = format!("--no-{key}");
     let has_off = names.contains(&off);
-    // An inverse is one too, and has no `--no-…`.
+    // An inverse is one too, and what is off by its name; neither has a `--no-…`, and `false` says nothing there, as in vLLM.
     let is_inverse = inverse(key).is_some_and(|other| names.contains(&format!("--no-{other}")));
-    let is_switch = has_off || is_inverse && names.contains(&flag);
+    let is_off = key.strip_prefix("no-").is_some_and(|on| names.contains(&format!("--{on}")));
+    let is_switch = has_off || (is_inverse || is_off) && names.contains(&flag);
     let off = || if has_off { vec![off.into()] } else { Vec::new() };
     // Every switch has a `--no-…`, so that another flag takes a value.
     let takes_value = !is_switch && names.contains(&flag);
@@ -233,6 +234,9 @@ mod tests {
             ("disable-x: on", "--disable-x"),
             ("disable_x: false", ""),
             ("some_switch: false", ""),
+            ("no-enable-x: true", "--no-enable-x"),
+            ("no_enable_x: yes", "--no-enable-x"),
+            ("no-enable-x: false", ""),
             ("port: false", "--port false"),
             ("capture-texts: false", "--capture-texts false"),
             ("capture_texts: true", "--capture-texts true"),

@@ -70,9 +70,12 @@ pub(super) fn judge(matches: &ArgMatches) -> Result<Option<String>, String> {
             Meaning::Removed => removed.push(shown),
             // Off is what tito does.
             Meaning::Only { .. } if is_off => {}
-            Meaning::Only { values, reason } => {
+            // They are respelt before.
+            Meaning::Key => {}
+            Meaning::Only { values, idle: without_effect, reason } => {
                 let wrong = values_of(matches, flag).into_iter().find(|value| !values.contains(&value.as_str()));
                 match wrong {
+                    Some(value) if without_effect.contains(&value.as_str()) => idle.push(format!("{shown} {value}")),
                     Some(value) => refused.push(refusal(&shown, &value, values, reason)),
                     None if flag.takes == Takes::Nothing => refused.push(refusal(&shown, "", values, reason)),
                     None => {}
@@ -137,11 +140,12 @@ mod tests {
     #[test]
     fn what_cannot_be_honoured_is_refused_unless_it_changes_nothing() {
         for line in [
-            "serve --tensor-parallel-size 1 --quantization-config {} --kv-cache-dtype auto --lora-dtype auto --task generate",
+            "serve --tensor-parallel-size 1 --quantization-config {} --task generate",
             "serve --scheduling-policy fcfs --load-format auto --hf-overrides {} --worker-extension-cls=",
             "serve --mamba-cache-dtype auto --mamba-ssm-cache-dtype float32 --no-enable-mamba-cache-stochastic-rounding",
             "serve --no-guided-decoding-disable-any-whitespace",
             "serve --max-num-active-seqs None --mm-encoder-attn-dtype none --mm-encoder-fp8-scale-path=",
+            "serve --device-ids None --middleware [] --sleep-preserve-parameter-names=[] --logits-processors []",
             "serve --device-ids 0 --max-num-queued-tokens None --per-request-spec-decode-metrics none --no-enable-fault-tolerance",
         ] {
             assert_eq!(judged(line), Ok(None), "{line}");
@@ -150,7 +154,6 @@ mod tests {
             ("serve --tensor-parallel-size 2", "--tensor-parallel-size 2 is not supported: one process"),
             ("serve --quantization-config {\"a\":1}", "pass None"),
             ("serve --fully-sharded-loras", "--fully-sharded-loras is not supported: tito applies adapters"),
-            ("serve --kv-cache-dtype fp8", "pass auto"),
             ("serve --logits-processors a.b:C d.e:F", "a.b:C is not supported"),
             ("serve --lora-target-modules a b", "a"),
             ("serve --weight-transfer-config {\"backend\":\"nccl\"}", "--enable-lora"),
@@ -182,12 +185,20 @@ mod tests {
             ("serve --sleep-preserve-parameter-names a*", "drops all weights"),
             ("serve --scheduler-cls a.B", "it names Python code"),
             ("serve --h11-max-header-count 9", "pass 256"),
-            ("serve --fail-on-environ-validation", "does not check environment variables"),
+            ("serve --load-format tensorizer", "tito loads weights from safetensors or GGUF only"),
             ("serve --per-request-spec-decode-metrics summary", "responses do not say which drafts were accepted"),
             ("serve --tokens-only", "--tokens-only is not supported: tito always serves text"),
         ] {
             let reason = judged(line).unwrap_err();
             assert!(reason.contains(words), "{line}: {reason}");
+        }
+    }
+
+    #[test]
+    fn another_way_to_read_the_same_weights_is_named_in_the_warning() {
+        for format in ["runai_streamer", "fastsafetensors", "instanttensor"] {
+            let said = format!("ignored flags, without effect here: --load-format {format}");
+            assert_eq!(judged(&format!("serve --load-format {format}")), Ok(Some(said)));
         }
     }
 

@@ -39,6 +39,10 @@ pub struct ImageArgs {
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub image_fetch_timeout: u64,
 
+    /// Whether hosts may send the question for an image elsewhere.
+    #[arg(long, hide = true, value_name = "0|1", env = "VLLM_MEDIA_URL_ALLOW_REDIRECTS")]
+    pub media_url_allow_redirects: Option<i64>,
+
     /// Room for images that were made ready for the model, in GiB [default: 1]
     ///
     /// Clients send all images of a conversation with every turn.

@@ -1,7 +1,7 @@
 //! Every flag and environment variable. What flags mean together is in `launch/settings`.
 //!
 //! The only reader of the environment. Spellings and defaults are `vllm serve`'s; flags of vLLM that mean nothing here
-//! are known too, see `vllm_flags`.
+//! are known too, see `vllm_flags`, and so are its variables, see `vllm_variables`.
 
 mod adapters;
 mod admin;
@@ -23,15 +23,17 @@ mod number;
 mod other_servers;
 mod otlp;
 mod parsers;
+mod part_dtypes;
 mod serve;
 mod speculative;
 mod structured_outputs;
 mod vllm_flags;
+mod vllm_variables;
 
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
-    CommandFactory, FromArgMatches, Parser, Subcommand,
+    ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand,
     builder::Styles,
     error::{ContextKind, ContextValue, ErrorKind},
 };
@@ -45,6 +47,7 @@ pub use http::HttpArgs;
 pub use kv_events::KvEventsConfig;
 pub(crate) use otlp::otel_variables;
 pub use parsers::{Choice, ToolStrictLevelArg};
+pub use part_dtypes::PartDtype;
 pub use serve::{ModelLength, ServeArgs};
 pub use speculative::{DraftModelConfig, SpeculativeConfig};
 
@@ -63,9 +66,9 @@ pub struct Arguments {
     #[arg(long, global = true, env = "TITO_LOG", value_name = "FILTER")]
     pub log: Option<String>,
 
-    /// Says which flags of vLLM have no effect, if there are any.
+    /// Say which flags and which environment variables of vLLM have no effect, if there are any.
     #[arg(skip)]
-    pub warning: Option<String>,
+    pub warnings: Vec<String>,
 }
 
 /// What to do.
@@ -153,12 +156,12 @@ impl Arguments {
         let arguments = argv::rewrite(arguments.into_iter().collect(), &names)
             .map_err(|reason| usage_error(&mut command, &reason))?;
         let matches = command.try_get_matches_from_mut(&arguments).map_err(|error| in_words(error, &arguments))?;
-        let warning = match OF_SERVE.iter().find_map(|name| matches.subcommand_matches(name)) {
-            Some(matches) => foreign::judge(matches).map_err(|reason| usage_error(&mut command, &reason))?,
-            None => None,
+        let warnings = match OF_SERVE.iter().find_map(|name| matches.subcommand_matches(name)) {
+            Some(matches) => judged(matches, &command).map_err(|reason| usage_error(&mut command, &reason))?,
+            None => Vec::new(),
         };
         let mut arguments = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-        arguments.warning = warning;
+        arguments.warnings = warnings;
         Ok(arguments)
     }
 
@@ -176,6 +179,20 @@ impl Arguments {
             (None, _) => "warn,tito=info".to_owned(),
         }
     }
+}
+
+/// What is to be said about what was given and does nothing, or why that cannot be.
+fn judged(matches: &ArgMatches, command: &clap::Command) -> Result<Vec<String>, String> {
+    let of_flags = foreign::judge(matches)?;
+    let read = command.find_subcommand("serve").map(vllm_variables::read_by).unwrap_or_default();
+    let text =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned()));
+    let variables = vllm_variables::judge(std::env::vars_os().filter_map(text), &read);
+    if matches.get_flag("fail_on_environ_validation") && !variables.unknown.is_empty() {
+        let unknown = variables.unknown.join(", ");
+        return Err(format!("unknown environment variables of vLLM, with --fail-on-environ-validation: {unknown}"));
+    }
+    Ok(of_flags.into_iter().chain(variables.warning()).collect())
 }
 
 /// The commands that take a command line of `vllm serve`.
@@ -255,6 +272,22 @@ mod tests {
     }
 
     #[test]
+    fn the_most_sequences_are_those_of_a_request_or_as_in_vllm_of_a_prompt() {
+        for (line, of_request, of_prompt) in [
+            ("", 16_384, 16_384),
+            ("--max-request-sequences 8", 8, 8),
+            ("--max-request-sequences 40K", 40_960, 40_960),
+            // As if the environment said it.
+            ("--vllm-max-n-sequences 4", 16_384, 4),
+            ("--vllm-max-n-sequences 20000", 20_000, 20_000),
+            ("--vllm-max-n-sequences 4 --max-request-sequences 8", 8, 8),
+        ] {
+            let args = serve(&format!("tito serve m {line}"));
+            assert_eq!((args.max_sequences(), args.max_n()), (of_request, of_prompt), "{line}");
+        }
+    }
+
+    #[test]
     fn a_collector_of_traces_is_an_address_or_none() {
         let collector = |flag: &str| {
             let args = serve(&format!("tito serve m {flag}"));
@@ -309,6 +342,9 @@ mod tests {
         assert_eq!(kwargs["enable_thinking"], crate::json::Value::Bool(false));
         assert!(read("tito serve m --allowed-origins *").is_err());
         assert!(read("tito serve m --override-generation-config []").is_err());
+        let fp8 = read("tito serve m --kv-cache-dtype fp8").unwrap_err().to_string();
+        assert!(fp8.contains("keys and values always have the type of the arithmetic"), "{fp8}");
+        assert!(read("tito serve m --lora-dtype float16").is_err());
     }
 
     #[test]

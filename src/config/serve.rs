@@ -19,6 +19,7 @@ use super::{
     kv_events::{self, KvEventsArg},
     number::{human_readable_count, human_readable_int, human_readable_size, positive, share, store_size},
     parsers::{self, Choice, ToolStrictLevelArg},
+    part_dtypes::PartDtypeArgs,
     speculative::{self, SpeculativeConfig},
     structured_outputs::{self, StructuredOutputsConfig},
 };
@@ -152,6 +153,10 @@ pub struct ServeArgs {
     /// own engine does it, on the CPU.
     #[arg(long, value_enum, default_value_t)]
     pub activation_dtype: ActivationDtype,
+
+    /// Types of other parts.
+    #[command(flatten)]
+    pub part_dtypes: PartDtypeArgs,
 
     /// How to compute with the weights of a .gguf file.
     ///
@@ -287,12 +292,17 @@ pub struct ServeArgs {
     pub stream_interval: usize,
 
     /// The most prompts in a completion request, and the most conversations in a batch.
-    #[arg(long, value_name = "N", default_value = "1024", value_parser = human_readable_int, help_heading = REQUESTS)]
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = human_readable_int, help_heading = REQUESTS,
+          env = "VLLM_MAX_COMPLETION_PROMPTS")]
     pub max_request_prompts: usize,
 
-    /// The most sequences of one request: its prompts times its `n`.
-    #[arg(long, value_name = "N", default_value = "16384", value_parser = human_readable_int, help_heading = REQUESTS)]
-    pub max_request_sequences: usize,
+    /// The most sequences of one request: its prompts times its `n` [default: 16384]
+    #[arg(long, value_name = "N", value_parser = human_readable_int, help_heading = REQUESTS)]
+    max_request_sequences: Option<usize>,
+
+    /// The most sequences of each prompt, unless the flag says it of the whole request.
+    #[arg(long, hide = true, value_name = "N", value_parser = human_readable_int, env = "VLLM_MAX_N_SEQUENCES")]
+    vllm_max_n_sequences: Option<usize>,
 
     /// Report token usage in every stream, even if the request does not ask for it.
     #[arg(long, help_heading = REQUESTS)]
@@ -308,6 +318,10 @@ pub struct ServeArgs {
     /// one. A stream has it where it reports usage.
     #[arg(long, help_heading = REQUESTS)]
     pub enable_per_request_metrics: bool,
+
+    /// Do not start where an environment variable begins like those of vLLM, and vLLM does not know it.
+    #[arg(long, help_heading = REQUESTS)]
+    pub fail_on_environ_validation: bool,
 
     /// Count running requests for /load.
     #[arg(long, help_heading = REQUESTS)]
@@ -439,7 +453,20 @@ impl ServeArgs {
     pub fn model(&self) -> &str {
         self.model_tag.as_deref().or(self.model_flag.as_deref()).unwrap_or_default()
     }
+
+    /// The most sequences of one request.
+    pub fn max_sequences(&self) -> usize {
+        self.max_request_sequences.unwrap_or_else(|| MAX_SEQUENCES.max(self.max_n()))
+    }
+
+    /// The most sequences of one prompt. vLLM has a bound for these only, in the environment; a flag is stronger.
+    pub fn max_n(&self) -> usize {
+        self.max_request_sequences.or(self.vllm_max_n_sequences).unwrap_or(MAX_SEQUENCES)
+    }
 }
+
+/// The most sequences of one request, unless a flag says otherwise: vLLM's bound of one prompt.
+const MAX_SEQUENCES: usize = 16_384;
 
 /// The longest sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,8 +27,11 @@ pub(super) enum Meaning {
     NoEffect,
     /// vLLM itself has it no more.
     Removed,
-    /// Only these values change nothing, and mean what tito does; no value at all stands for a bare flag.
-    Only { values: Vec<&'static str>, reason: &'static str },
+    /// Only these values change nothing, and mean what tito does; no value at all stands for a bare flag. Those of `idle` have
+    /// no effect here.
+    Only { values: Vec<&'static str>, idle: Vec<&'static str>, reason: &'static str },
+    /// It is a key of a flag that takes JSON.
+    Key,
 }
 
 /// One flag.
@@ -45,6 +48,9 @@ struct Flags {
     /// Spellings with one dash.
     #[serde(borrow)]
     short: BTreeMap<&'static str, &'static str>,
+    /// Flags that are keys of others, with the others.
+    #[serde(borrow)]
+    keys: BTreeMap<&'static str, &'static str>,
     no_effect: BTreeMap<Takes, Vec<&'static str>>,
     removed: BTreeMap<Takes, Vec<&'static str>>,
     refused: Vec<Refused>,
@@ -63,19 +69,32 @@ struct RefusedFlag {
     takes: Takes,
     /// The values that change nothing.
     neutral: Vec<&'static str>,
+    /// The values that ask for the same, done in another way.
+    #[serde(default)]
+    idle: Vec<&'static str>,
 }
 
 /// All of vLLM's flags that tito does not have.
 pub(super) fn all() -> impl Iterator<Item = &'static Foreign> {
-    TABLE.1.iter()
+    TABLE.all.iter()
 }
 
 /// Returns the flag of which `name` is the spelling with one dash.
 pub(super) fn long(name: &str) -> Option<&'static str> {
-    TABLE.0.get(name).copied()
+    TABLE.short.get(name).copied()
 }
 
-type Table = (BTreeMap<&'static str, &'static str>, Vec<Foreign>);
+/// Returns the flag and the key in its JSON, without dashes, for which the flag `name` stands.
+pub(super) fn key(name: &str) -> Option<&'static str> {
+    TABLE.keys.get(name.strip_prefix("--")?).copied()
+}
+
+/// The file, as it is asked.
+struct Table {
+    short: BTreeMap<&'static str, &'static str>,
+    keys: BTreeMap<&'static str, &'static str>,
+    all: Vec<Foreign>,
+}
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
     let flags: Flags = serde_json::from_str(include_str!("vllm_flags.json")).expect("the file is part of the program");
@@ -87,15 +106,16 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     let mut all = plain(flags.no_effect, Meaning::NoEffect);
     all.extend(plain(flags.removed, Meaning::Removed));
     let refused = flags.refused.into_iter().flat_map(|Refused { reason, flags }| {
-        let only = move |RefusedFlag { name, takes, neutral }| {
-            let meaning = Meaning::Only { values: neutral, reason };
+        let only = move |RefusedFlag { name, takes, neutral, idle }| {
+            let meaning = Meaning::Only { values: neutral, idle, reason };
             Foreign { name, takes, meaning }
         };
         flags.into_iter().map(only)
     });
+    all.extend(flags.keys.keys().map(|name| Foreign { name, takes: Takes::Value, meaning: Meaning::Key }));
     let mut refused: Vec<_> = refused.collect();
     // Switches first, and then by name: in this order they are told.
     refused.sort_by_key(|flag| (flag.takes != Takes::Nothing, flag.name));
     all.extend(refused);
-    (flags.short, all)
+    Table { short: flags.short, keys: flags.keys, all }
 });

@@ -7,6 +7,7 @@ pub(crate) mod caller;
 pub(crate) mod docs;
 pub(crate) mod document;
 pub(crate) mod error;
+pub(crate) mod held_body;
 pub(crate) mod hidden_parts;
 pub(crate) mod json_answer;
 pub(crate) mod json_body;

@@ -28,6 +28,7 @@ const UNREAD_SEAT: Duration = Duration::from_millis(100);
 const SPECULATION: &str = "--speculative-config works only with the native engine";
 const ROUTED_EXPERTS: &str = "--enable-return-routed-experts works only with the native engine";
 const ACTIVATIONS: &str = "--activation-dtype float32 works only with the native engine";
+const PART_DTYPES: &str = "--kv-cache-dtype and --lora-dtype are auto but with the native engine";
 const KV_EVENTS: &str = "--kv-events-config works only with the native engine";
 const ADAPTERS: &str = "only the native engine serves adapters; leave --enable-lora out, or pass --engine native";
 const STEP_GATE: &str = "--step-gate works only with the native engine";
@@ -127,6 +128,7 @@ fn for_native_only(settings: &EngineSettings) -> Option<&'static str> {
         (settings.return_routed_experts, ROUTED_EXPERTS),
         (matches!(settings.drafting, Drafting::Required(_)), SPECULATION),
         (settings.f32_activations(), ACTIVATIONS),
+        (settings.asks_for_part_dtypes(), PART_DTYPES),
         (settings.step_gate.is_some(), STEP_GATE),
         (settings.kv_events.is_some(), KV_EVENTS),
         (settings.adapters.is_some(), ADAPTERS),

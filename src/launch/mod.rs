@@ -36,7 +36,7 @@ mod text;
 mod traces;
 mod weights;
 
-use std::{path::Path, sync::Arc};
+use std::{error::Error, fmt, path::Path, sync::Arc};
 
 use anyhow::{Context, anyhow};
 use time::UtcOffset;
@@ -59,10 +59,27 @@ use progress::Progress;
 pub use replay::Proven;
 use settings::{PortSettings, Settings};
 
+/// Flags that make no sense together, whatever the machine and the model: nobody need start the server with them again.
+#[derive(Debug)]
+pub struct SenselessFlags(anyhow::Error);
+
+impl fmt::Display for SenselessFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl Error for SenselessFlags {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
 /// Loads a model and serves it until the process is asked to stop; `utc_offset` is the time zone of its templates.
 pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()> {
-    let PortSettings { listener, server: mut config, control_plane, traces } = PortSettings::of(&args)?;
-    let settings = Settings::of(&args)?;
+    let PortSettings { listener, server: mut config, control_plane, traces } =
+        PortSettings::of(&args).map_err(SenselessFlags)?;
+    let settings = Settings::of(&args).map_err(SenselessFlags)?;
     let main_port = listen::bind(listener, &["--host", "--port"]).await?;
     let admin_port = admin::bind(control_plane.own_port).await?;
     let progress = Progress::new();

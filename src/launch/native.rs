@@ -77,6 +77,7 @@ pub(super) async fn settings(
         tracing::warn!("{FLOAT16}");
     }
     let dtype = asked.native_dtype(&config);
+    asked.check_part_dtypes(dtype)?;
     let settings = NativeSettings {
         source: native_weights::as_wanted(asked, source, (&config, ModelParts::reading(image_patches)), dtype)?,
         dtype,

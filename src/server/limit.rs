@@ -6,14 +6,14 @@ use std::sync::{Arc, OnceLock};
 use axum::{
     body::{Body, HttpBody},
     extract::Request,
-    http::header,
     response::{IntoResponse, Response},
 };
 use futures::StreamExt;
 
 use super::next::Next;
 use crate::{
-    turn::in_flight::{BytesInFlight, Reservation, within},
+    http::held_body::holding,
+    turn::in_flight::{BytesInFlight, within},
     wire::error::ApiError,
 };
 
@@ -69,20 +69,8 @@ pub(super) async fn apply(limits: Limits, request: Request, next: impl Next) -> 
     let response = within(Arc::clone(&reservation), next(request)).await;
     match refusal.get() {
         Some(error) => error.clone().into_response(),
-        None => holding(reservation, response),
+        // It is as long as the request, and keeps what that takes up until it is sent, if that is much.
+        None if reservation.is_large() => response.map(|body| holding(body, reservation)),
+        None => response,
     }
-}
-
-/// The response, which keeps what its request takes up until it is sent, if that is much: it is as long as the request.
-fn holding(reservation: Arc<Reservation>, response: Response) -> Response {
-    if !reservation.is_large() {
-        return response;
-    }
-    let (mut parts, body) = response.into_parts();
-    // A stream has no length of its own.
-    if let Some(length) = body.size_hint().exact() {
-        parts.headers.entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
-    }
-    let body = body.into_data_stream().inspect(move |_| _ = &reservation);
-    Response::from_parts(parts, Body::from_stream(body))
 }

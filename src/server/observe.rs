@@ -25,7 +25,7 @@ use super::{
 /// Requests that are not counted: scrapers and probes would outnumber all others.
 const EXCLUDED: [&str; 8] = ["/metrics", "/health", "/livez", "/readyz", "/load", "/ping", "/version", "/server_info"];
 
-/// One request, counted once its last byte is out.
+/// One request, counted once its last byte is out, or its client is gone.
 struct Sample {
     started: Instant,
     handler: Arc<str>,
@@ -35,8 +35,8 @@ struct Sample {
     response_bytes: f64,
 }
 
-impl Sample {
-    fn record(&self) {
+impl Drop for Sample {
+    fn drop(&mut self) {
         let method = Label::new("method", self.method);
         let handler = Label::new("handler", Arc::clone(&self.handler));
         let labels = vec![method.clone(), Label::new("status", self.status), handler.clone()];
@@ -53,7 +53,7 @@ impl Sample {
 /// A stream that is counted when it ends, however it ends.
 struct Counted {
     frames: BodyDataStream,
-    sample: Sample,
+    _sample: Sample,
 }
 
 impl Stream for Counted {
@@ -64,35 +64,36 @@ impl Stream for Counted {
     }
 }
 
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.sample.record();
-    }
-}
-
 /// The metrics of prometheus-fastapi-instrumentator, as vLLM has them.
 pub(super) fn measure(request: Request, next: impl Next) -> impl Answering {
-    let started = Instant::now();
+    let sample = sample(&request);
+    // Where the client goes before there is an answer, this future is dropped, and the sample with it.
+    next(request).map(move |response| {
+        let Some(mut sample) = sample else { return response };
+        sample.status = class(response.status().as_u16());
+        if let Some(bytes) = response.body().size_hint().exact() {
+            #[expect(clippy::cast_precision_loss, reason = "no response has 2^52 bytes")]
+            let bytes = bytes as f64;
+            sample.response_bytes = bytes;
+            return response;
+        }
+        response.map(|body| Body::from_stream(Counted { frames: body.into_data_stream(), _sample: sample }))
+    })
+}
+
+/// What is known of a request that is counted before it is answered.
+fn sample(request: &Request) -> Option<Sample> {
     // Unknown methods share one label, and unknown paths another: clients must not be able to make new ones.
     let method = method::label(request.method());
     let handler: Arc<str> = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).into();
     let request_bytes = content_length(request.headers());
-    next(request).map(move |response| {
-        if EXCLUDED.iter().any(|path| handler.contains(path)) {
-            return response;
-        }
-        let status = class(response.status().as_u16());
-        let known = response.body().size_hint().exact();
-        #[expect(clippy::cast_precision_loss, reason = "no response has 2^52 bytes")]
-        let response_bytes = known.unwrap_or(0) as f64;
-        let sample = Sample { started, handler, method, status, request_bytes, response_bytes };
-        if known.is_some() {
-            sample.record();
-            return response;
-        }
-        response.map(|body| Body::from_stream(Counted { frames: body.into_data_stream(), sample }))
-    })
+    let is_counted = !EXCLUDED.iter().any(|path| handler.contains(path));
+    let status = class(LEFT);
+    is_counted.then(|| Sample { started: Instant::now(), handler, method, status, request_bytes, response_bytes: 0.0 })
 }
+
+/// The status of a request whose client went before there was an answer, which nobody is sent: nginx's, and no fault of the server.
+const LEFT: u16 = 499;
 
 /// What the statuses from a hundred on are called where requests are counted.
 fn class(status: u16) -> &'static str {
@@ -114,16 +115,30 @@ pub struct AccessLog {
     pub silent_paths: Vec<String>,
 }
 
-/// Logs a line for every response, as uvicorn does.
+/// The line of a request, which is logged once it is answered, or its client is gone.
+struct Line {
+    request: String,
+    status: String,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let Self { request, status } = self;
+        tracing::info!(target: "tito::access", "{request} {status}");
+    }
+}
+
+/// Logs a line for every response, as uvicorn does, and one for every request that is left before it has one.
 pub(super) fn log<N: Next>(log: &AccessLog, request: Request, next: N) -> impl Answering + use<N> {
     let is_silent = !log.enabled || log.silent_paths.iter().any(|path| path == request.uri().path());
     let line = (!is_silent).then(|| {
         let peer = request.extensions().get::<ConnectInfo<Peer>>().map_or_else(String::new, |peer| peer.0.to_string());
-        format!("{peer} - \"{} {} {:?}\"", request.method(), request.uri(), request.version())
+        let request = format!("{peer} - \"{} {} {:?}\"", request.method(), request.uri(), request.version());
+        Line { request, status: format!("{LEFT} Client Closed Request") }
     });
     next(request).map(move |response| {
-        if let Some(line) = line {
-            tracing::info!(target: "tito::access", "{line} {}", response.status());
+        if let Some(mut line) = line {
+            line.status = response.status().to_string();
         }
         response
     })

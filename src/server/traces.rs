@@ -21,6 +21,19 @@ use crate::{
     request_trace::{self, Answer, RequestTrace},
 };
 
+/// The routes whose requests generate. A request to one of them has a span also where it is refused before that shows.
+const GENERATING: [&str; 9] = [
+    "/v1/chat/completions",
+    "/v1/chat/completions/batch",
+    "/v1/completions",
+    "/v1/messages",
+    "/v1/responses",
+    "/inference/v1/generate",
+    "/invocations",
+    "/generate",
+    "/api/v1/asample",
+];
+
 /// Traces a request that may generate, if there is a tracer; the others are no POSTs.
 pub(super) async fn follow(tracer: Option<Tracer>, request: Request, next: impl Next) -> Response {
     let trace = tracer.and_then(|tracer| begin(&tracer, &request));
@@ -37,7 +50,11 @@ fn begin(tracer: &Tracer, request: &Request) -> Option<Arc<RequestTrace>> {
     }
     let route = request.extensions().get::<MatchedPath>()?;
     let headers = |name| request.headers().get_all(name).iter().map(HeaderValue::as_bytes).collect::<Vec<_>>();
-    tracer.begin(route.as_str(), &headers(TRACEPARENT), &headers(TRACESTATE))
+    let trace = tracer.begin(route.as_str(), &headers(TRACEPARENT), &headers(TRACESTATE))?;
+    if GENERATING.contains(&route.as_str()) {
+        trace.generates();
+    }
+    Some(trace)
 }
 
 /// The body of an answer, whose making is a part of the request.

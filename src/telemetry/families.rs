@@ -273,6 +273,10 @@ pub(super) const FAMILIES: &[Family] = &[
         "vllm:request_prefill_kv_computed_tokens",
         "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
     ),
+    counter("vllm:spec_decode_num_drafts_total", "Number of spec decoding drafts.").with_series(&[]),
+    counter("vllm:spec_decode_num_draft_tokens_total", "Number of draft tokens.").with_series(&[]),
+    counter("vllm:spec_decode_num_accepted_tokens_total", "Number of accepted tokens.").with_series(&[]),
+    counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", "Accepted tokens per draft position.").with_series(&[]),
     gauge("vllm:cache_config_info", "Information of the LLMEngine CacheConfig")
         .with_labels(Labels::Engine)
         .with_series(&[]),

@@ -55,7 +55,7 @@ impl Metrics {
         weight_version: &str,
         adapters: Option<(AdapterLimits, &AdapterLoad)>,
     ) -> String {
-        self.measure(load);
+        self.measure(load, adapters.map_or(0, |(_, adapters)| adapters.deferred));
         let mut text = String::new();
         process::write(&mut text);
         text.push_str(&exposition::write(&self.registry));
@@ -74,13 +74,16 @@ impl Metrics {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "no engine has 2^52 sequences")]
-    fn measure(&self, load: EngineLoad) {
+    fn measure(&self, load: EngineLoad, deferred: usize) {
         let (running, waiting) = (load.running as f64, load.waiting as f64);
         self.registry.set("vllm:num_requests_running", &[], running);
         self.registry.set("vllm:num_requests_waiting", &[], waiting);
         self.registry.set("tito:num_requests_paused", &[], load.paused as f64);
-        // Nothing but seats is waited for.
-        self.registry.set("vllm:num_requests_waiting_by_reason", &[("reason", "capacity")], waiting);
+        // The two are read one after the other.
+        let deferred = deferred.min(load.waiting);
+        for (reason, count) in [("capacity", load.waiting - deferred), ("deferred", deferred)] {
+            self.registry.set("vllm:num_requests_waiting_by_reason", &[("reason", reason)], count as f64);
+        }
         self.registry.set("vllm:kv_cache_usage_perc", &[], load.kv_cache_usage);
     }
 }
@@ -144,16 +147,21 @@ mod tests {
     #[test]
     fn adapters_are_one_series_as_vllm_names_it() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).into()).collect();
-        let load = AdapterLoad { running: names(&["a", "b"]), waiting: names(&["c"]) };
+        let load = AdapterLoad { running: names(&["a", "b"]), waiting: names(&["c"]), deferred: 3 };
         let limits = AdapterLimits { max_loras: 2, max_lora_rank: 8 };
         let metrics = Metrics::detached("tiny");
-        let text = metrics.render(EngineLoad::default(), "default", Some((limits, &load)));
+        let engine = EngineLoad { waiting: 5, ..EngineLoad::default() };
+        let text = metrics.render(engine, "default", Some((limits, &load)));
         let labels = "max_lora=\"2\",waiting_lora_adapters=\"c\",running_lora_adapters=\"a,b\"";
         let series: Vec<&str> = text.lines().filter(|line| line.starts_with("vllm:lora_requests_info")).collect();
         assert_eq!(series.len(), 1, "{series:?}");
         let value = series[0].strip_prefix(&format!("vllm:lora_requests_info{{{labels}}} ")).expect(series[0]);
         assert!(value.parse::<f64>().unwrap() > 1.7e9, "{value}");
         has(&text, "# TYPE vllm:lora_requests_info gauge");
+        for (reason, count) in [("capacity", "2.0"), ("deferred", "3.0")] {
+            let labels = format!("engine=\"0\",model_name=\"tiny\",reason=\"{reason}\"");
+            has(&text, &format!("vllm:num_requests_waiting_by_reason{{{labels}}} {count}"));
+        }
         assert!(!metrics.render(EngineLoad::default(), "default", None).contains("lora"));
     }
 

@@ -50,6 +50,8 @@ pub struct SamplingPolicy {
     pub return_tokens_as_token_ids: bool,
     /// At most this many tokens for any answer, whatever the request says.
     pub most_tokens: Option<usize>,
+    /// A prompt may have at most this many answers (`--max-request-sequences`, `VLLM_MAX_N_SEQUENCES`).
+    pub max_n: usize,
     /// When answers list the tokens that each token was drawn from.
     pub sampling_mask: SamplingMaskPolicy,
 }
@@ -82,6 +84,7 @@ impl SamplingPolicy {
             return_tokens_as_token_ids: false,
             sampling_mask: SamplingMaskPolicy::default(),
             most_tokens: None,
+            max_n: RequestPolicy::default().max_sequences,
         }
     }
 }

@@ -50,7 +50,10 @@ fn shared_refusals() -> Vec<Refusal> {
         unnamed(json!({ "top_k": -2 }), "top_k must be 0 (disable), or at least 1, got -2."),
         unnamed(json!({ "min_p": 2 }), "min_p must be in [0, 1], got 2.0."),
         unnamed(json!({ "n": 0 }), "n must be at least 1, got 0."),
-        unnamed(json!({ "n": 16_385 }), "n must be at most 16384, got 16385."),
+        unnamed(
+            json!({ "n": 16_385 }),
+            "n must be at most 16384, got 16385. To increase this limit, start the server with a larger --max-request-sequences.",
+        ),
         unnamed(json!({ "n": 2, "temperature": 0 }), "n must be 1 when using greedy sampling, got 2."),
         unnamed(json!({ "stop": [""] }), "stop cannot contain an empty string."),
         unnamed(json!({ "stop": "" }), "stop cannot contain an empty string."),

@@ -132,6 +132,17 @@ async fn more_prompts_and_sequences_than_a_request_may_have_are_refused_by_name(
 }
 
 #[tokio::test]
+async fn what_the_flags_let_through_beyond_the_defaults_is_served() {
+    let app = TestApp::new().requests(|policy| policy.max_prompts = 1_030);
+    let prompts = |count: usize| json!({ "prompt": vec!["hello"; count], "max_tokens": 1 });
+    assert_eq!(app.post(COMPLETIONS, prompts(1_025)).await.ok()["choices"].as_array().unwrap().len(), 1_025);
+    let more = app.post(COMPLETIONS, prompts(1_031)).await;
+    let message = "prompt list length 1031 exceeds the maximum allowed count of 1030. To increase this limit, start the \
+                   server with a larger --max-request-prompts. (parameter=prompt)";
+    assert_eq!((more.status, &more.error()["message"]), (400, &json!(message)));
+}
+
+#[tokio::test]
 async fn n_alone_is_bounded_on_every_endpoint_that_has_it() {
     let app = TestApp::new().requests(|policy| policy.max_sequences = 8);
     let chat = json!({ "messages": [{ "role": "user", "content": "hello" }], "n": 9 });

@@ -8,7 +8,9 @@ use tito::{
     telemetry::Metrics,
 };
 
-use crate::it::app::TestApp;
+use tower::ServiceExt;
+
+use crate::it::app::{TestApp, posted};
 
 fn sample(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.starts_with(&format!("{name}{{")))?;
@@ -121,6 +123,23 @@ async fn requests_and_prompts_are_counted_by_route_and_outcome() {
     ] {
         assert_eq!(sample_with(&text, name, labels), Some(value), "{name}: {text}");
     }
+}
+
+#[tokio::test]
+async fn a_request_whose_client_goes_before_its_answer_is_counted() {
+    let metrics = Metrics::install("tiny", 4096).unwrap();
+    let app = TestApp::new().gate(&Gate::shut());
+    let (router, body) = (app.router(), json!({ "prompt": "hello", "max_tokens": 2 }).to_string());
+    let asking = tokio::spawn(router.oneshot(posted("/v1/completions", body)));
+    app.until_load(1, 0).await;
+    asking.abort();
+    assert!(asking.await.is_err());
+    app.get("/health").await;
+    let text = metrics.render(EngineLoad::default(), "default", None);
+    let labels = "handler=\"/v1/completions\",method=\"POST\",status=\"4xx\"";
+    assert_eq!(sample_with(&text, "http_requests_total", labels), Some(1.0), "{text}");
+    assert_eq!(sample_with(&text, "http_request_duration_highr_seconds_count", ""), Some(1.0), "{text}");
+    assert!(!text.contains("/health"), "{text}");
 }
 
 #[tokio::test]

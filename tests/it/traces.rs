@@ -210,14 +210,41 @@ async fn errors_have_a_status_and_their_type() {
 }
 
 #[tokio::test]
+async fn what_is_refused_before_it_is_read_has_a_span_too() {
+    let (app, probe) = traced(TestApp::new().tinker(TinkerBounds::default()));
+    for (path, body) in [
+        (CHAT, json!({ "messages": 7 })),
+        (CHAT, json!({})),
+        (CHAT, chat(json!({ "model": "another" }))),
+        ("/v1/chat/completions/batch", json!({})),
+        (COMPLETIONS, json!({ "prompt": 5 })),
+        ("/v1/responses", json!({})),
+        ("/v1/messages", json!({ "messages": 7 })),
+        ("/inference/v1/generate", json!({})),
+        ("/generate", json!({})),
+        ("/invocations", json!([])),
+        ("/api/v1/asample", json!({})),
+    ] {
+        let status = app.post(path, body).await.status;
+        assert!((400..500).contains(&status), "{path}: {status}");
+        let spans = probe.request().await;
+        assert_eq!(names(&spans), ["llm_request"], "{path}");
+        let attributes = &spans[0].attributes;
+        assert_eq!(
+            (&attributes["http.route"], &attributes["http.response.status_code"]),
+            (&json!(path), &json!(status))
+        );
+        assert!(spans[0].is_error && probe.is_empty(), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn what_generates_nothing_has_no_span() {
     let (app, probe) = traced(TestApp::new());
     app.post("/tokenize", json!({ "prompt": "hello" })).await.ok();
     app.post("/v1/chat/completions/render", chat(json!({}))).await.ok();
     app.get("/v1/models").await.ok();
     assert_eq!(app.post("/nowhere", json!({})).await.status, 404);
-    // As in vLLM, bodies that are no requests are none.
-    assert_eq!(app.post(CHAT, json!({ "messages": 7 })).await.status, 400);
     assert!(probe.is_empty());
     app.post(COMPLETIONS, json!({ "prompt": [40, 41], "max_tokens": 1 })).await.ok();
     assert_eq!(names(&probe.request().await)[0], "llm_request");

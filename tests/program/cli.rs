@@ -162,7 +162,7 @@ fn flags_of_vllm_are_understood_or_refused_with_a_reason() {
     assert_eq!(drafts.code, Some(1), "{}", drafts.err);
     assert!(drafts.err.contains("--speculative-config works only with the native engine"), "{}", drafts.err);
     let unmeasured = self::run(&["serve", TINY_MODEL, "--enable-per-request-metrics", "--disable-log-stats"]);
-    assert_eq!(unmeasured.code, Some(1), "{}", unmeasured.err);
+    assert_eq!(unmeasured.code, Some(2), "{}", unmeasured.err);
     let words = "--enable-per-request-metrics and --disable-log-stats do not go together";
     assert!(unmeasured.err.contains(words), "{}", unmeasured.err);
     usage(&["--enforce-eagr"], "a similar argument exists: '--enforce-eager'");

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use crate::program::{TINY_MODEL, failure, failure_with, run, serve_arguments};
+use crate::program::{TINY_MODEL, failure, failure_with, run, run_command, serve_arguments, tito};
 
 /// The line of a command line that makes no sense.
 fn misuse(arguments: &[&str]) -> String {
@@ -23,6 +23,34 @@ fn a_start_without_a_model_says_what_to_pass() {
     assert_eq!(misuse(&["serve"]), said);
     assert_eq!(misuse(&["serve", "--port", "0"]), said);
     assert_eq!(misuse(&["doctor"]), said);
+}
+
+#[test]
+fn flags_that_make_no_sense_end_with_another_status_than_what_is_missing() {
+    let scripted = |more: &[&str]| run(&[&["serve", TINY_MODEL, "--engine", "scripted", "--port", "0"], more].concat());
+    let senseless = scripted(&["--otlp-traces-endpoint", "ftp://x"]);
+    assert_eq!((senseless.code, senseless.err.lines().count()), (Some(2), 1), "{}", senseless.err);
+    let missing = scripted(&["--script", "/no/such/script"]);
+    assert_eq!(missing.code, Some(1), "{}", missing.err);
+}
+
+#[test]
+fn variables_of_vllm_that_are_ignored_are_named_once() {
+    let variables = [("VLLM_USE_MODELSCOPE", "1"), ("VLLM_NOT_A_THING", "1"), ("VLLM_USE_DEEP_GEMM", "0")];
+    let said = "ignored environment variables, without effect here: VLLM_USE_MODELSCOPE (models come from the Hugging Face hub, or \
+                from the directory that is given as MODEL); unknown: VLLM_NOT_A_THING";
+    for command in ["serve", "doctor"] {
+        let given = |more: &[&str]| {
+            let arguments = [&[command, "./no/such/model", "--device", "cpu", "--port", "0"], more].concat();
+            run_command(tito(&arguments).envs(variables))
+        };
+        let warned = given(&[]);
+        let lines: Vec<_> = warned.err.lines().filter(|line| line.contains("environment variables")).collect();
+        assert!(warned.code == Some(1) && lines.len() == 1 && lines[0].ends_with(said), "{}", warned.err);
+        let refused = given(&["--fail-on-environ-validation"]);
+        assert!(refused.code == Some(2) && refused.err.contains("VLLM_NOT_A_THING"), "{}", refused.err);
+    }
+    assert!(!run(&["serve", "./no/such/model", "--port", "0"]).err.contains("environment variables"));
 }
 
 #[test]

@@ -90,7 +90,7 @@ def refreshed(file, found, short):
 def undecided(file, found, own):
     """Flags that vLLM has, and of which nothing is said here."""
     known = {name for group in (file["no_effect"], file["removed"]) for names in group.values() for name in names}
-    known |= {flag["name"] for group in file["refused"] for flag in group["flags"]}
+    known |= {flag["name"] for group in file["refused"] for flag in group["flags"]} | set(file["keys"])
     return sorted(set(found) - known - own)
 
 

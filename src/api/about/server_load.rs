@@ -8,18 +8,15 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    body::{Body, HttpBody},
     extract::{MatchedPath, Request, State},
-    http::header,
     middleware::Next,
     response::Response,
 };
-use futures::StreamExt;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::state::{Api, Served};
+use crate::{http::held_body::holding, state::Api};
 
 /// The routes on which the model works.
 const COUNTED: [&str; 13] = [
@@ -38,17 +35,6 @@ const COUNTED: [&str; 13] = [
     "/v1/trajectories/{trajectory_id}/turns/{turn_id}/rescore",
 ];
 
-/// Wraps an answer, so that it is counted until it is sent or dropped.
-fn counted(response: Response, served: Served) -> Response {
-    let (mut parts, body) = response.into_parts();
-    // The new body is a stream, which has no length of its own, so the header has to say it.
-    if let Some(length) = body.size_hint().exact() {
-        parts.headers.entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
-    }
-    let body = body.into_data_stream().inspect(move |_| _ = &served);
-    Response::from_parts(parts, Body::from_stream(body))
-}
-
 /// Counts a request on a route on which the model works. A handler that goes on after its answer takes [`Served`] out of the
 /// extensions.
 pub(in crate::api) async fn track(api: Arc<Api>, mut request: Request, next: Next) -> Response {
@@ -60,7 +46,7 @@ pub(in crate::api) async fn track(api: Arc<Api>, mut request: Request, next: Nex
     }
     let response = next.run(request).await;
     match served {
-        Some(served) => counted(response, served),
+        Some(served) => response.map(|body| holding(body, served)),
         None => response,
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::{
     config::{
         ActivationDtype, DeviceArg, DraftModelConfig, Dtype as Asked, EngineKind, GgufWeights, KvEventsConfig,
-        QuantizedWeights, ServeArgs, SpeculativeConfig,
+        PartDtype, QuantizedWeights, ServeArgs, SpeculativeConfig,
     },
     engine::{
         AdapterLimits,
@@ -36,6 +36,8 @@ pub(in crate::launch) struct EngineSettings {
     pub(in crate::launch) dtype: Asked,
     /// The type of what weights are multiplied with.
     activation_dtype: ActivationDtype,
+    kv_cache_dtype: PartDtype,
+    lora_dtype: PartDtype,
     /// Sequences that run at a time.
     pub(in crate::launch) max_num_seqs: usize,
     /// Sequences that may wait.
@@ -140,6 +142,31 @@ impl EngineSettings {
     }
 }
 
+impl EngineSettings {
+    /// Whether the types of keys and values or of adapters are asked for, which only the native engine knows.
+    pub(in crate::launch) fn asks_for_part_dtypes(&self) -> bool {
+        [self.kv_cache_dtype, self.lora_dtype].iter().any(|asked| *asked != PartDtype::Auto)
+    }
+
+    /// Refuses types that keys and values, or adapters, do not have where the weights have `dtype`.
+    pub(in crate::launch) fn check_part_dtypes(&self, dtype: Dtype) -> anyhow::Result<()> {
+        let of_cache = if self.f32_activations() { Dtype::F32 } else { dtype };
+        for (flag, asked, has) in
+            [("--kv-cache-dtype", self.kv_cache_dtype, of_cache), ("--lora-dtype", self.lora_dtype, dtype)]
+        {
+            let has = if has == Dtype::Bf16 { PartDtype::Bfloat16 } else { PartDtype::Float32 };
+            if asked != PartDtype::Auto && asked != has {
+                let name = |dtype| if dtype == PartDtype::Bfloat16 { "bfloat16" } else { "float32" };
+                let (asked, has) = (name(asked), name(has));
+                anyhow::bail!(
+                    "{flag} {asked} is not what is computed, which is {has}, see --dtype; leave it out, or pass auto"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Drafts are there by default, as they change no bit. Where steps are counted by a gate, each samples a single token.
 fn drafting(args: &ServeArgs) -> Drafting {
     let (config, of): (_, fn(Speculation) -> Drafting) = match args.speculative_config.clone() {
@@ -188,6 +215,8 @@ pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
         device: args.device,
         dtype: args.dtype,
         activation_dtype: args.activation_dtype,
+        kv_cache_dtype: args.part_dtypes.kv_cache_dtype,
+        lora_dtype: args.part_dtypes.lora_dtype,
         max_num_seqs: args.max_num_seqs,
         max_waiting: args.max_waiting,
         gguf_weights: args.gguf_weights,
@@ -211,5 +240,43 @@ pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
             async_scheduling: args.async_scheduling,
             memory_utilization: args.gpu_memory_utilization,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Arguments, Command};
+
+    fn checked(flags: &str, dtype: Dtype) -> Result<(), String> {
+        let line = format!("tito serve m {flags}");
+        let Command::Serve(args) = Arguments::read(line.split_whitespace().map(Into::into)).unwrap().command else {
+            panic!("{line} does not serve");
+        };
+        settings(&args).check_part_dtypes(dtype).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn parts_may_be_asked_for_in_the_types_that_they_have() {
+        for (flags, dtype) in [
+            ("", Dtype::F32),
+            ("--kv-cache-dtype auto --lora-dtype auto", Dtype::Bf16),
+            ("--kv-cache-dtype bfloat16 --lora-dtype bfloat16", Dtype::Bf16),
+            ("--kv-cache-dtype float32 --activation-dtype float32 --lora-dtype bfloat16", Dtype::Bf16),
+        ] {
+            assert_eq!(checked(flags, dtype), Ok(()), "{flags}");
+        }
+        for (flags, dtype, words) in [
+            (
+                "--kv-cache-dtype bfloat16",
+                Dtype::F32,
+                "--kv-cache-dtype bfloat16 is not what is computed, which is float32",
+            ),
+            ("--kv-cache-dtype bfloat16 --activation-dtype float32", Dtype::Bf16, "which is float32"),
+            ("--lora-dtype float32", Dtype::Bf16, "--lora-dtype float32 is not what is computed, which is bfloat16"),
+        ] {
+            let error = checked(flags, dtype).unwrap_err();
+            assert!(error.contains(words) && error.ends_with("leave it out, or pass auto"), "{error}");
+        }
     }
 }

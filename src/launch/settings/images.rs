@@ -32,6 +32,7 @@ pub(super) fn settings(args: &ServeArgs) -> ImageSettings {
             hosts: HostPolicy {
                 allowed: args.allowed_media_domains.clone(),
                 timeout: Duration::from_secs(args.image_fetch_timeout),
+                redirects: if args.media_url_allow_redirects == Some(0) { 0 } else { HostPolicy::default().redirects },
                 ..HostPolicy::default()
             },
             cache_bytes: args.mm_processor_cache_gb.0,

@@ -55,7 +55,7 @@ pub(super) fn requests(args: &ServeArgs) -> anyhow::Result<RequestPolicy> {
         exclude_tools_when_tool_choice_none: args.exclude_tools_when_tool_choice_none,
         return_routed_experts: args.enable_return_routed_experts,
         max_prompts: args.max_request_prompts,
-        max_sequences: args.max_request_sequences,
+        max_sequences: args.max_sequences(),
     })
 }
 
@@ -162,6 +162,7 @@ pub(in crate::launch) struct SamplingSettings {
     logprobs_mode: LogprobsMode,
     return_tokens_as_token_ids: bool,
     sampling_mask: SamplingMaskPolicy,
+    max_n: usize,
 }
 
 /// Where defaults of sampling come from.
@@ -188,6 +189,7 @@ pub(super) fn sampling(args: &ServeArgs) -> SamplingSettings {
             most: args.sampling_mask_max_tokens,
             on_generate: args.return_sampling_mask,
         },
+        max_n: args.max_n(),
     }
 }
 
@@ -218,6 +220,7 @@ impl SamplingSettings {
             logprobs_mode: self.logprobs_mode,
             return_tokens_as_token_ids: self.return_tokens_as_token_ids,
             sampling_mask: self.sampling_mask,
+            max_n: self.max_n,
         })
     }
 }

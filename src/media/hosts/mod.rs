@@ -20,7 +20,7 @@ use super::MediaError;
 use addresses::{NotPublic, PublicResolver};
 use room::Room;
 
-/// How often a host may send the question elsewhere.
+/// How often a host may send the question elsewhere, unless it may not at all.
 const MOST_REDIRECTS: usize = 5;
 /// How many of the largest files may be in memory at once.
 const LARGEST_AT_ONCE: u64 = 4;
@@ -32,6 +32,8 @@ pub struct HostPolicy {
     pub allowed: Vec<String>,
     /// The time for one image, redirects and all.
     pub timeout: Duration,
+    /// How often a host may send the question elsewhere.
+    pub redirects: usize,
     /// The largest file that is read.
     pub most_bytes: u64,
 }
@@ -39,7 +41,7 @@ pub struct HostPolicy {
 impl Default for HostPolicy {
     /// Nobody is asked; the limits are vLLM's.
     fn default() -> Self {
-        Self { allowed: Vec::new(), timeout: Duration::from_secs(5), most_bytes: 256 << 20 }
+        Self { allowed: Vec::new(), timeout: Duration::from_secs(5), redirects: MOST_REDIRECTS, most_bytes: 256 << 20 }
     }
 }
 
@@ -77,7 +79,7 @@ impl Hosts {
     }
 
     async fn follow(&self, mut url: Url) -> Result<FetchedFile, MediaError> {
-        for _ in 0..=MOST_REDIRECTS {
+        for _ in 0..=self.policy.redirects {
             self.check(&url)?;
             let response = self.client.get(url.clone()).send().await.map_err(failed)?;
             match response.headers().get(LOCATION).filter(|_| is_redirect(response.status().as_u16())) {
@@ -85,7 +87,7 @@ impl Hosts {
                 None => return self.file(response).await,
             }
         }
-        Err(MediaError::TooManyRedirects { most: MOST_REDIRECTS })
+        Err(MediaError::TooManyRedirects { most: self.policy.redirects })
     }
 
     /// Whether a URL, of a request or of a redirect, may be asked.

@@ -21,7 +21,7 @@ use crate::{
         error::ApiError,
         fields::{
             cache_salt::cache_salt,
-            sampling::{MAX_N, SamplingFields, Stop, field::MOST_STOP_STRINGS, rules},
+            sampling::{SamplingFields, Stop, field::MOST_STOP_STRINGS, rules},
             thinking_budget::thinking_budget,
             untyped::not_positive,
         },
@@ -57,7 +57,7 @@ impl SamplingFields {
             ..self.numbers(policy)?
         };
         let params = params.validated(vocab_size)?;
-        let n = self.n(params.is_greedy())?;
+        let n = self.n(params.is_greedy(), policy.max_n)?;
         let mut sampling = Sampling::new(params, policy);
         if let Some(constraint) = self.structured.resolve()? {
             sampling.demand(constraint);
@@ -104,21 +104,21 @@ impl SamplingFields {
         })
     }
 
-    fn n(&self, greedy: bool) -> Result<usize, ApiError> {
+    fn n(&self, greedy: bool, most: usize) -> Result<usize, ApiError> {
         let n = self.n.unwrap_or(1);
-        if n < 1 {
+        let Ok(count @ 1..) = usize::try_from(n) else {
             return Err(ApiError::invalid_request(format!("n must be at least 1, got {n}.")));
-        }
-        if n > MAX_N {
+        };
+        if count > most {
             return Err(ApiError::invalid_request(format!(
-                "n must be at most {MAX_N}, got {n}. To increase this limit, set the VLLM_MAX_N_SEQUENCES environment \
-                 variable."
+                "n must be at most {most}, got {n}. To increase this limit, start the server with a larger \
+                 --max-request-sequences."
             )));
         }
-        if n > 1 && greedy {
+        if count > 1 && greedy {
             return Err(ApiError::invalid_request(format!("n must be 1 when using greedy sampling, got {n}.")));
         }
-        Ok(usize::try_from(n).expect("n is between 1 and MAX_N"))
+        Ok(count)
     }
 
     fn text(&self, policy: &SamplingPolicy) -> Result<TextOptions, ApiError> {

@@ -3,7 +3,7 @@
 
 use crate::{
     foreign_fields::OF_COMPLETIONS,
-    json::{Items, Node, NodeKind},
+    json::{Node, NodeKind},
     pydantic::{
         Schema::{self, Bool, Bytes, Int, IntIn, List, Nullable, Object, Str, Union},
         Shape::Model,
@@ -26,9 +26,6 @@ use crate::{
         },
     },
 };
-
-/// A request may have at most this many prompts (vLLM: `VLLM_MAX_COMPLETION_PROMPTS`).
-const MOST_PROMPTS: usize = 1024;
 
 /// The rules that the body of a text completion must keep.
 pub(crate) static RULES: Rules = Rules { before: Some(check), foreign: &OF_COMPLETIONS, ..Rules::new(&COMPLETION) };
@@ -121,20 +118,6 @@ fn logprobs(body: &Node<'_>) -> Checked {
 }
 
 fn prompt(body: &Node<'_>) -> Checked {
-    for field in ["prompt", "prompt_embeds"] {
-        // A list of integers is one prompt, however long it is.
-        let items = match body.get(field).map(|value| &value.kind) {
-            Some(NodeKind::List(Items::Nodes(items))) if items.len() > MOST_PROMPTS => items,
-            Some(NodeKind::List(items)) if field == "prompt_embeds" && items.len() > MOST_PROMPTS => {
-                return too_many(field, items.len());
-            }
-            _ => continue,
-        };
-        let is_int = |item: &Node<'_>| matches!(item.kind, NodeKind::Int(_) | NodeKind::Bool(_));
-        if field == "prompt_embeds" || !items.iter().all(is_int) {
-            return too_many(field, items.len());
-        }
-    }
     let lacks_prompt = non_null(body, "prompt").is_none_or(|prompt| prompt.as_str() == Some(""));
     let no_embeds = non_null(body, "prompt_embeds")
         .is_none_or(|embeds| matches!(&embeds.kind, NodeKind::List(items) if items.is_empty()));
@@ -147,14 +130,4 @@ fn prompt(body: &Node<'_>) -> Checked {
 /// Makes the refusal of a request without a prompt.
 pub(crate) fn no_prompt() -> ApiError {
     ApiError::refused("prompt", "Either prompt or prompt_embeds must be provided and non-empty.", None)
-}
-
-fn too_many(field: &'static str, count: usize) -> Checked {
-    refuse(
-        field,
-        format!(
-            "{field} list length {count} exceeds the maximum allowed count of {MOST_PROMPTS}. To increase this limit, \
-             set the VLLM_MAX_COMPLETION_PROMPTS environment variable."
-        ),
-    )
 }

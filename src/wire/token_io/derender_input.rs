@@ -17,7 +17,6 @@ use crate::{
             weight_versions::{PromptWeightVersion, WeightVersionSpan},
         },
         error::ApiError,
-        fields::sampling::MAX_N,
     },
 };
 
@@ -139,6 +138,8 @@ pub(crate) struct Limits {
     pub max_model_len: usize,
     /// Alternatives of a token; `None` is the whole vocabulary.
     pub max_logprobs: Option<usize>,
+    /// Sequences of a prompt.
+    pub max_n: usize,
 }
 
 /// Bytes of the longest id that an answer of this server has, with room to spare.
@@ -167,9 +168,9 @@ impl ResponseToDerender {
     pub(crate) fn check(&self, limits: Limits) -> Result<(), ApiError> {
         check_id(&self.request_id)?;
         let count = self.choices.len();
-        if i64::try_from(count).map_or(true, |count| count > MAX_N) {
-            let id = &self.request_id;
-            let message = format!("choices count ({count}) in response '{id}' exceeds server maximum ({MAX_N}).");
+        if count > limits.max_n {
+            let (id, most) = (&self.request_id, limits.max_n);
+            let message = format!("choices count ({count}) in response '{id}' exceeds server maximum ({most}).");
             return Err(ApiError::invalid_request(message));
         }
         let length = self.prompt_logprobs.as_ref().map_or(0, Vec::len);

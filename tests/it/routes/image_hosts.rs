@@ -123,7 +123,7 @@ fn broken() -> Body {
 /// A server that asks these hosts, which have `timeout` to answer.
 fn asking(allowed: &[&str], timeout: Duration) -> TestApp {
     let allowed = allowed.iter().map(|&host| host.to_owned()).collect();
-    let hosts = HostPolicy { allowed, timeout, most_bytes: MOST as u64 };
+    let hosts = HostPolicy { allowed, timeout, most_bytes: MOST as u64, ..HostPolicy::default() };
     TestApp::new().sees_images_by(MediaPolicy { hosts, ..policy() })
 }
 
@@ -211,6 +211,17 @@ async fn a_name_that_leads_to_this_machine_is_refused_though_it_is_allowed() {
     }
     // Only the redirect was asked for.
     assert_eq!(host.asked(), 1);
+}
+
+#[tokio::test]
+async fn no_redirect_is_followed_where_none_may_be() {
+    let host = Host::start().await;
+    let hosts = HostPolicy { allowed: vec!["127.0.0.1".to_owned()], redirects: 0, ..HostPolicy::default() };
+    let app = TestApp::new().sees_images_by(MediaPolicy { hosts, ..policy() });
+    assert_eq!(answer(&app, &host.url("/image")).await.0, 200);
+    let (status, message) = answer(&app, &host.url("/to?image")).await;
+    assert!(status == 422 && message.contains("redirects more than 0 times"), "{status} {message}");
+    assert_eq!(host.asked(), 2);
 }
 
 #[tokio::test]

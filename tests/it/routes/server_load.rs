@@ -1,9 +1,14 @@
 //! `GET /load` and `/kv_event_sources`.
 
+use axum::body::HttpBody;
 use serde_json::json;
 use tito::{engine::scripted::Gate, tinker_sessions::TinkerBounds};
+use tower::ServiceExt;
 
-use crate::it::{app::TestApp, patience::until};
+use crate::it::{
+    app::{TestApp, posted},
+    patience::until,
+};
 
 async fn load(app: &TestApp) -> u64 {
     let answer = app.get("/load").await.ok();
@@ -28,6 +33,26 @@ async fn requests_count_until_their_answer_is_sent_or_dropped() {
     assert_eq!(whole.headers["content-length"].to_str().unwrap(), whole.text.len().to_string());
     assert_eq!(app.post("/v1/completions", json!({ "prompt": 5 })).await.status, 400);
     assert_eq!(load(&app).await, 0);
+}
+
+#[tokio::test]
+async fn the_length_of_a_counted_answer_is_known_to_what_is_around_it() {
+    let app = TestApp::new().tracks_load();
+    // The last one is long enough that its answer holds room for it.
+    for body in
+        [json!({ "prompt": "hello" }), json!({ "prompt": 5 }), json!({ "prompt": 5, "user": "a".repeat(2 << 20) })]
+    {
+        let answer = app.router().oneshot(posted("/v1/completions", body.to_string())).await.unwrap();
+        let exact = answer.body().size_hint().exact();
+        let length = answer.headers().get("content-length").map(|length| length.to_str().unwrap().to_owned());
+        assert!(
+            exact.is_some_and(|exact| exact > 0 && length.is_none_or(|length| length == exact.to_string())),
+            "{exact:?}"
+        );
+    }
+    let streamed = json!({ "prompt": "hello", "stream": true }).to_string();
+    let streamed = app.router().oneshot(posted("/v1/completions", streamed)).await.unwrap();
+    assert_eq!(streamed.body().size_hint().exact(), None);
 }
 
 #[tokio::test]

@@ -95,6 +95,8 @@ pub struct AdapterLoad {
     pub running: Vec<Arc<str>>,
     /// Those of sequences that wait, and of no sequence that is being computed.
     pub waiting: Vec<Arc<str>>,
+    /// How many sequences wait for a place of their adapter, while there are seats.
+    pub deferred: usize,
 }
 
 /// The part of an engine that serves adapters.

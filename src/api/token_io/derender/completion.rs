@@ -26,7 +26,6 @@ use crate::{
             ApiError,
             validation::{missing_of, not_a_list},
         },
-        fields::sampling::MAX_N,
         token_io::{
             derender::{
                 DerenderCompletionRequest, DerenderedCompletion, DerenderedCompletionChunk, PromptIds, PromptTokens,
@@ -105,9 +104,9 @@ fn whole_answer(
     let Some(first) = responses.first() else {
         return Err(ApiError::invalid_request("generate_responses must not be empty"));
     };
-    if i64::try_from(responses.len()).map_or(true, |count| count > MAX_N) {
-        let count = responses.len();
-        let message = format!("generate_responses count ({count}) exceeds server maximum ({MAX_N}).");
+    let (count, most) = (responses.len(), api.turns.policies.requests.max_sequences);
+    if count > most {
+        let message = format!("generate_responses count ({count}) exceeds server maximum ({most}).");
         return Err(ApiError::invalid_request(message));
     }
     let prompt_tokens = each_count(request.prompt_tokens, responses.len())?;

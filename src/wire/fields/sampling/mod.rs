@@ -14,9 +14,6 @@ use utoipa::ToSchema;
 use super::{repetition::RepetitionFields, structured::StructuredFields, unserved::refuse_unserved};
 use crate::{TokenId, asked_for::is_on, wire::error::ApiError};
 
-/// A request may have at most this many sequences (vLLM: `VLLM_MAX_N_SEQUENCES`).
-pub(crate) const MAX_N: i64 = 16_384;
-
 /// One string or several.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a string or a list of strings")]

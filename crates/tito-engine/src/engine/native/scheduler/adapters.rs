@@ -46,7 +46,22 @@ impl Scheduler {
         let running: BTreeSet<Arc<str>> = self.running.iter().filter_map(name).collect();
         let waiting: BTreeSet<Arc<str>> =
             self.waiting.iter().filter_map(name).filter(|name| !running.contains(name)).collect();
-        AdapterLoad { running: running.into_iter().collect(), waiting: waiting.into_iter().collect() }
+        AdapterLoad {
+            running: running.into_iter().collect(),
+            waiting: waiting.into_iter().collect(),
+            deferred: self.deferred(),
+        }
+    }
+
+    /// How many sequences only the slots of adapters hold back. Where no seat is free, all wait for seats.
+    fn deferred(&self) -> usize {
+        if self.running.len() >= self.bounds.max_num_seqs {
+            return 0;
+        }
+        let (in_use, mut claimed) = (self.adapters_in_use(), BTreeSet::new());
+        let adapters = self.waiting.iter().filter_map(|sequence| sequence.adapter.as_ref());
+        let seats = adapters.map(|adapter| self.adapters.seat(adapter.id(), &in_use, &mut claimed));
+        seats.filter(|seat| *seat == Seat::Nowhere).count()
     }
 
     /// Takes note that a slot is empty after all.

@@ -62,6 +62,27 @@ fn nobody_waits_for_ever_for_a_slot_that_others_keep_asking_for() {
 }
 
 #[test]
+fn only_those_that_wait_for_a_slot_while_there_are_seats_are_deferred() {
+    let mut scheduler = scheduler(60, 3, 64).with_adapters(1);
+    let [a, b] = ["a", "b"].map(adapter);
+    scheduler.add(with_adapter(&a, 0, 99));
+    step(&mut scheduler);
+    assert_eq!(scheduler.adapter_load().deferred, 0);
+    scheduler.add(with_adapter(&b, 1, 9));
+    scheduler.add(with_adapter(&b, 2, 9));
+    step(&mut scheduler);
+    assert_eq!((scheduler.load(), scheduler.adapter_load().deferred), ((1, 2), 2));
+    // All seats are taken, for which they would wait in any case.
+    scheduler.add(new(3, &[9], 99));
+    scheduler.add(new(4, &[9], 99));
+    step(&mut scheduler);
+    assert_eq!((scheduler.load(), scheduler.adapter_load().deferred), ((3, 2), 0));
+    scheduler.remove(0);
+    step(&mut scheduler);
+    assert_eq!(scheduler.adapter_load().deferred, 0);
+}
+
+#[test]
 fn a_forgotten_adapter_leaves_when_nobody_runs_with_it() {
     let mut scheduler = scheduler(20, 8, 64).with_adapters(2);
     let [a, b] = ["a", "b"].map(adapter);
