@@ -6,19 +6,12 @@
 //! This module knows names of fields, and which values ask for something. It knows no endpoint's own fields, and no HTTP.
 
 pub(crate) mod engine_params;
+mod field;
+
+pub(crate) use field::ForeignField;
 
 use crate::json::{Node, NodeKind};
-
-/// A field that an endpoint does not serve.
-#[derive(Debug)]
-pub(crate) struct ForeignField {
-    /// What the field is called.
-    pub(crate) name: &'static str,
-    /// What to send instead.
-    pub(crate) instead: &'static str,
-    /// Whether a value of it, in a body, asks for something.
-    asks: fn(&Node<'_>, &Node<'_>) -> bool,
-}
+use field::{field, given, number_of_answers, switch};
 
 /// What an endpoint does not serve.
 #[derive(Debug)]
@@ -44,33 +37,6 @@ impl ForeignFields {
             let place = group.binary_search_by_key(&name, |field| field.name).ok()?;
             Some(&group[place])
         })
-    }
-}
-
-/// A field of which all that Python takes for true asks for something.
-const fn field(name: &'static str, instead: &'static str) -> ForeignField {
-    ForeignField { name, instead, asks: |value, _| value.is_truthy() }
-}
-
-/// A field of which 0 asks for something too.
-const fn given(name: &'static str, instead: &'static str) -> ForeignField {
-    ForeignField { name, instead, asks: |value, _| !value.is_null() }
-}
-
-/// A field that is true by default, so that only `false` asks for something.
-const fn switch(name: &'static str, instead: &'static str) -> ForeignField {
-    ForeignField { name, instead, asks: |value, _| matches!(value.kind, NodeKind::Bool(false)) }
-}
-
-/// A number of which 1 asks for what is done anyway.
-const fn number_of_answers(name: &'static str, instead: &'static str) -> ForeignField {
-    ForeignField {
-        name,
-        instead,
-        asks: |value, _| match &value.kind {
-            NodeKind::Int(count) => !matches!(count.to_i128(), Some(0 | 1)),
-            _ => value.is_truthy(),
-        },
     }
 }
 
@@ -231,6 +197,7 @@ pub(crate) static OF_COMPLETIONS: ForeignFields = ForeignFields {
             given("token_ids", "send the ids as `prompt`"),
             given("tokens", "send the ids as `prompt`"),
             field("tools", "send messages to /v1/chat/completions"),
+            field("top_logprobs", "`logprobs` says how many there are"),
         ],
     ],
 };
@@ -259,6 +226,7 @@ pub(crate) static OF_MESSAGES: ForeignFields = ForeignFields {
             field("input_ids", "send `prompt_token_ids`"),
             field("instructions", "send `system`"),
             field("logprob_token_ids", "chats and completions have it"),
+            field("logprobs", "send `return_token_ids`: `generation_log_probs` are beside the ids"),
             field("max_completion_tokens", "send `max_tokens`"),
             field("max_output_tokens", "send `max_tokens`"),
             field("media_io_kwargs", "the server's settings hold for all requests"),
@@ -275,6 +243,7 @@ pub(crate) static OF_MESSAGES: ForeignFields = ForeignFields {
             field("text", "the form of an answer is `output_config.format`"),
             given("token_ids", "send `prompt_token_ids`"),
             given("tokens", "send `prompt_token_ids`"),
+            field("top_logprobs", "chats and completions have it"),
         ],
     ],
 };
@@ -298,6 +267,7 @@ pub(crate) static OF_RESPONSES: ForeignFields = ForeignFields {
             field("documents", "send them as text of a message"),
             field("echo", "send `enable_response_messages`"),
             field("input_ids", "send `prompt_token_ids`"),
+            field("logprobs", "send `include`: [\"message.output_text.logprobs\"]"),
             field("max_completion_tokens", "send `max_output_tokens`"),
             field("prompt_embeds", "send items or ids"),
             field("reasoning_effort", "send `reasoning.effort`"),

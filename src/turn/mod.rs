@@ -66,6 +66,7 @@ pub use truncation::{Side, Truncation};
 pub(crate) use vocabulary::Vocabulary;
 
 use crate::{
+    TokenId,
     continuity::{Continuity, ContinuityPolicy},
     continuity_store::ContinuityStore,
     engine::{Engine, EngineInfo},
@@ -159,5 +160,16 @@ impl Turns {
     /// Returns how many ids the model knows, which may be more than the tokenizer knows, or fewer.
     pub fn vocab_size(&self) -> usize {
         self.generator.engine().info().vocab_size
+    }
+
+    /// Returns the text of ids. One that the model knows and the tokenizer does not may have been sampled, and has no text.
+    pub(crate) fn text_of(&self, ids: &[TokenId]) -> Result<String, TurnError> {
+        let tokenizer = self.tokenizer();
+        let is_unknown = |id: &TokenId| !tokenizer.contains(*id) && *id as usize >= self.vocab_size();
+        if let Some(id) = ids.iter().find(|id| is_unknown(id)) {
+            return Err(TurnError::UnknownToken(*id));
+        }
+        let known: Vec<TokenId> = ids.iter().copied().filter(|id| tokenizer.contains(*id)).collect();
+        Ok(tokenizer.decode(&known, false)?)
     }
 }

@@ -222,7 +222,7 @@ impl Turns {
         match (rendered.text.take(), rendered.provenance) {
             (None, Provenance::Given) => Ok(None),
             (Some(text), _) => Ok(Some(text)),
-            (None, _) => Ok(Some(self.tokenizer().decode(&rendered.token_ids, false)?)),
+            (None, _) => self.text_of(&rendered.token_ids).map(Some),
         }
     }
 }

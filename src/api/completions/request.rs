@@ -246,7 +246,7 @@ fn of_ids(mut ids: Vec<TokenId>, wanted: PromptForms, scope: &TextScope, api: &A
         return Err(ApiError::invalid_request(format!("Token id {id} is out of vocabulary")));
     }
     api.turns.check_given(&ids)?;
-    let text = if wanted.text { Some(api.turns.tokenizer().decode(&ids, false)?) } else { None };
+    let text = if wanted.text { Some(api.turns.text_of(&ids)?) } else { None };
     let verdict = Verdict::of_given(ids.len(), scope.adapter.clone());
     Ok(Prompt { token_ids: ids.into(), text, verdict: Some(verdict), recorder: None })
 }

@@ -123,7 +123,7 @@ async fn detokenize(
     JsonBody(request): JsonBody<DetokenizeRequest>,
 ) -> Result<Json<DetokenizeResponse>, ApiError> {
     api.models.find(request.model.as_deref()).await?;
-    let prompt = api.turns.tokenizer().decode(&request.tokens, false)?;
+    let prompt = api.turns.text_of(&request.tokens)?;
     Ok(Json(DetokenizeResponse { prompt }))
 }
 

@@ -139,7 +139,7 @@ pub(crate) struct Limits {
     /// Alternatives of a token; `None` is the whole vocabulary.
     pub max_logprobs: Option<usize>,
     /// Sequences of a prompt.
-    pub max_n: usize,
+    pub sequences: usize,
 }
 
 /// Bytes of the longest id that an answer of this server has, with room to spare.
@@ -168,8 +168,8 @@ impl ResponseToDerender {
     pub(crate) fn check(&self, limits: Limits) -> Result<(), ApiError> {
         check_id(&self.request_id)?;
         let count = self.choices.len();
-        if count > limits.max_n {
-            let (id, most) = (&self.request_id, limits.max_n);
+        if count > limits.sequences {
+            let (id, most) = (&self.request_id, limits.sequences);
             let message = format!("choices count ({count}) in response '{id}' exceeds server maximum ({most}).");
             return Err(ApiError::invalid_request(message));
         }

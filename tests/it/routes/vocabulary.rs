@@ -65,3 +65,25 @@ async fn a_text_with_a_token_that_the_model_does_not_know_is_refused_as_its_ids_
         assert!(answer.error()["message"].as_str().unwrap().contains("is out of vocabulary"), "{path}: {said}");
     }
 }
+
+#[tokio::test]
+async fn ids_that_only_the_model_knows_have_no_text() {
+    let known = TestApp::new().tokenizer().vocab_size();
+    let app = TestApp::new();
+    let text = "hello world";
+    let mut ids = app.ids(text);
+    let wider = app.vocab_size(known + 20).says("!");
+    ids.insert(1, u32::try_from(known + 5).unwrap());
+    let echoed = wider.post("/v1/completions", json!({ "prompt": ids, "echo": true, "max_tokens": 0 })).await;
+    assert_eq!((echoed.status, &echoed.json()["choices"][0]["text"]), (200, &json!(text)), "{}", echoed.text);
+    let read = wider.post("/detokenize", json!({ "tokens": ids })).await;
+    assert_eq!((read.status, &read.json()["prompt"]), (200, &json!(text)), "{}", read.text);
+    ids.push(u32::try_from(known + 20).unwrap());
+    for (path, body) in
+        [("/v1/completions", json!({ "prompt": ids, "echo": true })), ("/detokenize", json!({ "tokens": ids }))]
+    {
+        let refused = wider.post(path, body).await;
+        assert_eq!(refused.status, 400, "{path}: {}", refused.text);
+        assert!(refused.text.contains("is out of vocabulary"), "{path}: {}", refused.text);
+    }
+}

@@ -240,7 +240,7 @@ fn shown_model(asked: Option<String>, api: &Api) -> String {
 /// Returns the limits that no answer of this server exceeds.
 fn limits(api: &Api) -> Limits {
     let policy = &api.turns.policies.sampling;
-    Limits { max_model_len: api.turns.max_model_len, max_logprobs: policy.max_logprobs, max_n: policy.max_n }
+    Limits { max_model_len: api.turns.max_model_len, max_logprobs: policy.max_logprobs, sequences: policy.max_n }
 }
 
 /// Returns the prompt that the next event's state needs; the request has it, or the event.

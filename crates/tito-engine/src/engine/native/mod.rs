@@ -207,9 +207,7 @@ impl NativeEngine {
     fn on_gpu(loading: Loading<'_>, gpu: &Gpu) -> Result<Self, LoadError> {
         // No other model drafts on a GPU, which was checked.
         let Loading { settings, shape, weights, pool, draft: _, progress } = loading;
-        let Device::Cuda { records_steps, goes_ahead, memory_share, .. } = settings.device else {
-            unreachable!("there is a GPU")
-        };
+        let Device::Cuda { memory_share, .. } = settings.device else { unreachable!("there is a GPU") };
         let backend = plan::on_gpu(settings, gpu, pool)?;
         let wanted = memory_needs(settings, &backend, &shape);
         if memory_share.is_none() {
@@ -221,16 +219,7 @@ impl NativeEngine {
             AdapterSites::of(&shape).slot_bytes(max_lora_rank, number).saturating_mul(max_loras as u64)
         });
         let model = Model::load(backend, shape, weights, progress)?;
-        if records_steps && !model.follows_from_shape() {
-            tracing::warn!(
-                "--cuda-graphs has no effect: a part of this model's layers is computed in ways that are not recorded"
-            );
-        }
-        if goes_ahead && !model.goes_ahead() {
-            tracing::warn!(
-                "--async-scheduling has no effect: a part of this model's layers waits for the host, or reads the ids of tokens"
-            );
-        }
+        plan::warn_of_idle_flags(settings, &model);
         let bytes = match memory_share {
             None => settings.kv_cache_bytes,
             Some(memory_share) => gpu.room_for_cache(memory_share, StepBytes { all: step.all + adapters, ..step })?,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Device, DraftModelSettings, Dtype, LoadError, ModelParts, NativeSettings, WeightsSource,
-    backend::BLOCK_TOKENS,
+    backend::{BLOCK_TOKENS, Backend},
     cpu::{CpuBackend, Matrix, Pool, Precision},
     cuda::{DeviceBackend, Gpu},
     drafts::{Drafting, ModelDrafts, Speculation},
@@ -131,6 +131,21 @@ pub(super) fn on_gpu(settings: &NativeSettings, gpu: &Gpu, pool: Pool) -> Result
     let backend = if is_coded { backend.keeping_codes() } else { backend };
     let backend = if goes_ahead { backend.going_ahead() } else { backend };
     Ok(if records_steps { backend.recording() } else { backend })
+}
+
+/// Says which flags for a GPU have no effect on a model.
+pub(super) fn warn_of_idle_flags<B: Backend>(settings: &NativeSettings, model: &Model<B>) {
+    let Device::Cuda { records_steps, goes_ahead, .. } = settings.device else { return };
+    if records_steps && !model.follows_from_shape() {
+        tracing::warn!(
+            "--cuda-graphs has no effect: a part of this model's layers is computed in ways that are not recorded"
+        );
+    }
+    if goes_ahead && !model.goes_ahead() {
+        tracing::warn!(
+            "--async-scheduling has no effect: a part of this model's layers waits for the host, or reads the ids of tokens"
+        );
+    }
 }
 
 /// This machine's processor, in words and as it computes.

@@ -9,9 +9,9 @@ use super::{
     draw_memory::DrawMemory,
     elementwise,
     inputs::StepInputs,
+    landings::Landings,
     matrix::Matrix,
     products,
-    underway::Landings,
 };
 #[cfg(feature = "cuda")]
 use super::{graphs::StepGraphs, mixture::SentAddresses};

@@ -6,7 +6,7 @@ use candle_core::{Device, Result, Tensor};
 
 #[cfg(feature = "cuda")]
 use super::kernels::Coming;
-use super::{draw_memory::DrawMemory, host, underway::Landings};
+use super::{draw_memory::DrawMemory, host, landings::Landings};
 use crate::{
     TokenId,
     engine::native::backend::RowDraws,

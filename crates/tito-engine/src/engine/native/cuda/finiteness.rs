@@ -4,7 +4,7 @@ use candle_core::Result;
 
 #[cfg(feature = "cuda")]
 use super::kernels::Coming;
-use super::{host, inputs::StepInputs, shared::StepShared, underway::Landings};
+use super::{host, inputs::StepInputs, landings::Landings, shared::StepShared};
 use crate::engine::native::backend::Span;
 
 /// What a step tells of its spans, which may be on its way to the host.

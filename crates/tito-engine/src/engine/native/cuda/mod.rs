@@ -32,6 +32,7 @@ mod host;
 mod inputs;
 #[cfg(feature = "cuda")]
 mod kernels;
+mod landings;
 mod logits;
 mod matrix;
 #[cfg(feature = "cuda")]
@@ -77,7 +78,7 @@ use super::{
         Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, Gate, HeadRange, Learnt, LogitShape, NoRoom,
         NormShape, Rotation, RowDraws, SegmentHeads,
     },
-    cpu::{RecurrentStore, Taps, convolve},
+    cpu::RecurrentStore,
     recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
     weights::{Rows, WeightsError},
 };
@@ -319,10 +320,7 @@ impl Backend for DeviceBackend {
         recurrent: &mut RecurrentStore,
         StepShared { spans, finite, .. }: &mut StepShared,
     ) {
-        let mut rows = done(recurrent::fetched(states.tensor()));
-        let (weight, bias) = (self.read_vector(weight), bias.map(|bias| self.read_vector(bias)));
-        let taps = Taps { weight: &weight, bias: bias.as_deref() };
-        convolve(&mut self.processor, &mut rows, taps, shape, recurrent, (spans, finite));
+        let rows = done(self.convolve_on_host(states.tensor(), (weight, bias, shape), recurrent, (spans, finite)));
         done(recurrent::send(&rows, self.sums(), states));
     }
 

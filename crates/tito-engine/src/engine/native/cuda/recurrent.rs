@@ -11,11 +11,26 @@ use super::{
 };
 use crate::engine::native::{
     backend::{Backend, Learnt, Span},
-    cpu::{RecurrentStore, States, recur},
-    recurrence::{GatedNormShape, RecurrenceShape},
+    cpu::{RecurrentStore, States, Taps, convolve, recur},
+    recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape},
 };
 
 impl DeviceBackend {
+    /// Convolves columns of every row with those of the tokens before, which a recurrent state keeps; the rows then.
+    pub(super) fn convolve_on_host(
+        &mut self,
+        states: &Tensor,
+        (weight, bias, shape): (&Tensor, Option<&Tensor>, ConvolutionShape),
+        recurrent: &mut RecurrentStore,
+        (spans, finite): (&[Span], &mut [bool]),
+    ) -> Result<States> {
+        let mut rows = fetched(states)?;
+        let (weight, bias) = (self.read_vector(weight), bias.map(|bias| self.read_vector(bias)));
+        let taps = Taps { weight: &weight, bias: bias.as_deref() };
+        convolve(&mut self.processor, &mut rows, taps, shape, recurrent, (spans, finite));
+        Ok(rows)
+    }
+
     /// Has every token change its sequence's recurrent state; what all heads read of it.
     pub(super) fn recur_on_host(
         &mut self,

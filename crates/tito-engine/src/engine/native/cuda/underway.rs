@@ -7,7 +7,7 @@
 use candle_core::{Result, Tensor};
 
 #[cfg(feature = "cuda")]
-use super::kernels::{Landing, Mark};
+use super::kernels::Mark;
 use super::{
     device::DeviceBackend,
     draws::{self, DrawsUnderway},
@@ -15,12 +15,6 @@ use super::{
     shared::StepShared,
 };
 use crate::{engine::native::backend::RowDraws, sampling::Drawn};
-
-/// Memory of the host that what comes from the device can go to.
-#[cfg(feature = "cuda")]
-pub(super) type Landings = Vec<Landing>;
-#[cfg(not(feature = "cuda"))]
-pub(super) type Landings = ();
 
 /// A step that was begun and not waited for.
 pub(crate) struct Underway {

@@ -208,8 +208,11 @@ fn object_in(
     Ok(Some(object))
 }
 
+/// A JSON object of a file, and the file as it was read.
+type WatchedObject = (Map<String, Value>, Watched);
+
 /// A file that is a JSON object, if there is one, from before it was read.
-fn object_of(path: &Path) -> Result<Option<(Map<String, Value>, Watched)>, WeightsError> {
+fn object_of(path: &Path) -> Result<Option<WatchedObject>, WeightsError> {
     if !path.exists() {
         return Ok(None);
     }

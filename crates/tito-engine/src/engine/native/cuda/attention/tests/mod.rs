@@ -14,9 +14,9 @@ use super::{
         DeviceBackend,
         buffer::{Allocations, TensorKind},
         inputs::StepInputs,
+        landings::Landings,
         shared::WholeImage,
         tests::{processor, test_device},
-        underway::Landings,
     },
     *,
 };
