@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::control::{MODEL, Served, control, norm, norm_file, streamed};
 use tito::{
-    control::{ControlError, ControlPolicy, Update, Updated},
+    control::{ControlError, ControlPolicy, LoadedFiles, Update, Updated},
     engine::{NewWeights, UpdateError},
 };
 
@@ -79,7 +79,7 @@ async fn what_the_server_counts_is_not_what_a_trainer_has_trained() {
     let delta = publish(&directory, 1, (BEFORE, Some(0.5)));
     for in_phases in [false, true] {
         let control = control(ControlPolicy::default());
-        // As /collective_rpc reload_weights does, without a label.
+        // A path says nothing of what is there, even if it is that of the start.
         let version = if in_phases {
             control.start_update().await.unwrap();
             control.write_weights(NewWeights::Path(model())).await.unwrap();
@@ -115,6 +115,59 @@ async fn lost_weights_are_no_base_of_a_delta_though_they_still_lie_there() {
         "{written:?}"
     );
     assert!(control.lacking() > 0);
+}
+
+/// The weights of the start are version 0 again where they are read from the files of then, and from no others.
+#[tokio::test]
+async fn weights_of_the_start_that_are_read_again_are_version_0() {
+    let directory = tempfile::tempdir().unwrap();
+    let (delta, first) = (publish(&directory, 1, (BEFORE, Some(0.5))), directory.path().join("first"));
+    fs::create_dir(&first).unwrap();
+    for file in fs::read_dir(model()).unwrap().map(|file| file.unwrap().path()) {
+        fs::copy(&file, first.join(file.file_name().unwrap())).unwrap();
+    }
+    let control = control(ControlPolicy::default());
+    let (loaded, loaded_weights) = (LoadedFiles::at(&first), control.checksums().await.unwrap());
+    for _ in 0..2 {
+        update(&control, &delta, None).await.unwrap();
+        assert_ne!(control.checksums().await.unwrap(), loaded_weights);
+        control.reload(&loaded).await.unwrap();
+        assert_eq!(control.checksums().await.unwrap(), loaded_weights);
+    }
+    // That they are there is known of version 0 itself, too.
+    control.start_update().await.unwrap();
+    control.write_version(directory.path().to_owned(), 0).await.unwrap();
+    control.finish_update(None).await.unwrap();
+    fs::write(first.join("more.txt"), "written since").unwrap();
+    control.reload(&loaded).await.unwrap();
+    refused(&update(&control, &delta, None).await, "it is not known which of them are there");
+}
+
+/// What is lost may come back in several updates. Deltas go on from it where all of them are of the same number.
+#[tokio::test]
+async fn weights_that_were_lost_come_back_in_updates_of_one_number_or_of_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let delta = publish(&directory, 1, (BEFORE, Some(0.5)));
+    for (numbers, is_known) in [(["0", "0"], true), (["0", "7"], false), (["7", "0"], false)] {
+        let control = control(ControlPolicy::default());
+        let (whole, all) = (control.checksums().await.unwrap(), control.lacking());
+        assert_eq!(all, 0);
+        control.reset_weights().await.unwrap();
+        let lost = control.lacking();
+        let piece: Result<Bytes, String> = Ok(norm_file(NORM, BEFORE).into());
+        let one = control.update_from_stream(futures::stream::iter([piece]), Some(numbers[0].into())).await;
+        let one = one.unwrap().unwrap();
+        assert_eq!((one.lacking, one.written.tensors, one.tensors), (lost - 1, 1, lost));
+        assert_eq!(control.lacking(), lost - 1);
+        let rest = update(&control, &model(), Some(numbers[1])).await.unwrap();
+        assert_eq!((rest.lacking, control.checksums().await.unwrap()), (0, whole));
+        let outcome = update(&control, &delta, None).await;
+        if is_known {
+            outcome.unwrap();
+        } else {
+            refused(&outcome, "it is not known which of them are there");
+        }
+    }
 }
 
 #[tokio::test]
