@@ -38,7 +38,7 @@ impl Model {
         self.update = None;
         match self.begun.take() {
             Some(Begun { kept: Some(kept), .. }) => self.weights = kept,
-            Some(Begun { kept: None, touched: true }) => {
+            Some(Begun { kept: None, touched: true, .. }) => {
                 self.weights = Weights::GONE;
                 return Err(Fault::Lost);
             }
