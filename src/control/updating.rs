@@ -411,7 +411,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// If no update is active, or the model lacks tensors.
+    /// If no update is active, or what came is not the model's.
     pub async fn finish_update(&self, label: Option<Arc<str>>) -> Result<Updated, ControlError> {
         self.finish(Whose::Started, label).await
     }
