@@ -53,7 +53,8 @@ async fn update_weights(State(admin): State<Shared>, RequiredFields(fields): Req
     check_load_format(&fields)?;
     truth_of(&fields, "abort_all_requests", true)?;
     let path = required_text(&fields, "model_path")?;
-    Ok(of_rank(weights::replace(&admin, path.into(), None, true).await))
+    let updated = weights::replace(&admin, path.into(), None, true).await;
+    Ok(of_rank(updated.map(|updated| weights::still_needs(&updated))))
 }
 
 /// Ends what runs, and loads an adapter in the place of the one that has its name. As in `/v1/unload_lora_adapter`,
@@ -67,13 +68,14 @@ async fn update_adapter(State(admin): State<Shared>, RequiredFields(fields): Req
         base_model: label_of(&fields, "base_model_name")?,
         stays: false,
     };
-    Ok(of_rank(load_to_its_end(&admin, load, Ends::All).await))
+    Ok(of_rank(load_to_its_end(&admin, load, Ends::All).await.map(|_| None)))
 }
 
-/// Answers as AReaL's workers do, of which there is one.
-fn of_rank<T>(outcome: Result<T, AdminError>) -> Response {
+/// Answers as AReaL's workers do, of which there is one, and says what is still to be done.
+fn of_rank(outcome: Result<Option<String>, AdminError>) -> Response {
     match outcome {
-        Ok(_) => done("TP rank: 0 success\n"),
+        Ok(None) => done("TP rank: 0 success\n"),
+        Ok(Some(needs)) => done(&format!("TP rank: 0 success. {needs}\n")),
         Err(error) => {
             let message = format!("TP rank: 0 failed. reason: {}\n", error.message());
             failed(&error, json!({ "success": false, "message": message }))

@@ -1,6 +1,6 @@
 //! The names of what is served.
 
-use std::path::PathBuf;
+use crate::control::LoadedFiles;
 
 /// The names of what is served, and where it was loaded from.
 #[derive(Debug, Clone)]
@@ -9,8 +9,8 @@ pub struct Served {
     pub model: String,
     /// The name under which it is served.
     pub name: String,
-    /// The file or directory from which its weights were loaded; `None` where there is none.
-    pub weights: Option<PathBuf>,
+    /// What its weights were loaded from; `None` where there is nothing.
+    pub weights: Option<LoadedFiles>,
     /// The tokens of a block of the cache, where events of it are published.
     pub kv_block_size: Option<usize>,
 }

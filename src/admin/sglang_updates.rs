@@ -32,10 +32,13 @@ fn said(success: bool, message: impl Into<String>) -> Value {
     json!({ "success": success, "message": message.into() })
 }
 
+/// What SGLang says of what was done.
+const SUCCESS: &str = "Success";
+
 /// Answers in SGLang's shape and words.
-fn outcome<T>(outcome: Result<T, AdminError>) -> Response {
+fn outcome(outcome: Result<String, AdminError>) -> Response {
     match outcome {
-        Ok(_) => answer(said(true, "Success")),
+        Ok(message) => answer(said(true, message)),
         Err(error) => {
             let words = [
                 ("Call to collective_rpc method failed: ", ""),
@@ -54,7 +57,7 @@ async fn begin(State(admin): State<Shared>, Fields(fields): Fields) -> Answered 
     check_selector(&admin, &fields, DRAFT_IN_ONE_CALL)?;
     let operation = Operation::Update("start_weight_update");
     let begun = admin.timed(operation, |control| async move { control.start_update_with_directories().await }).await;
-    Ok(outcome(begun))
+    Ok(outcome(begun.map(|()| SUCCESS.to_owned())))
 }
 
 /// Whose weights a call is for.
@@ -95,7 +98,7 @@ async fn end(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
     let operation = Operation::Update("finish_weight_update");
     let ended =
         admin.timed(operation, |control| async move { control.finish_update(label.map(Into::into)).await }).await;
-    Ok(outcome(ended))
+    Ok(outcome(ended.map(|updated| weights::and_needs(SUCCESS, &updated))))
 }
 
 /// Refuses a way to read weights that is not taken here.
@@ -205,11 +208,11 @@ async fn update_from_disk(State(admin): State<Shared>, fields: Result<RequiredFi
 }
 
 fn success(updated: Option<&Updated>, label: Option<String>) -> String {
-    if updated.is_none() {
+    let Some(updated) = updated else {
         return "Succeeded to write model weights. They sample from /end_weight_update on.".to_owned();
-    }
+    };
     let version = label.map_or(String::new(), |label| format!(" Weight version updated to {label}."));
-    format!("Succeeded to update model weights.{version}")
+    weights::and_needs(&format!("Succeeded to update model weights.{version}"), updated)
 }
 
 /// `POST /destroy_weights_update_group`: there is no group, which SGLang says in these words. Its clients go on then.

@@ -13,11 +13,13 @@ use serde_json::{Map, Value, json};
 use super::{
     AdminError, Answered, Shared,
     body::{Fields, NoFields, check_checkpoint_format, fields_or, only, only_at, tags_of, truth_of, without},
-    info, json as answer, pausing, posted,
+    info, json as answer,
+    meters::Operation,
+    pausing, posted,
     query::Parameters,
     sleeping, weights,
 };
-use crate::control::{PauseMode, SleepLevel};
+use crate::control::{PauseMode, SleepLevel, Updated};
 
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     vec![
@@ -68,10 +70,10 @@ async fn collective_rpc(State(admin): State<Shared>, body: Body) -> Answered {
     let (listed, named) = arguments(&fields)?;
     match method {
         "reload_weights" => {
-            // As in vLLM, without a path the weights that the server was started with.
-            let path = path_of_weights(&listed, &named)?.or_else(|| admin.served.weights.clone());
-            let path = path.ok_or_else(|| AdminError::field("body.kwargs.weights_path", NO_PATH))?;
-            weights::replace(&admin, path, None, false).await?;
+            let updated = reload(&admin, path_of_weights(&listed, &named)?).await?;
+            if let Some(needs) = weights::still_needs(&updated) {
+                return Ok(answer(json!({ "results": [Value::Null], "message": needs })));
+            }
         }
         "skyrl_sleep_for_weight_sync" => {
             let arguments = only_named(&listed, &named, &["offload_kv"])?;
@@ -93,6 +95,16 @@ async fn collective_rpc(State(admin): State<Shared>, body: Body) -> Answered {
         }
     }
     Ok(answer(json!({ "results": [Value::Null] })))
+}
+
+/// Replaces weights by those at a path or, as in vLLM, without one by those that the server was started with.
+async fn reload(admin: &Shared, path: Option<PathBuf>) -> Result<Updated, AdminError> {
+    if let Some(path) = path {
+        return weights::replace(admin, path, None, false).await;
+    }
+    let loaded = admin.served.weights.clone();
+    let loaded = loaded.ok_or_else(|| AdminError::field("body.kwargs.weights_path", NO_PATH))?;
+    admin.timed(Operation::Update("update_weights"), |control| async move { control.reload(&loaded).await }).await
 }
 
 /// Returns the arguments of a method: those of a list, and those with names.

@@ -27,6 +27,7 @@ use super::{
     meters::Operation,
     posted,
     query::Parameters,
+    sleeping::needs,
 };
 use crate::{
     control::{Control, Relabelled, Update, Updated},
@@ -238,13 +239,27 @@ async fn pull(State(admin): State<Shared>, RequiredFields(fields): RequiredField
 }
 
 fn update_answer(updated: &Updated) -> Value {
-    json!({
+    let mut said = json!({
         "status": "ok",
         "weight_version": &*updated.version.label,
         "tensors": updated.written.tensors,
         "tensors_of_model": updated.tensors,
         "seconds": updated.took.as_secs_f64(),
-    })
+    });
+    if let Some(needs) = still_needs(updated) {
+        said["message"] = json!(needs);
+    }
+    said
+}
+
+/// Says what is still to be sent, where weights were lost and an update did not bring the last of them.
+pub(super) fn still_needs(updated: &Updated) -> Option<String> {
+    (updated.lacking > 0).then(|| needs(updated.lacking))
+}
+
+/// What is said of an update, and what is still to be sent after it.
+pub(super) fn and_needs(said: &str, updated: &Updated) -> String {
+    still_needs(updated).map_or_else(|| said.to_owned(), |needs| format!("{}. {needs}", said.trim_end_matches('.')))
 }
 
 /// The weights of a part of an update.
@@ -292,12 +307,12 @@ async fn update_part(admin: Shared, part: Part) -> Answered {
 async fn finish(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
     only(&fields, &["weight_version"])?;
     let label = weight_name_of(&fields, "weight_version")?;
-    admin
+    let updated = admin
         .timed(Operation::Update("finish_weight_update"), |control| async move {
             control.finish_update(label.map(Into::into)).await
         })
         .await?;
-    Ok(answer(json!({ "message": "Weight update finished" })))
+    Ok(answer(json!({ "message": and_needs("Weight update finished", &updated) })))
 }
 
 /// What a client of SGLang's has to know that is not told what becomes of its requests.

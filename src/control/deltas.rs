@@ -63,7 +63,7 @@ impl Control {
     pub(super) fn held_weights(&self, state: &State) -> Held {
         match state.update.as_ref().filter(|phase| phase.written.tensors > 0) {
             Some(phase) => Held { trained: phase.trained, as_loaded: false },
-            None => Held { trained: state.trained, as_loaded: self.weights().number == 0 },
+            None => Held { trained: state.trained, as_loaded: self.weights().number == state.loaded },
         }
     }
 

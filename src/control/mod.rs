@@ -19,6 +19,7 @@ mod draft;
 mod error;
 mod meters;
 mod naming;
+mod numbers;
 mod paused;
 mod pausing;
 mod pulled;
@@ -41,6 +42,7 @@ pub use self::{
     checksums::model_checksum,
     error::ControlError,
     naming::Relabelled,
+    numbers::LoadedFiles,
     paused::{Newcomers, PauseMode},
     sleeping::{Awakened, SleepLevel, SleepTag},
     tensor_rows::TensorRows,

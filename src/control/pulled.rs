@@ -26,7 +26,7 @@ pub(super) struct PulledVersion {
 }
 
 /// The files of a directory with their lengths and times; `None` where there is no such directory.
-type Files = Option<BTreeMap<OsString, (u64, Option<SystemTime>)>>;
+pub(super) type Files = Option<BTreeMap<OsString, (u64, Option<SystemTime>)>>;
 
 impl Pulled {
     pub(super) fn insert(&mut self, place: PathBuf, version: PulledVersion) {
@@ -59,7 +59,8 @@ pub(super) fn place(path: &Path) -> PathBuf {
     })
 }
 
-fn files(place: &Path) -> Files {
+/// The files at a place, or the one that is there.
+pub(super) fn files(place: &Path) -> Files {
     let of = |metadata: &Metadata| (metadata.len(), metadata.modified().ok());
     let Ok(entries) = std::fs::read_dir(place) else {
         // It may be a file.

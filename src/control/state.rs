@@ -28,6 +28,8 @@ pub(super) struct State {
     /// The number that a trainer gives to the weights that are there; 0 for those that were loaded, `None` where nobody
     /// knows.
     pub(super) trained: Option<u64>,
+    /// The update that brought the weights that the server was started with; 0 where none did.
+    pub(super) loaded: u64,
     /// Directories that a trainer had brought up to a version.
     pub(super) pulled: Pulled,
     /// Whether requests that run are awaited before the server falls asleep.
@@ -47,6 +49,7 @@ impl Default for State {
             asleep: None,
             update: None,
             trained: Some(0),
+            loaded: 0,
             pulled,
             draining: false,
             calls: 0,
@@ -61,6 +64,14 @@ impl State {
         self.draining = false;
         self.calls += 1;
         self.calls
+    }
+
+    /// Takes note of an update from the files that the server was started with, and whether they are those of then.
+    pub(super) fn note_loaded(&mut self, are_unchanged: bool, update: u64) {
+        self.trained = are_unchanged.then_some(0);
+        if are_unchanged {
+            self.loaded = update;
+        }
     }
 
     /// Whether the pause of this number is the one that there is.
@@ -91,6 +102,8 @@ pub(super) struct Phase {
     /// Bodies that are parts of it and have not ended.
     pub(super) coming: usize,
     pub(super) begun: Instant,
+    /// How many tensors had no weights when it was begun.
+    pub(super) lacking: usize,
     /// When something of it came last: a call, or a piece of a body.
     pub(super) heard: Heard,
     pub(super) written: Written,

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::{
     Control, ControlError,
     deltas::{Source, versions},
+    numbers::trained,
     state::{Heard, OF_A_BODY, OVER, Phase, State, Whose},
 };
 use crate::engine::{EngineControl, NewWeights, TensorInfo, UpdateError, WeightTensor, WeightVersion, Written};
@@ -31,6 +32,8 @@ pub struct Updated {
     pub written: Written,
     /// The number of tensors of the model.
     pub tensors: usize,
+    /// How many of them have no weights yet: these were lost, and neither this update nor an earlier one brought them.
+    pub lacking: usize,
     /// How long it took.
     pub took: Duration,
 }
@@ -74,12 +77,6 @@ fn brings_something(written: Written, proven: bool) -> Result<(), UpdateError> {
     Err(UpdateError::Refused("no tensor of the model was sent; the weights stay as they are".to_owned()))
 }
 
-/// The number that a trainer gives to weights: that of the directory, or what the caller calls them. The engine's own count
-/// says nothing of what was trained.
-fn trained(of_source: Option<u64>, given: Option<&str>) -> Option<u64> {
-    of_source.or_else(|| given?.parse().ok())
-}
-
 impl Control {
     /// Replaces weights in one call.
     ///
@@ -87,6 +84,16 @@ impl Control {
     ///
     /// If the weights cannot be used; the server goes on with those that it had.
     pub async fn update(&self, update: Update) -> Result<Updated, ControlError> {
+        self.update_numbered(update, None).await
+    }
+
+    /// The same; where there is `is_loaded`, the weights are those that the server was started with if it says so at the
+    /// end.
+    pub(super) async fn update_numbered(
+        &self,
+        update: Update,
+        is_loaded: Option<&(dyn Fn() -> bool + Sync)>,
+    ) -> Result<Updated, ControlError> {
         self.of_engine(WHAT)?;
         let _writing = self.writing_calls.begin();
         let mut state = self.state.lock().await;
@@ -95,7 +102,11 @@ impl Control {
             self.drop_phase(&mut state).await?;
             return Err(INSTEAD_OF_A_PART);
         }
-        self.update_alone(&mut state, update).await
+        let updated = self.update_alone(&mut state, update).await?;
+        if let Some(is_loaded) = is_loaded {
+            state.note_loaded(is_loaded(), updated.version.number);
+        }
+        Ok(updated)
     }
 
     async fn update_alone(&self, state: &mut State, update: Update) -> Result<Updated, ControlError> {
@@ -107,7 +118,7 @@ impl Control {
         let begun = Instant::now();
         let source = self.source(state, path).await?;
         let (version, proves) = (source.version(), source.proves());
-        let trained = trained(version, label.as_deref());
+        let (trained, lacking) = (trained(version, label.as_deref()), self.lacking());
         let label = label.or_else(|| version.map(|version| version.to_string().into()));
         self.begin_in_engine(engine, state).await?;
         self.show_update(true);
@@ -129,22 +140,23 @@ impl Control {
                 return Err(error);
             }
         };
-        state.trained = trained;
+        state.trained = self.trained_after(trained, state.trained, lacking);
         Ok(self.updated(version, written, begun))
     }
 
     fn updated(&self, version: Arc<WeightVersion>, written: Written, begun: Instant) -> Updated {
         let (took, tensors) = (begun.elapsed(), self.engine.control().map_or(0, |engine| engine.tensors().len()));
-        let (label, bytes) = (&*version.label, written.bytes);
+        let (label, bytes, lacking) = (&*version.label, written.bytes, self.lacking());
         tracing::info!(
             version = label,
             tensors = written.tensors,
             of = tensors,
+            lacking,
             bytes,
             ?took,
             "the weights were replaced"
         );
-        Updated { version, written, tensors, took }
+        Updated { version, written, tensors, lacking, took }
     }
 
     /// Waits for the calls before, and refuses while an update is active, with the error that the call has for it.
@@ -212,6 +224,7 @@ impl Control {
             in_phases,
             coming: 0,
             begun: Instant::now(),
+            lacking: self.lacking(),
             heard: heard.clone(),
             written: Written::default(),
             trained: None,
@@ -398,7 +411,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// If no update is active, or the model lacks tensors.
+    /// If no update is active, or what came is not the model's.
     pub async fn finish_update(&self, label: Option<Arc<str>>) -> Result<Updated, ControlError> {
         self.finish(Whose::Started, label).await
     }
@@ -425,7 +438,7 @@ impl Control {
         let trained = trained(phase.trained, label.as_deref());
         let finish = async { Ok(engine.finish_update(label, self.policy.on_weights_change).await?) };
         let version = self.ending_requests(phase.aborts, &state, finish).await?;
-        state.trained = trained;
+        state.trained = self.trained_after(trained, state.trained, phase.lacking);
         Ok(self.updated(version, phase.written, phase.begun))
     }
 

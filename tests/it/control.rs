@@ -248,8 +248,8 @@ impl Model {
                 self.updating
             }
             Call::Finish => {
-                // Half a model is no model, and nothing is no update.
-                let done = self.updating && self.wrote && !self.lacks;
+                // Nothing is no update, and one that brings some of the weights that lack leaves the rest to others.
+                let done = self.updating && self.wrote;
                 self.updating = false;
                 done
             }

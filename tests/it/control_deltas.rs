@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::control::{MODEL, Served, control, norm, norm_file, streamed};
 use tito::{
-    control::{ControlError, ControlPolicy, Update, Updated},
+    control::{ControlError, ControlPolicy, LoadedFiles, Update, Updated},
     engine::{NewWeights, UpdateError},
 };
 
@@ -30,8 +30,28 @@ pub(super) fn write(path: &Path, header: &serde_json::Value, data: &[u8]) {
     fs::write(path, file).unwrap();
 }
 
+fn filled(number: f32) -> Vec<u8> {
+    number.to_le_bytes().repeat(64)
+}
+
+/// The norm of the checkpoint, as the engine holds it.
+fn loaded_norm() -> Vec<u8> {
+    let file = fs::read(model().join("model.safetensors")).unwrap();
+    let (len, rest) = file.split_first_chunk().unwrap();
+    let (header, data) = rest.split_at(usize::try_from(u64::from_le_bytes(*len)).unwrap());
+    let header: serde_json::Value = serde_json::from_slice(header).unwrap();
+    assert_eq!(header[NORM]["dtype"], "F32");
+    let [first, end]: [usize; 2] = serde_json::from_value(header[NORM]["data_offsets"].clone()).unwrap();
+    data[first..end].to_vec()
+}
+
 /// Publishes a delta as slime does: the norm is overwritten with one number; `None` for one that changes no tensor.
 pub(super) fn publish(directory: &TempDir, version: u64, (before, after): (f32, Option<f32>)) -> PathBuf {
+    publish_from(directory, version, &filled(before), after)
+}
+
+/// The same from any numbers.
+fn publish_from(directory: &TempDir, version: u64, before: &[u8], after: Option<f32>) -> PathBuf {
     let path = directory.path().join(format!("weight_v{version:06}"));
     fs::create_dir_all(&path).unwrap();
     let file = "model-00000-of-00001.safetensors";
@@ -43,11 +63,10 @@ pub(super) fn publish(directory: &TempDir, version: u64, (before, after): (f32, 
     let index = json!({ "metadata": metadata, "weight_map": map }).to_string();
     fs::write(path.join("model.safetensors.index.json"), index).unwrap();
     let Some(after) = after else { return path };
-    let numbers = |number: f32| number.to_le_bytes().repeat(64);
-    let changed: Vec<u8> = numbers(before).iter().zip(numbers(after)).map(|(before, after)| before ^ after).collect();
+    let changed: Vec<u8> = before.iter().zip(filled(after)).map(|(before, after)| before ^ after).collect();
     let xored = zstd::encode_all(&changed[..], 1).unwrap();
     let header = json!({
-        "__metadata__": { NORM: blake3::hash(&numbers(after)).to_hex().to_string() },
+        "__metadata__": { NORM: blake3::hash(&filled(after)).to_hex().to_string() },
         NORM: { "dtype": "U8", "shape": [xored.len()], "data_offsets": [0, xored.len()] },
     });
     write(&path.join(file), &header, &xored);
@@ -79,7 +98,7 @@ async fn what_the_server_counts_is_not_what_a_trainer_has_trained() {
     let delta = publish(&directory, 1, (BEFORE, Some(0.5)));
     for in_phases in [false, true] {
         let control = control(ControlPolicy::default());
-        // As /collective_rpc reload_weights does, without a label.
+        // A path says nothing of what is there, even if it is that of the start.
         let version = if in_phases {
             control.start_update().await.unwrap();
             control.write_weights(NewWeights::Path(model())).await.unwrap();
@@ -115,6 +134,59 @@ async fn lost_weights_are_no_base_of_a_delta_though_they_still_lie_there() {
         "{written:?}"
     );
     assert!(control.lacking() > 0);
+}
+
+/// The weights of the start are version 0 again where they are read from the files of then, and from no others.
+#[tokio::test]
+async fn weights_of_the_start_that_are_read_again_are_version_0() {
+    let directory = tempfile::tempdir().unwrap();
+    let (delta, first) = (publish_from(&directory, 1, &loaded_norm(), Some(0.5)), directory.path().join("first"));
+    fs::create_dir(&first).unwrap();
+    for file in fs::read_dir(model()).unwrap().map(|file| file.unwrap().path()) {
+        fs::copy(&file, first.join(file.file_name().unwrap())).unwrap();
+    }
+    let control = control(ControlPolicy::default());
+    let (loaded, loaded_weights) = (LoadedFiles::at(&first), control.checksums().await.unwrap());
+    for _ in 0..2 {
+        update(&control, &delta, None).await.unwrap();
+        assert_ne!(control.checksums().await.unwrap(), loaded_weights);
+        control.reload(&loaded).await.unwrap();
+        assert_eq!(control.checksums().await.unwrap(), loaded_weights);
+    }
+    // That they are there is known of version 0 itself, too.
+    control.start_update().await.unwrap();
+    control.write_version(directory.path().to_owned(), 0).await.unwrap();
+    control.finish_update(None).await.unwrap();
+    fs::write(first.join("more.txt"), "written since").unwrap();
+    control.reload(&loaded).await.unwrap();
+    refused(&update(&control, &delta, None).await, "it is not known which of them are there");
+}
+
+/// What is lost may come back in several updates. Deltas go on from it where all of them are of the same number.
+#[tokio::test]
+async fn weights_that_were_lost_come_back_in_updates_of_one_number_or_of_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let delta = publish_from(&directory, 1, &loaded_norm(), Some(0.5));
+    for (numbers, is_known) in [(["0", "0"], true), (["0", "7"], false), (["7", "0"], false)] {
+        let control = control(ControlPolicy::default());
+        let (whole, all) = (control.checksums().await.unwrap(), control.lacking());
+        assert_eq!(all, 0);
+        control.reset_weights().await.unwrap();
+        let lost = control.lacking();
+        let piece: Result<Bytes, String> = Ok(norm_file(NORM, BEFORE).into());
+        let one = control.update_from_stream(futures::stream::iter([piece]), Some(numbers[0].into())).await;
+        let one = one.unwrap().unwrap();
+        assert_eq!((one.lacking, one.written.tensors, one.tensors), (lost - 1, 1, lost));
+        assert_eq!(control.lacking(), lost - 1);
+        let rest = update(&control, &model(), Some(numbers[1])).await.unwrap();
+        assert_eq!((rest.lacking, control.checksums().await.unwrap()), (0, whole));
+        let outcome = update(&control, &delta, None).await;
+        if is_known {
+            outcome.unwrap();
+        } else {
+            refused(&outcome, "it is not known which of them are there");
+        }
+    }
 }
 
 #[tokio::test]

@@ -223,3 +223,42 @@ async fn the_weights_of_the_start_are_read_again_from_where_they_lie() {
     done(&server, "/collective_rpc", json!({ "method": "reload_weights" })).await;
     assert_eq!(weights(&server).await["updates"], 1);
 }
+
+/// Weights that were lost may come back in several updates, and each says what is still to be sent.
+#[tokio::test]
+async fn updates_of_lost_weights_say_in_every_dialect_what_is_still_to_be_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("model.safetensors"), norm_file("model.norm.weight", 1.0)).unwrap();
+    let norm = directory.path();
+    let server = Server::of(&settings());
+    let tensors = done(&server, "/update_weights", json!({ "weight_dir": model() })).await["tensors_of_model"].clone();
+    let lacking = format!("{} tensors have no weights", tensors.as_u64().unwrap() - 1);
+    let rpc = json!({ "method": "reload_weights", "kwargs": { "weights_path": norm } });
+    for calls in [
+        vec![("/update_weights", json!({ "weight_dir": norm }))],
+        vec![("/update_weights_from_disk", json!({ "model_path": norm }))],
+        vec![("/areal_update_weights", json!({ "model_path": norm }))],
+        vec![("/collective_rpc", rpc)],
+        vec![
+            ("/start_weight_update", json!({})),
+            ("/update_weights", json!({ "update_info": { "weight_dir": norm } })),
+            ("/finish_weight_update", json!({})),
+        ],
+        vec![
+            ("/begin_weight_update", json!({})),
+            ("/update_weights_from_disk", json!({ "model_path": norm })),
+            ("/end_weight_update", json!({})),
+        ],
+    ] {
+        done(&server, "/weight_checker", json!({ "action": "reset" })).await;
+        for (index, (path, body)) in calls.iter().enumerate() {
+            let said = done(&server, path, body.clone()).await;
+            let says = said["message"].as_str().is_some_and(|message| message.contains(&lacking));
+            assert_eq!(says, index + 1 == calls.len(), "{path}: {said}");
+        }
+        let (status, _) = posted(&server, "/get_weights_by_name", &json!({ "name": "model.norm.weight" })).await;
+        assert_ne!(status, 200);
+        let said = done(&server, "/update_weights", json!({ "weight_dir": model() })).await;
+        assert_eq!(said.get("message"), None, "{said}");
+    }
+}

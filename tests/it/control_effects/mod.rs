@@ -65,7 +65,7 @@ impl Server {
     /// The same server, whose weights were loaded from there.
     pub(super) fn with_weights(self, weights: PathBuf) -> Self {
         let Admin { control, served, adapters } = &*self.admin;
-        let served = admin::Served { weights: Some(weights), ..served.clone() };
+        let served = admin::Served { weights: Some(tito::control::LoadedFiles::at(&weights)), ..served.clone() };
         let admin = Arc::new(Admin { control: Arc::clone(control), served, adapters: Arc::clone(adapters) });
         Self { router: admin::router(Arc::clone(&admin)), admin, ..self }
     }

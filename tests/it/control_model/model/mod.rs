@@ -126,6 +126,8 @@ struct Asleep {
 struct Begun {
     kept: Option<Weights>,
     touched: bool,
+    /// How many tensors had no weights before it.
+    lacking: usize,
 }
 
 /// An update of more than one call.

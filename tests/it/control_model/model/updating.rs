@@ -20,7 +20,7 @@ impl Model {
             return Err(Fault::State);
         }
         let keeps = self.policy.undo == UndoPolicy::Memory && self.lacking() == 0;
-        self.begun = Some(Begun { kept: keeps.then_some(self.weights), touched: false });
+        self.begun = Some(Begun { kept: keeps.then_some(self.weights), touched: false, lacking: self.lacking() });
         Ok(())
     }
 
@@ -38,7 +38,7 @@ impl Model {
         self.update = None;
         match self.begun.take() {
             Some(Begun { kept: Some(kept), .. }) => self.weights = kept,
-            Some(Begun { kept: None, touched: true }) => {
+            Some(Begun { kept: None, touched: true, .. }) => {
                 self.weights = Weights::GONE;
                 return Err(Fault::Lost);
             }
@@ -141,11 +141,9 @@ impl Model {
     }
 
     fn finish(&mut self, label: Option<String>, trained: Option<u64>, tensors: usize) -> Outcome {
-        if self.lacking() > 0 {
-            return Err(self.fail());
-        }
         self.update = None;
-        if self.begun.take().expect("an update").touched {
+        let Begun { touched, lacking, .. } = self.begun.take().expect("an update");
+        if touched {
             self.number += 1;
             match self.policy.on_weights_change {
                 OnWeightsChange::Recompute => self.given_back += 1,
@@ -157,7 +155,9 @@ impl Model {
         } else if let Some(label) = label {
             self.named(label);
         }
-        self.trained = trained;
+        // The rest of weights that were lost is of the number of what came before, or nobody knows it.
+        let is_rest = (1..self.others + 2).contains(&lacking);
+        self.trained = trained.filter(|_| !is_rest || trained == self.trained);
         Ok(Said::Updated { label: self.label.clone(), number: self.number, tensors })
     }
 

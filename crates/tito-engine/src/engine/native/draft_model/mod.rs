@@ -142,7 +142,8 @@ impl<B: Backend> DraftModel<B> {
         let heads = self.model.heads_of(&checked)?;
         let bytes = self.model.replace(&checked, Some(undo))?;
         self.model.check_heads(&heads)?;
-        Ok(Written { tensors: checked.len(), bytes })
+        self.model.check_further(checked.further())?;
+        Ok(Written { tensors: checked.count(), bytes })
     }
 
     fn read_again(&mut self, model: &mut Model<B>) -> Result<(), LoadError> {

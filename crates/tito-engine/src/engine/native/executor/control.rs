@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use super::{
     controlled::Controlled,
-    standing::{Standing, Update},
+    standing::{Came, Standing, Update},
     state::Executor,
     steps::Steps,
 };
@@ -81,11 +81,10 @@ impl<B: Backend> Executor<B> {
         }
         // The same tensor may come twice: the last one counts.
         let heads = self.model.heads_of(&checked).map_err(|error| refused(&error))?;
-        update.heads.retain(|head| !heads.iter().any(|new| new.replaces(head)));
-        update.heads.extend(heads);
+        update.came.add(Came { heads, further: checked.further().clone() });
         update.touched = true;
         let bytes = self.model.replace(&checked, update.undo.as_mut()).map_err(|error| refused(&error))?;
-        Ok(Written { tensors: checked.len(), bytes })
+        Ok(Written { tensors: checked.count(), bytes })
     }
 
     fn try_change(&mut self, changes: Vec<TensorChanges>) -> Result<Written, UpdateError> {
@@ -119,8 +118,7 @@ impl<B: Backend> Executor<B> {
             None => Ok(()),
         };
         if outcome.is_err() {
-            self.model.lose_weights();
-            self.publish_lacking();
+            self.lose_weights();
         }
         outcome
     }
@@ -181,7 +179,7 @@ impl<B: Backend> Controlled for Executor<B> {
         self.status.count_begun_update();
         // Weights that nobody knows are not worth keeping.
         let keeps = undo == UndoPolicy::Memory && self.model.lacking() == 0;
-        self.standing.update = Some(Update { undo: keeps.then(Undo::default), touched: false, heads: Vec::new() });
+        self.standing.update = Some(Update { undo: keeps.then(Undo::default), touched: false, came: Came::default() });
         Ok(())
     }
 
@@ -218,20 +216,19 @@ impl<B: Backend> Controlled for Executor<B> {
         label: Option<Arc<str>>,
         change: OnWeightsChange,
     ) -> Result<Arc<WeightVersion>, UpdateError> {
-        let Some(Update { touched, heads, .. }) = &self.standing.update else {
+        let Some(Update { touched, came, .. }) = &mut self.standing.update else {
             return Err(UpdateError::OutOfOrder("finish_weight_update called without a matching start_weight_update."));
         };
-        let touched = *touched;
+        let (touched, came) = (*touched, std::mem::take(came));
         let number = self.standing.weights.number + u64::from(touched);
-        match self.model.lacking() {
-            0 => {}
-            lacking => {
-                let reason = format!("the update is finished, and {lacking} tensors of the model were not sent");
-                return Err(self.fail(UpdateError::Refused(reason)));
+        self.standing.came.add(came);
+        // Where weights were lost, the rest may come with later updates.
+        if self.model.lacking() == 0 {
+            let Came { heads, further } = std::mem::take(&mut self.standing.came);
+            let compared = self.model.check_heads(&heads).and_then(|()| self.model.check_further(&further));
+            if let Err(error) = compared {
+                return Err(self.fail(refused(&error)));
             }
-        }
-        if let Err(error) = self.model.check_heads(heads) {
-            return Err(self.fail(refused(&error)));
         }
         let label = label.or_else(|| (!touched).then(|| Arc::clone(&self.standing.weights.label)));
         if touched {
@@ -257,6 +254,7 @@ impl<B: Backend> Controlled for Executor<B> {
     }
 
     fn lose_weights(&mut self) {
+        self.standing.came = Came::default();
         self.model.lose_weights();
         self.publish_lacking();
     }
@@ -273,6 +271,7 @@ impl<B: Backend> Controlled for Executor<B> {
                 self.standing.without_cache = true;
             }
             Memory::Weights => {
+                self.standing.came = Came::default();
                 self.model.discard_weights();
                 if let Some(draft) = &mut self.draft_model {
                     draft.discard_weights();

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{ModelShape, tensor::Tensor, tensors::Tensors};
+use super::{ModelShape, further::FurtherLayers, tensor::Tensor, tensors::Tensors};
 use crate::engine::native::weights::{Weights, WeightsError};
 
 /// Weights whose names and shapes are a model's, and where each of them goes.
@@ -17,6 +17,8 @@ pub(crate) struct Checked<'a> {
     pub(super) written: Vec<Arc<Tensor>>,
     /// The names of heads that are there although the embeddings are the head too.
     pub(super) heads: Vec<&'a str>,
+    /// What is there of layers after the last one.
+    pub(super) further: FurtherLayers,
 }
 
 /// Refuses weights that are not a model's by their names, shapes and types, of which the files say all.
@@ -30,6 +32,11 @@ impl<'a> Checked<'a> {
     /// The tensors of the model that are written with these.
     pub(super) fn written(&self) -> impl Iterator<Item = &Tensor> {
         self.written.iter().map(|tensor| &**tensor)
+    }
+
+    /// The number of tensors of the model that are written with these.
+    pub(crate) fn count(&self) -> usize {
+        self.written.len()
     }
 
     /// The tensors that the model has a place for.
@@ -47,26 +54,32 @@ impl<'a> Checked<'a> {
         (self.weights, &self.heads)
     }
 
-    /// The number of these tensors.
-    pub(crate) fn len(&self) -> usize {
-        self.tensors.len()
+    /// What is there of layers after the last one.
+    pub(crate) fn further(&self) -> &FurtherLayers {
+        &self.further
     }
 
-    /// Compares what is there with what the model has. `complete` asks for all of it.
+    /// Compares what is there with what the model has. `complete` asks for all of it, and for nothing of layers that
+    /// `num_hidden_layers` does not count: an update in parts is [asked for that](super::Model::check_further) at its end.
     pub(super) fn new(tensors: &Tensors, weights: &'a dyn Weights, complete: bool) -> Result<Self, WeightsError> {
         let (mut found, mut unknown, mut heads) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut further = FurtherLayers::default();
         if weights.tensors().is_empty() {
             return Err(WeightsError::Nothing);
         }
         // Which tensors of the model are written, each once.
         let mut written = BTreeSet::new();
         for (name, shape) in weights.tensors() {
-            let (number, tensor, stands_for) = match (tensors.number(name), tensors.others.get(name)) {
+            let (number, tensor, stands_for) = match (tensors.number(name), tensors.other(name)) {
                 (Some(number), _) => (number, &tensors.all()[number], BTreeSet::from([number])),
                 (None, Some((tensor, numbers))) => (numbers.first().copied().unwrap_or(0), tensor, numbers.clone()),
                 (None, None) if let Some(embeddings) = tensors.tied_to(name) => {
                     embeddings.has_shape(name, shape)?;
                     heads.push(name);
+                    continue;
+                }
+                (None, None) if let Some(layer) = tensors.further_layer(name) => {
+                    further.add(layer, name);
                     continue;
                 }
                 (None, None) if tensors.is_redundant(name) || weights.is_filler(name) => continue,
@@ -82,7 +95,7 @@ impl<'a> Checked<'a> {
             found.insert(number, (tensor, name, shape));
         }
         if complete {
-            unknown.extend(tensors.uncounted(weights.tensors().iter().map(|(name, _)| *name)));
+            unknown.extend(further.uncounted().map(str::to_owned));
         }
         if !unknown.is_empty() {
             return Err(WeightsError::Unknown(unknown));
@@ -100,6 +113,7 @@ impl<'a> Checked<'a> {
             tensors: found.into_values().map(|(tensor, name, _)| (Arc::clone(tensor), name)).collect(),
             written: written.into_iter().map(|number| Arc::clone(&tensors.all()[number])).collect(),
             heads,
+            further,
         })
     }
 }

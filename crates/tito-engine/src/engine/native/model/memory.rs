@@ -34,6 +34,8 @@ pub(crate) struct Model<B: Backend> {
     pub(super) follows_from_shape: bool,
     /// Tensors that are to be written before anything can be computed.
     pub(super) lacking: BTreeSet<String>,
+    /// The layers after the last one that are known to predict further tokens.
+    pub(super) predicting: BTreeSet<usize>,
     /// Keys and values of each layer that makes its own.
     pub(super) caches: Vec<Option<B::Cache>>,
     /// The recurrent states of each layer that has some.

@@ -15,6 +15,7 @@ mod dense;
 mod destinations;
 mod expected;
 mod families;
+mod further;
 mod images;
 mod inputs;
 mod latent;
@@ -43,6 +44,7 @@ mod write;
 pub(crate) use adapter_sites::AdapterSites;
 pub(crate) use adapters::AdapterSlot;
 pub(crate) use checked::{Checked, check_weights};
+pub(crate) use further::FurtherLayers;
 pub(crate) use memory::{Model, Room};
 pub(crate) use routes::RoutedRow;
 pub(crate) use settings::ConfigError;
@@ -98,6 +100,7 @@ impl<B: Backend> Model<B> {
             follows_from_shape: parameters.layers.iter().all(Layer::follows_from_shape),
             parameters: Some(parameters),
             lacking: BTreeSet::new(),
+            predicting: BTreeSet::new(),
             caches: Vec::new(),
             recurrents: Vec::new(),
             room: Room::default(),
@@ -109,6 +112,7 @@ impl<B: Backend> Model<B> {
         };
         model.write(&checked, progress)?;
         model.check_read_heads(&checked)?;
+        model.check_further(checked.further())?;
         weights.check_unchanged()?;
         Ok(model)
     }

@@ -41,7 +41,8 @@ pub(crate) struct Names {
     pub(crate) choice_bias: ChoiceBias,
     /// The experts.
     pub(crate) experts: ExpertNames,
-    /// What other checkpoints of the family have in place of the tensors of its experts, each of all experts.
+    /// What other checkpoints of the family have in place of the tensors of its experts, each of all experts: transformers
+    /// has most mixtures so in memory. It counts where each expert has tensors of its own.
     pub(crate) fused_experts: Option<StackedNames>,
     /// What compresses states for experts, and what brings their sum back, without `.weight`.
     pub(crate) latent_experts: [&'static str; 2],
@@ -82,6 +83,8 @@ pub(crate) struct RecurrentNames {
     pub(crate) inputs: InputNames,
     /// The convolution, or the convolutions of as many equal parts of its channels.
     pub(crate) convolution: &'static [&'static str],
+    /// The one convolution that other checkpoints have in place of several.
+    pub(crate) joined_convolution: Option<&'static [&'static str]>,
     /// The norm of what is read.
     pub(crate) norm: &'static str,
     /// The way back.
@@ -146,7 +149,8 @@ const fn dense(prefix: &'static str) -> DenseNames {
     DenseNames { prefix, gate_up: GateUpNames::Apart(["gate_proj", "up_proj"]), down: "down_proj" }
 }
 
-/// The tensors of all experts as transformers holds them from its fifth release on, and some checkpoints too.
+/// The tensors of all experts as transformers holds them from its fifth release on, and some checkpoints too: the gates
+/// before the ups, and outputs by inputs.
 pub(crate) const FUSED_EXPERTS: StackedNames = StackedNames {
     gate_up: "mlp.experts.gate_up_proj",
     gate_up_bias: "mlp.experts.gate_up_proj_bias",
@@ -179,6 +183,7 @@ impl Names {
                 prefix: "linear_attn",
                 inputs: InputNames::Each(&["in_proj"]),
                 convolution: &["conv1d"],
+                joined_convolution: None,
                 norm: "norm",
                 output: "out_proj",
                 decay_is_deep: false,
@@ -188,7 +193,7 @@ impl Names {
             router: "mlp.gate",
             choice_bias: ChoiceBias { name: "mlp.gate.e_score_correction_bias", is_table: false },
             experts: ExpertNames::Each(dense("mlp.experts")),
-            fused_experts: None,
+            fused_experts: Some(FUSED_EXPERTS),
             latent_experts: ["mlp.fc1_latent_proj", "mlp.fc2_latent_proj"],
             shared: dense("mlp.shared_experts"),
             unused: &[],

@@ -1,6 +1,7 @@
 //! The tensors of a model under the names that checkpoints give them, and where each goes.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
@@ -19,7 +20,7 @@ pub(super) struct Tensors {
     all: Vec<Arc<Tensor>>,
     numbers: HashMap<String, usize>,
     /// Tensors that checkpoints may have instead, by name, and the numbers of those that each stands for.
-    pub(super) others: HashMap<String, (Arc<Tensor>, BTreeSet<usize>)>,
+    others: HashMap<String, (Arc<Tensor>, BTreeSet<usize>)>,
     /// How many tensors share a matrix or vector.
     shares: BTreeMap<Destination, usize>,
     tied: bool,
@@ -93,22 +94,30 @@ impl Tensors {
 
     /// The number of the tensor of this name, or of one that stands for it.
     pub(super) fn number(&self, name: &str) -> Option<usize> {
-        let alias = |(given, meant): &(&str, &str)| {
-            name.strip_prefix(given).and_then(|rest| self.numbers.get(&format!("{meant}{rest}")))
-        };
-        let within = |(given, meant): &(&str, &str)| self.numbers.get(&name.replacen(given, meant, 1));
-        let known = self.numbers.get(name).or_else(|| self.names.aliases.iter().find_map(alias));
-        known.or_else(|| self.names.aliases_within.iter().find_map(within)).copied()
+        self.meant(name).find_map(|name| self.numbers.get(&*name)).copied()
     }
 
-    /// The tensor of the weights of a module. Since transformers 5, the router of a model whose checkpoints have it as
-    /// `block_sparse_moe.gate` is called `mlp.gate` while it is trained.
-    pub(super) fn of_module(&self, module: &str) -> Option<&Arc<Tensor>> {
-        let of_checkpoint = || {
-            let layer = module.strip_suffix(".mlp.gate").filter(|_| self.names.router == "block_sparse_moe.gate")?;
-            self.named(&format!("{layer}.block_sparse_moe.gate.weight"))
+    /// The tensor of this name that some checkpoints have instead of others, and the numbers of those.
+    pub(super) fn other(&self, name: &str) -> Option<&(Arc<Tensor>, BTreeSet<usize>)> {
+        self.meant(name).find_map(|name| self.others.get(&*name))
+    }
+
+    /// What a name may stand for: itself before what aliases make of it.
+    fn meant<'n>(&self, name: &'n str) -> impl Iterator<Item = Cow<'n, str>> {
+        let alias = move |(given, meant): &(&str, &str)| {
+            name.strip_prefix(given).map(|rest| Cow::Owned(format!("{meant}{rest}")))
         };
-        self.named(&format!("{module}.weight")).or_else(of_checkpoint)
+        let within = move |(given, meant): &(&str, &str)| {
+            name.contains(given).then(|| Cow::Owned(name.replacen(given, meant, 1)))
+        };
+        let aliases = self.names.aliases.iter().filter_map(alias);
+        let all_within = self.names.aliases_within.iter().filter_map(within);
+        std::iter::once(Cow::Borrowed(name)).chain(aliases).chain(all_within)
+    }
+
+    /// The tensor of the weights of a module.
+    pub(super) fn of_module(&self, module: &str) -> Option<&Arc<Tensor>> {
+        self.named(&format!("{module}.weight"))
     }
 
     /// How many tensors share this matrix or vector.
@@ -133,15 +142,16 @@ impl Tensors {
 
     /// Tensors that some checkpoints hold and no model needs: they are computed, or no answer depends on them.
     pub(super) fn is_redundant(&self, name: &str) -> bool {
+        self.meant(name).any(|name| self.is_unused(&name))
+    }
+
+    fn is_unused(&self, name: &str) -> bool {
         let computed = name.ends_with("rotary_emb.inv_freq");
         let unused = |prefix: &&str| name.starts_with(*prefix);
         let in_layer = name.strip_prefix(self.names.layers).and_then(|rest| rest.split_once('.'));
         let is_unused = |(_, name): (&str, &str)| self.names.unused_in_layers.iter().any(|own| name.starts_with(own));
         let is_shared = in_layer.is_some_and(is_unused) || self.shared.iter().any(|prefix| name.starts_with(prefix));
-        computed
-            || is_shared
-            || self.further_layer(name).is_some()
-            || self.names.unused.iter().chain(self.names.other_parts).any(unused)
+        computed || is_shared || self.names.unused.iter().chain(self.names.other_parts).any(unused)
     }
 
     /// Whether a name is of what the model has for pictures and sounds and does not compute here.
@@ -150,18 +160,10 @@ impl Tensors {
     }
 
     /// The number of the layer that a name is of, if it is one of those after the last one that predict further tokens.
-    fn further_layer(&self, name: &str) -> Option<usize> {
-        let number = name.strip_prefix(self.names.layers)?.split('.').next()?.parse().ok()?;
-        (self.layers..self.layers + self.names.further_layers).contains(&number).then_some(number)
-    }
-
-    /// The tensors of a whole checkpoint that are of such a layer by its number alone. A layer that predicts further tokens
-    /// joins two states with `eh_proj`: another one is a layer of the model, which `num_hidden_layers` does not count.
-    pub(super) fn uncounted<'n>(&self, names: impl Iterator<Item = &'n str> + Clone) -> Vec<String> {
-        let joins = names.clone().filter(|name| name.contains(".eh_proj."));
-        let further: BTreeSet<usize> = joins.filter_map(|name| self.further_layer(name)).collect();
-        let is_uncounted = |name: &&str| self.further_layer(name).is_some_and(|layer| !further.contains(&layer));
-        names.filter(is_uncounted).map(str::to_owned).collect()
+    pub(super) fn further_layer(&self, name: &str) -> Option<usize> {
+        let layers = self.layers..self.layers + self.names.further_layers;
+        let number = |name: Cow<'_, str>| name.strip_prefix(self.names.layers)?.split('.').next()?.parse().ok();
+        self.meant(name).find_map(number).filter(|number| layers.contains(number))
     }
 }
 
@@ -176,8 +178,16 @@ fn shared_names(shape: &ModelShape) -> Vec<String> {
 
 /// The tensors that other checkpoints of the family have instead of some of these.
 fn others(shape: &ModelShape, all: &[Arc<Tensor>]) -> HashMap<String, (Arc<Tensor>, BTreeSet<usize>)> {
-    let Some(fused) = shape.names.fused_experts else { return HashMap::new() };
-    let names = Names { experts: ExpertNames::Stacked(fused), ..shape.names.clone() };
+    let mut names = shape.names.clone();
+    if let (ExpertNames::Each(_), Some(fused)) = (names.experts, names.fused_experts) {
+        names.experts = ExpertNames::Stacked(fused);
+    }
+    if let Some(joined) = names.recurrent.joined_convolution {
+        names.recurrent.convolution = joined;
+    }
+    if names == shape.names {
+        return HashMap::new();
+    }
     let known: BTreeSet<&str> = all.iter().map(|tensor| tensor.name.as_str()).collect();
     let mut of_whole: BTreeMap<Destination, BTreeSet<usize>> = BTreeMap::new();
     for (number, tensor) in all.iter().enumerate() {
@@ -185,10 +195,10 @@ fn others(shape: &ModelShape, all: &[Arc<Tensor>]) -> HashMap<String, (Arc<Tenso
             of_whole.entry(whole).or_default().insert(number);
         }
     }
-    let fused = expected(&ModelShape { names, ..shape.clone() });
+    let instead = expected(&ModelShape { names, ..shape.clone() });
     let other = |tensor: Tensor| {
         let numbers = tensor.wholes().flat_map(|whole| of_whole.get(&whole).cloned().unwrap_or_default()).collect();
         (tensor.name.clone(), (Arc::new(tensor), numbers))
     };
-    fused.into_iter().filter(|tensor| !known.contains(tensor.name.as_str())).map(other).collect()
+    instead.into_iter().filter(|tensor| !known.contains(tensor.name.as_str())).map(other).collect()
 }

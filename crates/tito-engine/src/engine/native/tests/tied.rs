@@ -117,3 +117,23 @@ fn a_checkpoint_with_a_head_of_its_own_is_refused_where_the_embeddings_are_the_h
         }
     }
 }
+
+/// Where weights were lost, a head may come in an update before that of the embeddings that it is.
+#[tokio::test]
+async fn a_head_that_comes_before_lost_embeddings_is_compared_once_they_are_there() {
+    let engine = engine(&NativeSettings { dtype: Dtype::F32, ..settings(MODEL) });
+    let bytes = super::weights::all_bytes(&engine).await;
+    let all = super::weights::whole_model(&engine, bytes);
+    let there = all.iter().find(|tensor| tensor.name == EMBEDDINGS).unwrap().clone();
+    let (head, other) = (WeightTensor { name: HEAD.to_owned(), ..there }, table(HEAD, WeightDtype::F32, 1.0));
+    for (heads, is_right) in [(vec![&head], true), (vec![&other, &head], true), (vec![&head, &other], false)] {
+        engine.lose_weights().await.unwrap();
+        for sent in heads {
+            update(&engine, vec![vec![sent.clone()]]).await.unwrap();
+        }
+        assert_eq!(engine.lacking(), all.len());
+        let outcome = update(&engine, vec![all.clone()]).await;
+        assert_eq!(outcome.is_ok(), is_right, "{outcome:?}");
+        assert_eq!(engine.lacking() == 0, is_right);
+    }
+}

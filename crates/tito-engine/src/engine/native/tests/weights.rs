@@ -71,7 +71,7 @@ pub(super) async fn all_bytes(engine: &NativeEngine) -> Vec<(String, Vec<u8>)> {
 }
 
 /// All tensors of a model, with these bytes.
-fn whole_model(engine: &NativeEngine, bytes: Vec<(String, Vec<u8>)>) -> Vec<WeightTensor> {
+pub(super) fn whole_model(engine: &NativeEngine, bytes: Vec<(String, Vec<u8>)>) -> Vec<WeightTensor> {
     let tensor = |(tensor, (name, bytes)): (&TensorInfo, (String, Vec<u8>))| WeightTensor {
         name,
         dtype: tensor.dtype,
@@ -190,10 +190,19 @@ async fn an_update_without_a_way_back_that_fails_leaves_no_weights_to_sample_wit
     assert_eq!(engine.lacking(), engine.tensors().len());
     let refused = engine.generate(prompt()).next().await;
     assert_eq!(refused, Some(Err(EngineError::WithoutWeights { missing: engine.tensors().len() })));
-    // Some tensors are not enough.
-    let partial = replace(&engine, norm(1.0)).await;
-    assert!(matches!(partial, Err(UpdateError::Lost { .. })), "{partial:?}");
-    replace(&engine, whole_model(&engine, bytes)).await.unwrap();
+    // Some tensors are not enough, and the rest may come later. What is refused before it is written loses none of them.
+    let all = whole_model(&engine, bytes.clone());
+    let (first, rest) = all.split_at(all.len() / 2);
+    replace(&engine, first.to_vec()).await.unwrap();
+    assert_eq!(engine.lacking(), rest.len());
+    let refused = engine.generate(prompt()).next().await;
+    assert_eq!(refused, Some(Err(EngineError::WithoutWeights { missing: rest.len() })));
+    engine.begin_update(UndoPolicy::Memory).await.unwrap();
+    let refused = engine.write_weights(NewWeights::Path("/nowhere".into())).await;
+    assert!(matches!(refused, Err(UpdateError::Refused(_))), "{refused:?}");
+    assert_eq!(engine.lacking(), rest.len());
+    replace(&engine, rest.to_vec()).await.unwrap();
+    assert_eq!((engine.lacking(), all_bytes(&engine).await), (0, bytes));
     assert_eq!(collected(engine.generate(prompt())).await.1.len(), 8);
 }
 

@@ -252,16 +252,16 @@ impl Expected<'_> {
     }
 
     fn stacked(&mut self, names: StackedNames, sparse: &SparseShape) {
-        let (hidden, inner, experts) = (self.shape.hidden, sparse.expert.intermediate, sparse.experts);
+        let (inner, both, experts) = (sparse.expert.intermediate, sparse.expert.inner_width(), sparse.experts);
+        let hidden = sparse.latent.map_or(self.shape.hidden, |latent| latent.width);
         for (name, dims, place) in
-            [(names.gate_up, [2 * inner, hidden], InDense::GateUp(0)), (names.down, [hidden, inner], InDense::Down)]
+            [(names.gate_up, [both, hidden], InDense::GateUp(0)), (names.down, [hidden, inner], InDense::Down)]
         {
             let [rows, columns] = dims;
             let shape = if names.transposed { [experts, columns, rows] } else { [experts, rows, columns] };
             self.stack(name, &shape, place, names.transposed);
         }
-        let biases =
-            [(names.gate_up_bias, 2 * inner, InDense::GateUpBias(0)), (names.down_bias, hidden, InDense::DownBias)];
+        let biases = [(names.gate_up_bias, both, InDense::GateUpBias(0)), (names.down_bias, hidden, InDense::DownBias)];
         for (name, len, place) in biases.into_iter().filter(|_| sparse.expert.bias) {
             self.stack(name, &[experts, len], place, false);
         }

@@ -45,7 +45,9 @@ pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
     }
     let choice_bias = ChoiceBias { name: "mlp.moe_statics.e_score_correction_bias", is_table: true };
     let further_layers = further_layers(settings, NEXT_LAYERS)?;
-    shape.names = Names { choice_bias, unused: &["model.mtp_"], further_layers, ..Names::default() };
+    // As transformers calls it in memory.
+    let aliases_within = &[("mlp.gate.moe_statics.", "mlp.moe_statics.")];
+    shape.names = Names { choice_bias, unused: &["model.mtp_"], further_layers, aliases_within, ..Names::default() };
     counted("moe_num_experts", shape)
 }
 

@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use super::{
     super::{
-        names::FUSED_EXPERTS,
         settings::{ConfigError, Settings},
         shape::{Ending, Interpolation, ModelShape, TowerNames, TowerShape},
     },
@@ -98,10 +97,7 @@ fn text_of_mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     only(settings, "use_qk_norm", &json!(false))?;
     let mut config = settings.0.clone();
     config.entry("attention_bias").or_insert_with(|| json!(true));
-    let mut shape = glm::mixture(&Settings(&config))?;
-    // As transformers writes them in the frame of both.
-    shape.names.fused_experts = Some(FUSED_EXPERTS);
-    Ok(shape)
+    glm::mixture(&Settings(&config))
 }
 
 /// GLM-4.1V, and GLM-4.6V in the frame of both.

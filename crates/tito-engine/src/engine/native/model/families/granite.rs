@@ -81,5 +81,11 @@ pub(super) fn mixture_names() -> Names {
     let shared =
         DenseNames { prefix: "shared_mlp", gate_up: GateUpNames::Joined("input_linear"), down: "output_linear" };
     let experts = ExpertNames::Stacked(stacked);
-    Names { router: "block_sparse_moe.router.layer", experts, shared, ..Names::default() }
+    // As transformers calls them in memory, from its fifth release on.
+    let aliases_within = &[
+        ("block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.input_linear.weight"),
+        ("block_sparse_moe.experts.down_proj", "block_sparse_moe.output_linear.weight"),
+        ("block_sparse_moe.router.weight", "block_sparse_moe.router.layer.weight"),
+    ];
+    Names { router: "block_sparse_moe.router.layer", experts, shared, aliases_within, ..Names::default() }
 }

@@ -49,6 +49,7 @@ fn names() -> Names {
             prefix: "self_attn",
             inputs: InputNames::Each(&["q_proj", "k_proj", "v_proj", "b_proj"]),
             convolution: &["q_conv1d", "k_conv1d", "v_conv1d"],
+            joined_convolution: Some(&["conv1d"]),
             norm: "o_norm",
             output: "o_proj",
             decay_is_deep: true,

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        names::{ChoiceBias, DenseNames, ExpertNames, GateUpNames, Names, RecurrentNames},
+        names::{ChoiceBias, DenseNames, ExpertNames, FUSED_EXPERTS, GateUpNames, Names, RecurrentNames, StackedNames},
         settings::{ConfigError, Settings},
         shape::{DenseShape, Mixing, MlpShape, ModelShape, RecurrentLayer, RouterShape, Scores},
     },
@@ -70,6 +70,11 @@ fn hybrid(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
 fn names() -> Names {
     let names = Names::default();
     let dense = DenseNames { prefix: "feed_forward", gate_up: GateUpNames::Apart(["w1", "w3"]), down: "w2" };
+    let fused = StackedNames {
+        gate_up: "feed_forward.experts.gate_up_proj",
+        down: "feed_forward.experts.down_proj",
+        ..FUSED_EXPERTS
+    };
     Names {
         norm: "model.embedding_norm",
         attention_norm: "operator_norm",
@@ -81,6 +86,7 @@ fn names() -> Names {
         router: "feed_forward.gate",
         choice_bias: ChoiceBias { name: "feed_forward.expert_bias", is_table: false },
         experts: ExpertNames::Each(dense.under("feed_forward.experts")),
+        fused_experts: Some(fused),
         ..names
     }
 }

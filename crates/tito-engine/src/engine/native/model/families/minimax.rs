@@ -10,7 +10,7 @@ use super::{
         shape::{ModelShape, RouterShape, Scores},
     },
     decoder::{Defaults, NORMS_OF_ALL, activation, decoder_with, further_layers, heads, only},
-    mistral::EXPERTS_OF_MIXTRAL,
+    mistral::{EXPERTS_OF_MIXTRAL, MIXTRAL_IN_MEMORY},
     mixtures::{LOCAL_EXPERTS, SOFTMAX, counted, routed, sparse_from},
     windows::same_windows,
 };
@@ -43,6 +43,7 @@ pub(super) fn minimax_m2(settings: &Settings<'_>) -> Result<ModelShape, ConfigEr
         experts: ExpertNames::Each(EXPERTS_OF_MIXTRAL),
         unused: &["model.mtp", "mtp."],
         further_layers: further_layers(settings, "num_mtp_modules")?,
+        aliases_within: MIXTRAL_IN_MEMORY,
         ..Names::default()
     };
     same_windows(settings, None, &mut shape)?;

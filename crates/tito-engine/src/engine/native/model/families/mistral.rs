@@ -37,14 +37,17 @@ pub(super) fn ministral(settings: &Settings<'_>) -> Result<ModelShape, ConfigErr
 pub(super) const EXPERTS_OF_MIXTRAL: DenseNames =
     DenseNames { prefix: "block_sparse_moe.experts", gate_up: GateUpNames::Apart(["w1", "w3"]), down: "w2" };
 
+/// What transformers calls a mixture in memory, from its fifth release on.
+pub(super) const MIXTRAL_IN_MEMORY: &[(&str, &str)] = &[(".mlp.", ".block_sparse_moe.")];
+
 /// Mixtral 8x7B and 8x22B.
 pub(super) fn mixtral(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = decoder(settings, Defaults { epsilon: 1e-5, ..Defaults::COMMON.theta(1e6) })?;
     same_windows(settings, window(settings)?, &mut shape)?;
     let mixture = routed(settings, LOCAL_EXPERTS, SOFTMAX, activation(settings, "hidden_act")?)?;
     sparse_from(0, &mixture, &mut shape);
-    let experts = ExpertNames::Each(EXPERTS_OF_MIXTRAL);
-    shape.names = Names { router: "block_sparse_moe.gate", experts, ..Names::default() };
+    let (experts, aliases_within) = (ExpertNames::Each(EXPERTS_OF_MIXTRAL), MIXTRAL_IN_MEMORY);
+    shape.names = Names { router: "block_sparse_moe.gate", experts, aliases_within, ..Names::default() };
     counted("num_local_experts", shape)
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        names::{ChoiceBias, DenseNames, ExpertNames, GateUpNames, Names, RecurrentNames},
+        names::{ChoiceBias, DenseNames, ExpertNames, FUSED_EXPERTS, GateUpNames, Names, RecurrentNames, StackedNames},
         settings::{ConfigError, Settings},
         shape::{
             DenseShape, LatentExperts, LayerShape, Mixing, MlpShape, ModelShape, RecurrentLayer, SharedShape,
@@ -92,6 +92,8 @@ pub(super) fn nemotron_h(settings: &Settings<'_>) -> Result<ModelShape, ConfigEr
 fn names() -> Names {
     let names = Names::default();
     let part = DenseNames { prefix: "mixer", gate_up: GateUpNames::Joined("up_proj"), down: "down_proj" };
+    // They have no gates.
+    let fused = StackedNames { gate_up: "mixer.experts.up_proj", down: "mixer.experts.down_proj", ..FUSED_EXPERTS };
     Names {
         embedding: "backbone.embeddings",
         layers: "backbone.layers.",
@@ -105,6 +107,7 @@ fn names() -> Names {
         router: "mixer.gate",
         choice_bias: ChoiceBias { name: "mixer.gate.e_score_correction_bias", is_table: false },
         experts: ExpertNames::Each(part.under("mixer.experts")),
+        fused_experts: Some(fused),
         latent_experts: ["mixer.fc1_latent_proj", "mixer.fc2_latent_proj"],
         shared: part.under("mixer.shared_experts"),
         unused: &["mtp.", "backbone.mtp."],

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{
     super::{
-        names::{FUSED_EXPERTS, InputNames, Names, RecurrentNames},
+        names::{InputNames, Names, RecurrentNames},
         settings::{ConfigError, Settings},
         shape::{Mixing, ModelShape, RecurrentLayer},
     },
@@ -60,8 +60,7 @@ fn hybrid(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
         ..names.recurrent
     };
     let shared = names.shared.under("mlp.shared_expert");
-    let fused_experts = Some(FUSED_EXPERTS);
-    shape.names = Names { recurrent, shared, fused_experts, unused: &["mtp.", "model.mtp."], ..names };
+    shape.names = Names { recurrent, shared, unused: &["mtp.", "model.mtp."], ..names };
     Ok(shape)
 }
 
