@@ -217,7 +217,7 @@ async fn a_sleep_says_how_deep_the_server_sleeps() {
 
 #[tokio::test]
 async fn the_weights_of_the_start_are_read_again_from_where_they_lie() {
-    let server = Server::new().with_weights(Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL));
+    let server = Server::new().with_weights(&Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL));
     done(&server, "/sleep?level=2", Value::Null).await;
     done(&server, "/wake_up", Value::Null).await;
     done(&server, "/collective_rpc", json!({ "method": "reload_weights" })).await;

@@ -4,12 +4,7 @@
 
 mod rows;
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path, sync::Arc};
 
 use axum::{
     Router,
@@ -63,9 +58,9 @@ impl Server {
     }
 
     /// The same server, whose weights were loaded from there.
-    pub(super) fn with_weights(self, weights: PathBuf) -> Self {
+    pub(super) fn with_weights(self, weights: &Path) -> Self {
         let Admin { control, served, adapters } = &*self.admin;
-        let served = admin::Served { weights: Some(tito::control::LoadedFiles::at(&weights)), ..served.clone() };
+        let served = admin::Served { weights: Some(tito::control::LoadedFiles::at(weights)), ..served.clone() };
         let admin = Arc::new(Admin { control: Arc::clone(control), served, adapters: Arc::clone(adapters) });
         Self { router: admin::router(Arc::clone(&admin)), admin, ..self }
     }

@@ -137,10 +137,10 @@ impl Model {
         let Ok((tensors, version, _)) = self.write(place, source) else { return Err(self.fail()) };
         let trained = version.or_else(|| label?.parse().ok());
         let version = version.map(|version| version.to_string());
-        self.finish(label.map(str::to_owned).or(version), trained, tensors)
+        Ok(self.finish(label.map(str::to_owned).or(version), trained, tensors))
     }
 
-    fn finish(&mut self, label: Option<String>, trained: Option<u64>, tensors: usize) -> Outcome {
+    fn finish(&mut self, label: Option<String>, trained: Option<u64>, tensors: usize) -> Said {
         self.update = None;
         let Begun { touched, lacking, .. } = self.begun.take().expect("an update");
         if touched {
@@ -158,7 +158,7 @@ impl Model {
         // The rest of weights that were lost is of the number of what came before, or nobody knows it.
         let is_rest = (1..self.others + 2).contains(&lacking);
         self.trained = trained.filter(|_| !is_rest || trained == self.trained);
-        Ok(Said::Updated { label: self.label.clone(), number: self.number, tensors })
+        Said::Updated { label: self.label.clone(), number: self.number, tensors }
     }
 
     pub(super) fn named(&mut self, label: String) {
@@ -237,7 +237,7 @@ impl Model {
         let label = label.or(phase.label);
         let trained = phase.trained.or_else(|| label?.parse().ok());
         let number = || phase.trained.map(|number| number.to_string());
-        self.finish(label.map(str::to_owned).or_else(number), trained, phase.tensors)
+        Ok(self.finish(label.map(str::to_owned).or_else(number), trained, phase.tensors))
     }
 
     /// A body begins to come; returns the number of its update, and whether it is a part of it.
