@@ -22,12 +22,6 @@ impl LoadedFiles {
         Self { path: path.to_owned(), files: pulled::files(path) }
     }
 
-    /// Where they are.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Whether their names, lengths and times are those of then.
     fn are_unchanged(&self) -> bool {
         self.files.is_some() && self.files == pulled::files(&self.path)

@@ -3,6 +3,8 @@
 #![expect(clippy::cast_precision_loss, reason = "small numbers")]
 
 #[cfg(feature = "cuda")]
+mod ahead;
+#[cfg(feature = "cuda")]
 mod sleeping;
 mod speculation;
 mod underway;

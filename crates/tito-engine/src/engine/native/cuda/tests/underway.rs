@@ -32,7 +32,7 @@ fn extent() -> (u32, u32) {
 }
 
 /// A device of its own, which does all work as late as it may where it is emulated.
-fn late_device() -> CandleDevice {
+pub(super) fn late_device() -> CandleDevice {
     let device = test_device();
     #[cfg(feature = "cuda")]
     if device.is_cuda() {
@@ -166,32 +166,4 @@ async fn logits_that_are_no_numbers_end_their_sequences_with_an_error() {
     let outputs: Vec<_> = engine.generate(asked).collect().await;
     let last = outputs.last().unwrap().as_ref().unwrap_err();
     assert_eq!(last.to_string(), EngineError::from(SampleError::NonFiniteLogits).to_string());
-}
-
-#[cfg(feature = "cuda")]
-#[test]
-fn a_step_ahead_waits_for_nothing() {
-    use super::super::{kernels::counted, work};
-    use crate::sampling::{DeviceDraw, DevicePick};
-
-    let device = test_device();
-    if !device.is_cuda() {
-        eprintln!("SKIPPED: only a GPU computes while the host goes on; tests/emulated-gpu/run has an emulated one");
-        return;
-    }
-    let backend = DeviceBackend::new(device, DType::BF16, processor(1)).going_ahead();
-    let room = Room { blocks: 300, slots: 0 };
-    let mut model = made_up_to_add(&work::config("qwen3", 2), backend, room);
-    let step = |position| work::Step { name: "", position, tokens: 1, sequences: 270 }.batch();
-    let draws = vec![DeviceDraw::unedited(DevicePick::Best); 270];
-    let after: Vec<usize> = (0..270).collect();
-    // The first one takes memory, as does the second one of the host.
-    let first = model.begin(&step(4), None, &draws);
-    let second = model.begin(&step(5), Some(&after), &draws);
-    assert_eq!(model.land(first).0.len(), 270);
-    let mut third = None;
-    let counts = counted(|| third = Some(model.begin(&step(6), Some(&after), &draws)));
-    let waits = counts.iter().flatten().filter(|(name, _)| name.contains("wait")).collect::<Vec<_>>();
-    assert!(waits.is_empty(), "{waits:?}");
-    assert_eq!([second, third.unwrap()].map(|step| model.land(step).1), [vec![true; 270], vec![true; 270]]);
 }
