@@ -24,6 +24,7 @@ mod paused;
 mod pausing;
 mod pulled;
 mod reading;
+mod reloading;
 mod sleeping;
 mod state;
 mod streaming;
@@ -42,8 +43,8 @@ pub use self::{
     checksums::model_checksum,
     error::ControlError,
     naming::Relabelled,
-    numbers::LoadedFiles,
     paused::{Newcomers, PauseMode},
+    reloading::LoadedFiles,
     sleeping::{Awakened, SleepLevel, SleepTag},
     tensor_rows::TensorRows,
     updating::{Update, Updated},

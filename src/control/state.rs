@@ -68,8 +68,8 @@ impl State {
 
     /// Takes note of an update from the files that the server was started with, and whether they are those of then.
     pub(super) fn note_loaded(&mut self, are_unchanged: bool, update: u64) {
-        self.trained = are_unchanged.then_some(0);
         if are_unchanged {
+            self.trained = Some(0);
             self.loaded = update;
         }
     }

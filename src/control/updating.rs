@@ -140,7 +140,7 @@ impl Control {
                 return Err(error);
             }
         };
-        state.trained = self.trained_after(trained, state.trained, lacking);
+        state.trained = self.trained_after(trained, state.trained, lacking, Some(written));
         Ok(self.updated(version, written, begun))
     }
 
@@ -438,7 +438,7 @@ impl Control {
         let trained = trained(phase.trained, label.as_deref());
         let finish = async { Ok(engine.finish_update(label, self.policy.on_weights_change).await?) };
         let version = self.ending_requests(phase.aborts, &state, finish).await?;
-        state.trained = self.trained_after(trained, state.trained, phase.lacking);
+        state.trained = self.trained_after(trained, state.trained, phase.lacking, None);
         Ok(self.updated(version, phase.written, phase.begun))
     }
 

@@ -17,6 +17,7 @@ use crate::{
     adapters::Adapters,
     continuity::Continuity,
     continuity_store::ContinuityStore,
+    control::LoadedFiles,
     engine::Engine,
     generation::Generator,
     model::{ModelFiles, ModelSource},
@@ -32,6 +33,8 @@ use crate::{
 /// A model that can be served.
 pub(super) struct Loaded {
     files: ModelFiles,
+    /// The files of the weights, as they were before any was read.
+    pub(super) weights: LoadedFiles,
     pub(super) text: TextSide,
     /// How requests sample that do not say it.
     sampling: SamplingPolicy,
@@ -67,6 +70,7 @@ impl Loaded {
         let text = TextSide::read(settings, &files, progress)?;
         let sampling = settings.sampling.policy(&files, &text.eos)?;
         let store = store::shared(settings.continuity_store.clone()).await;
+        let weights = LoadedFiles::at(&weights_path(&files)?);
         let engine =
             engine::load(text.load_plan(settings, device, (&files, draft.as_ref()), max_model_len), progress).await?;
         let images = images::find(&*engine, &files, &text.tokenizer, settings.images.clone(), progress)?;
@@ -74,6 +78,7 @@ impl Loaded {
         let models = models.with_adapters(Arc::clone(&adapters));
         Ok(Self {
             files,
+            weights,
             text,
             sampling,
             max_model_len,
@@ -86,12 +91,6 @@ impl Loaded {
             store,
             images,
         })
-    }
-
-    /// The file or directory from which the weights were loaded, wherever the process is later.
-    pub(super) fn weights_path(&self) -> std::io::Result<PathBuf> {
-        let (ModelSource::Directory { path } | ModelSource::Gguf { path }) = &self.files.source;
-        std::path::absolute(path)
     }
 
     /// Makes the API of the model, on whose streams clients may stall for so long; `utc_offset` is the time zone of its templates.
@@ -142,4 +141,10 @@ impl Loaded {
             tinker: settings.tinker.then(Arc::default),
         })
     }
+}
+
+/// The file or directory from which weights are loaded, wherever the process is later.
+fn weights_path(files: &ModelFiles) -> std::io::Result<PathBuf> {
+    let (ModelSource::Directory { path } | ModelSource::Gguf { path }) = &files.source;
+    std::path::absolute(path)
 }

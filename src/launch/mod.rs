@@ -44,7 +44,7 @@ use time::UtcOffset;
 use crate::{
     admin::{Admin, Served},
     config::ServeArgs,
-    control::{Control, LoadedFiles},
+    control::Control,
     engine::{Engine, EngineInfo, native::BLOCK_SIZE},
     files::without_panics,
     gguf::{GgufFile, convert},
@@ -100,7 +100,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let served = Served {
         model: settings.model.name.clone(),
         name: loaded.models.name().to_owned(),
-        weights: Some(LoadedFiles::at(&loaded.weights_path()?)),
+        weights: Some(loaded.weights.clone()),
         kv_block_size: settings.engine.kv_events.as_ref().map(|_| BLOCK_SIZE),
     };
     let api = Arc::new(loaded.into_api(settings, config.stream_stall_timeout, utc_offset)?);

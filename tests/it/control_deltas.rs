@@ -34,15 +34,36 @@ fn filled(number: f32) -> Vec<u8> {
     number.to_le_bytes().repeat(64)
 }
 
-/// The norm of the checkpoint, as the engine holds it.
-fn loaded_norm() -> Vec<u8> {
+/// Name, description and bytes of each tensor of the checkpoint.
+fn tensors() -> Vec<(String, serde_json::Value, Vec<u8>)> {
     let file = fs::read(model().join("model.safetensors")).unwrap();
     let (len, rest) = file.split_first_chunk().unwrap();
     let (header, data) = rest.split_at(usize::try_from(u64::from_le_bytes(*len)).unwrap());
-    let header: serde_json::Value = serde_json::from_slice(header).unwrap();
-    assert_eq!(header[NORM]["dtype"], "F32");
-    let [first, end]: [usize; 2] = serde_json::from_value(header[NORM]["data_offsets"].clone()).unwrap();
-    data[first..end].to_vec()
+    let mut header: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(header).unwrap();
+    header.remove("__metadata__");
+    let bytes = |tensor: &serde_json::Value| {
+        let [first, end]: [usize; 2] = serde_json::from_value(tensor["data_offsets"].clone()).unwrap();
+        data[first..end].to_vec()
+    };
+    header.into_iter().map(|(name, tensor)| (name, tensor.clone(), bytes(&tensor))).collect()
+}
+
+/// The norm of the checkpoint, as the engine holds it.
+fn loaded_norm() -> Vec<u8> {
+    let (_, tensor, bytes) = tensors().into_iter().find(|(name, ..)| name == NORM).unwrap();
+    assert_eq!(tensor["dtype"], "F32");
+    bytes
+}
+
+/// Writes a file with the norm of the checkpoint, or one with all other tensors.
+fn write_part(path: &Path, norm: bool) {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, mut tensor, bytes) in tensors().into_iter().filter(|(name, ..)| (name == NORM) == norm) {
+        tensor["data_offsets"] = json!([data.len(), data.len() + bytes.len()]);
+        data.extend(bytes);
+        header.insert(name, tensor);
+    }
+    write(path, &header.into(), &data);
 }
 
 /// Publishes a delta as slime does: the norm is overwritten with one number; `None` for one that changes no tensor.
@@ -167,19 +188,25 @@ async fn weights_of_the_start_that_are_read_again_are_version_0() {
 async fn weights_that_were_lost_come_back_in_updates_of_one_number_or_of_none() {
     let directory = tempfile::tempdir().unwrap();
     let delta = publish_from(&directory, 1, &loaded_norm(), Some(0.5));
-    for (numbers, is_known) in [(["0", "0"], true), (["0", "7"], false), (["7", "0"], false)] {
+    let [norm, rest] = ["norm.safetensors", "rest.safetensors"].map(|name| directory.path().join(name));
+    write_part(&norm, true);
+    write_part(&rest, false);
+    for (numbers, is_whole, is_known) in
+        [(["0", "0"], false, true), (["0", "7"], false, false), (["7", "0"], false, false), (["7", "0"], true, true)]
+    {
         let control = control(ControlPolicy::default());
         let (whole, all) = (control.checksums().await.unwrap(), control.lacking());
         assert_eq!(all, 0);
         control.reset_weights().await.unwrap();
         let lost = control.lacking();
-        let piece: Result<Bytes, String> = Ok(norm_file(NORM, BEFORE).into());
+        let piece: Result<Bytes, String> = Ok(fs::read(&norm).unwrap().into());
         let one = control.update_from_stream(futures::stream::iter([piece]), Some(numbers[0].into())).await;
         let one = one.unwrap().unwrap();
         assert_eq!((one.lacking, one.written.tensors, one.tensors), (lost - 1, 1, lost));
         assert_eq!(control.lacking(), lost - 1);
-        let rest = update(&control, &model(), Some(numbers[1])).await.unwrap();
-        assert_eq!((rest.lacking, control.checksums().await.unwrap()), (0, whole));
+        let path = if is_whole { model() } else { rest.clone() };
+        let last = update(&control, &path, Some(numbers[1])).await.unwrap();
+        assert_eq!((last.lacking, control.checksums().await.unwrap()), (0, whole));
         let outcome = update(&control, &delta, None).await;
         if is_known {
             outcome.unwrap();

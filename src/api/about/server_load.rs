@@ -35,7 +35,7 @@ const COUNTED: [&str; 13] = [
     "/v1/trajectories/{trajectory_id}/turns/{turn_id}/rescore",
 ];
 
-/// Counts a request on a route on which the model works. A handler that goes on after its answer takes [`Served`] out of the
+/// Counts a request on a route on which the model works. A handler that goes on after its answer takes `Held<Served>` out of the
 /// extensions.
 pub(in crate::api) async fn track(api: Arc<Api>, mut request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);

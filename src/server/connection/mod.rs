@@ -196,6 +196,7 @@ impl Connection {
         let mut state = self.state.lock();
         state.requests += 1;
         state.head_since = None;
+        state.closed = false;
         drop(state);
         InFlight(Arc::clone(self))
     }
@@ -216,11 +217,12 @@ impl Connection {
 }
 
 impl ConnectionState {
-    /// Since when there is nothing to do for its client, if that is as long as `silence` and its task has looked.
+    /// Since when there is nothing to do for its client, if that is as long as `silence` and its task has looked: it said nothing,
+    /// or began a request and did not come to the end of its head, however much of it comes.
     fn silent_since(&self, silence: Duration) -> Option<Instant> {
-        let rests = self.requests == 0 && self.head_since.is_none() && !self.writing;
-        let looked = self.reader.is_some() && self.used.elapsed() >= silence;
-        (rests && looked && !self.closed).then_some(self.used)
+        let since = self.head_since.unwrap_or(self.used);
+        let rests = self.requests == 0 && !self.writing && !self.closed;
+        (rests && self.reader.is_some() && since.elapsed() >= silence).then_some(since)
     }
 }
 
@@ -268,8 +270,8 @@ impl<Io> Patient<Io> {
         let mut state = self.connection.state.lock();
         let now = Instant::now();
         state.used = now;
-        // Whoever found it silent did not know of these.
-        state.closed = false;
+        // Whoever found it silent did not know of these. One whose head took too long stays closed, or it could go on for ever.
+        state.closed &= state.head_since.is_some();
         state.reader = None;
         if let Some(matched) = state.http2_bytes.filter(|matched| *matched < HTTP2.len()) {
             let expected = &HTTP2[matched..];

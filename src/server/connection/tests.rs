@@ -89,9 +89,9 @@ async fn where_there_are_too_many_connections_those_that_were_silent_for_longest
     for (server, _) in &mut open {
         assert_eq!(read(server), None);
     }
-    // It has begun a request.
+    // It was heard of last.
     open[2].1.write_all(b"G").await.unwrap();
-    assert_eq!(read(&mut open[2].0), Some(1));
+    assert_eq!((read(&mut open[2].0), read(&mut open[2].0)), (Some(1), None));
     let mut room = Box::pin(connections.room());
     assert!((&mut room).now_or_never().is_none(), "none has ended yet");
     let ended: Vec<usize> = (0..16).filter(|number| read(&mut open[*number].0) == Some(0)).collect();
@@ -111,11 +111,27 @@ async fn a_client_whose_request_may_be_on_its_way_is_not_silent() {
     assert!((&mut room).now_or_never().is_none());
     assert!(!connections.is_closing(), "nobody has read it yet");
     client.write_all(b"GET / HT").await.unwrap();
-    assert_eq!((read(&mut server), read(&mut server)), (Some(8), None));
-    assert_eq!(connections.close_longest_silent(), 0, "the rest of the head is to come");
+    assert_eq!(connections.close_longest_silent(), 0, "nobody has read it yet");
     let connections = self::connections(1, Patience { silence: NEVER, ..patient() });
-    let (mut server, _client) = open(&connections);
+    let (mut server, mut client) = open(&connections);
     assert_eq!((read(&mut server), connections.close_longest_silent()), (None, 0), "it has just come");
+    client.write_all(b"GET / HT").await.unwrap();
+    assert_eq!((read(&mut server), read(&mut server)), (Some(8), None));
+    assert_eq!(connections.close_longest_silent(), 0, "the rest of the head may be on its way");
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_come_to_its_end_makes_room_for_others() {
+    let connections = connections(1, patient());
+    let (mut server, mut client) = open(&connections);
+    client.write_all(b"GET / HT").await.unwrap();
+    assert_eq!((read(&mut server), read(&mut server)), (Some(8), None));
+    assert_eq!(connections.close_longest_silent(), 1);
+    client.write_all(b"TP").await.unwrap();
+    assert_eq!((read(&mut server), read(&mut server)), (Some(2), Some(0)), "a little more of it changes nothing");
+    let request = server.connection().begin();
+    assert_eq!(read(&mut server), None, "the request that was just whole is answered");
+    drop(request);
 }
 
 #[tokio::test]

@@ -137,10 +137,11 @@ impl Model {
         let Ok((tensors, version, _)) = self.write(place, source) else { return Err(self.fail()) };
         let trained = version.or_else(|| label?.parse().ok());
         let version = version.map(|version| version.to_string());
-        Ok(self.finish(label.map(str::to_owned).or(version), trained, tensors))
+        let is_whole = tensors >= self.others + 2;
+        Ok(self.finish(label.map(str::to_owned).or(version), (trained, is_whole), tensors))
     }
 
-    fn finish(&mut self, label: Option<String>, trained: Option<u64>, tensors: usize) -> Said {
+    fn finish(&mut self, label: Option<String>, (trained, is_whole): (Option<u64>, bool), tensors: usize) -> Said {
         self.update = None;
         let Begun { touched, lacking, .. } = self.begun.take().expect("an update");
         if touched {
@@ -156,7 +157,7 @@ impl Model {
             self.named(label);
         }
         // The rest of weights that were lost is of the number of what came before, or nobody knows it.
-        let is_rest = (1..self.others + 2).contains(&lacking);
+        let is_rest = (1..self.others + 2).contains(&lacking) && !is_whole;
         self.trained = trained.filter(|_| !is_rest || trained == self.trained);
         Said::Updated { label: self.label.clone(), number: self.number, tensors }
     }
@@ -237,7 +238,7 @@ impl Model {
         let label = label.or(phase.label);
         let trained = phase.trained.or_else(|| label?.parse().ok());
         let number = || phase.trained.map(|number| number.to_string());
-        Ok(self.finish(label.map(str::to_owned).or_else(number), trained, phase.tensors))
+        Ok(self.finish(label.map(str::to_owned).or_else(number), (trained, false), phase.tensors))
     }
 
     /// A body begins to come; returns the number of its update, and whether it is a part of it.

@@ -141,10 +141,17 @@ pub(super) fn warn_of_idle_flags<B: Backend>(settings: &NativeSettings, model: &
             "--cuda-graphs has no effect: a part of this model's layers is computed in ways that are not recorded"
         );
     }
-    if goes_ahead && !model.goes_ahead() {
-        tracing::warn!(
-            "--async-scheduling has no effect: a part of this model's layers waits for the host, or reads the ids of tokens"
-        );
+    let reason = if !model.goes_ahead() {
+        "a part of this model's layers waits for the host, or reads the ids of tokens"
+    } else if settings.return_routed_experts {
+        "--enable-return-routed-experts has the host read the routes of each step"
+    } else if matches!(speculation(settings, model.shape()), Ok(Some(_))) {
+        "sequences have drafts; --speculative-config null turns them off"
+    } else {
+        return;
+    };
+    if goes_ahead {
+        tracing::warn!("--async-scheduling has no effect: {reason}");
     }
 }
 

@@ -8,15 +8,14 @@ use super::{
     Scheduler, SequenceId,
     plan::{Plan, Work},
 };
-use crate::engine::native::backend::BLOCK_TOKENS;
+use crate::engine::{native::backend::BLOCK_TOKENS, seat_queue::Passed};
 
 impl Scheduler {
     /// Plans the step after one that is underway, each work of which samples a token: the same sequences, but for those that
     /// the number of their tokens ends. `None` where another one is to be planned, as somebody is to be admitted, has to make
     /// room, or takes turns; and where nobody goes on. The tokens of its work are not known.
     pub(crate) fn plan_ahead(&mut self, underway: &Plan) -> Option<Plan> {
-        let waits = self.waiting.waiting() > 0 && self.running.len() < self.bounds.max_num_seqs;
-        if waits || self.drafter.is_some() || self.cache.has_states() {
+        if self.admits_next() || self.drafter.is_some() || self.cache.has_states() {
             return None;
         }
         let mut going: Vec<(SequenceId, usize)> = Vec::with_capacity(underway.work.len());
@@ -43,6 +42,12 @@ impl Scheduler {
             work: going.into_iter().filter_map(|(id, next)| self.work_ahead(id, next)).collect(),
             ..Plan::default()
         })
+    }
+
+    /// Whether another step could admit somebody: to a seat that is free, or to one that is owed.
+    fn admits_next(&self) -> bool {
+        let Some((next, _)) = self.waiting.next(&Passed::default()) else { return false };
+        self.running.len() < self.bounds.max_num_seqs || self.waiting.owing(next).is_some()
     }
 
     /// The work of a sequence for the token at this index, for which there is a block.

@@ -123,7 +123,7 @@ async fn steps_ahead_change_no_bit_in_company_and_under_preemption() {
                 }
             }
             let steps = count.load(Ordering::Relaxed);
-            assert!(steps > if on_gpu { 10 } else { 100 }, "{steps} steps were begun ahead");
+            assert!(steps > 10, "{steps} steps were begun ahead");
         }
     }
 }
@@ -160,10 +160,11 @@ async fn clients_that_leave_and_weights_that_come_find_all_steps_taken() {
 
 #[tokio::test]
 async fn logits_that_are_no_numbers_end_their_sequences_with_an_error() {
-    let (engine, _) = engine(true, DType::F32, 200, 8);
+    let (engine, count) = engine(true, DType::F32, 200, 8);
     replace(&engine, vec![norm(f32::NAN)]).await.unwrap();
     let asked = request(&[3, 5, 8], SamplingParams { logprobs: None, ..params(9) });
     let outputs: Vec<_> = engine.generate(asked).collect().await;
     let last = outputs.last().unwrap().as_ref().unwrap_err();
     assert_eq!(last.to_string(), EngineError::from(SampleError::NonFiniteLogits).to_string());
+    assert_eq!(count.load(Ordering::Relaxed), 1, "a step was begun with what was drawn of them");
 }

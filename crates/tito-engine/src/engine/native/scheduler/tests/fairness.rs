@@ -46,6 +46,29 @@ fn a_request_with_all_seats_gives_one_to_a_later_request_at_once() {
 }
 
 #[test]
+fn no_step_is_planned_ahead_where_the_next_one_has_somebody_to_admit() {
+    let mut scheduler = scheduler(100, 4, 512);
+    add(&mut scheduler, &request(0), 0..4, 20, 50);
+    step(&mut scheduler);
+    let plan = step(&mut scheduler);
+    // Both have the same prompt: the second one waits until the first one has computed it.
+    let same: Vec<TokenId> = (500..570).collect();
+    for id in [10, 11] {
+        scheduler.add(NewSequence { claimant: request(id), ..new(id, &same, 50) });
+    }
+    let admitting = scheduler.plan();
+    assert_eq!(admitting.admitted.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [10], "{plan:?}");
+    assert!(scheduler.plan_ahead(&admitting).is_none(), "the other one is owed a seat");
+    scheduler.commit(&admitting);
+    admitting.work.iter().for_each(|work| scheduler.push(work.id, 7, Vec::new()));
+    let both = scheduler.plan();
+    assert_eq!(both.admitted.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [11]);
+    // Those who made room are owed nothing while the others run.
+    let ahead = scheduler.plan_ahead(&both).unwrap();
+    assert_eq!(ahead.work.iter().map(|work| work.id).collect::<Vec<_>>(), [0, 1, 10, 11]);
+}
+
+#[test]
 fn a_request_with_all_blocks_gives_some_to_a_later_request_at_once() {
     let mut scheduler = scheduler(6, 8, 512);
     add(&mut scheduler, &request(0), 0..3, 63, 50);
