@@ -29,7 +29,8 @@ pub(super) fn rewrite(arguments: Vec<OsString>, names: &BTreeSet<String>) -> Res
                 let path = path.display();
                 return Err(format!("{path}: config: a file of flags names no other one: write all flags in one file"));
             }
-            if !(given.contains(&key) || key == "model" && model_given) {
+            let whole = key.split('.').next().unwrap_or(&key);
+            if !(given.contains(&key) || given.contains(whole) || key == "model" && model_given) {
                 from_file.extend(arguments);
             }
         }
@@ -46,15 +47,10 @@ const EMPTY_BY_DEFAULT: [&str; 2] = ["--allowed-local-media-path", "--reasoning-
 /// Leaves out flags whose last value is that.
 fn without_empty(mut arguments: Vec<OsString>) -> Vec<OsString> {
     for name in EMPTY_BY_DEFAULT {
-        // Each with the arguments that it takes.
-        let given = |(at, argument): (usize, &OsString)| {
-            let of_this = flag(argument) == Some(name);
-            of_this.then(|| if argument == name { at..(at + 2).min(arguments.len()) } else { at..at + 1 })
-        };
-        let places: Vec<_> = arguments.iter().enumerate().filter_map(given).collect();
+        let places = places_of(name, &arguments);
         let is_empty = |place: &Range<usize>| match &arguments[place.clone()] {
             [_, value] => value.is_empty(),
-            [joined] => joined.to_str().is_some_and(|text| text.ends_with('=')),
+            [joined] => joined.len() == name.len() + 1,
             _ => false,
         };
         if places.last().is_some_and(is_empty) {
@@ -64,6 +60,19 @@ fn without_empty(mut arguments: Vec<OsString>) -> Vec<OsString> {
         }
     }
     arguments
+}
+
+/// Where a flag is given, each with the arguments that it takes: the next one is its value, whatever it is.
+fn places_of(name: &str, arguments: &[OsString]) -> Vec<Range<usize>> {
+    let (mut places, mut at) = (Vec::new(), 0);
+    while let Some(argument) = arguments.get(at) {
+        let end = if argument == name { (at + 2).min(arguments.len()) } else { at + 1 };
+        if flag(argument) == Some(name) {
+            places.push(at..end);
+        }
+        at = end;
+    }
+    places
 }
 
 /// The index of the command, which may follow flags that all commands have, and how many words it has before the model.
@@ -87,10 +96,10 @@ fn flag(argument: &OsString) -> Option<&str> {
     Some(text.split('=').next().unwrap_or(text))
 }
 
-/// The name of a flag, whether it is switched on or off.
+/// What a flag sets, whether it is switched on or off. Keys of `--speculative-config` are set one by one.
 fn bare(flag: &str) -> String {
     let name = flag.trim_start_matches("--");
-    let name = name.split('.').next().unwrap_or(name);
+    let name = if name.starts_with("speculative-config.") { name } else { name.split('.').next().unwrap_or(name) };
     name.strip_prefix("no-").unwrap_or(name).to_owned()
 }
 
@@ -316,9 +325,38 @@ mod tests {
             ),
             (&["--served-model-name", ""], &["--served-model-name", ""]),
             (&["--reasoning-parser"], &["--reasoning-parser"]),
+            (&["--reasoning-parser", "--reasoning-parser", ""], &["--reasoning-parser", "--reasoning-parser", ""]),
+            (&["--allowed-local-media-path=/day="], &["--allowed-local-media-path=/day="]),
         ] {
             assert_eq!(without_empty(words(given)), words(left), "{given:?}");
         }
+    }
+
+    #[test]
+    fn keys_of_drafts_in_a_file_stand_beside_others_on_the_command_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.yaml");
+        let names =
+            ["--config", "--model", "--spec-method", "--spec-tokens", "--speculative-config"].map(str::to_owned).into();
+        let rewritten = |yaml: &str, line: &str| {
+            std::fs::write(&file, yaml).unwrap();
+            let line = format!("tito serve m --config {} {line}", file.to_str().unwrap());
+            rewrite(line.split_whitespace().map(Into::into).collect(), &names)
+        };
+        let keys = "spec-method: suffix\nspec-tokens: 8\n";
+        for (yaml, line, expected) in [
+            (keys, "--spec-method ngram", r#"{"method":"ngram","num_speculative_tokens":8}"#),
+            ("spec-method: ngram\n", "--spec-tokens 4", r#"{"method":"ngram","num_speculative_tokens":4}"#),
+            (keys, r#"--speculative-config {"method":"ngram"}"#, r#"{"method":"ngram"}"#),
+        ] {
+            let given = rewritten(yaml, line).unwrap();
+            let at = given.iter().position(|argument| argument == "--speculative-config").unwrap();
+            let [found, expected] = [given[at + 1].to_str().unwrap(), expected]
+                .map(|json| serde_json::from_str::<serde_json::Value>(json).unwrap());
+            assert_eq!(found, expected, "{yaml} and {line}");
+        }
+        let whole = "speculative-config: '{\"method\":\"suffix\"}'\n";
+        assert!(rewritten(whole, "--spec-method ngram").is_err(), "nobody says which of them counts");
     }
 
     #[test]

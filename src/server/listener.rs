@@ -180,7 +180,8 @@ impl TlsOverTcp {
     fn room_at(&mut self) -> Option<Instant> {
         self.unfinished.retain(|(_, handshake)| !handshake.is_finished());
         let (began, _) = self.unfinished.front().filter(|_| self.unfinished.len() >= self.most)?;
-        Some(*began + self.tcp.connections.silence())
+        // A round trip or two: a flood of silent clients must not hold up honest ones.
+        Some(*began + self.tcp.connections.silence() / 4)
     }
 
     fn shake(&mut self, stream: TcpStream, address: SocketAddr) {

@@ -22,9 +22,10 @@ use crate::{
 };
 
 /// The routes whose requests generate. A request to one of them has a span also where it is refused before that shows.
-const GENERATING: [&str; 9] = [
+const GENERATING: [&str; 10] = [
     "/v1/chat/completions",
     "/v1/chat/completions/batch",
+    "/v1/chat/completions/tokens",
     "/v1/completions",
     "/v1/messages",
     "/v1/responses",

@@ -205,8 +205,8 @@ async fn weights_that_were_lost_come_back_in_updates_of_one_number_or_of_none() 
         assert_eq!((one.lacking, one.written.tensors, one.tensors), (lost - 1, 1, lost));
         assert_eq!(control.lacking(), lost - 1);
         let path = if is_whole { model() } else { rest.clone() };
-        let last = update(&control, &path, Some(numbers[1])).await.unwrap();
-        assert_eq!((last.lacking, control.checksums().await.unwrap()), (0, whole));
+        let brought = update(&control, &path, Some(numbers[1])).await.unwrap();
+        assert_eq!((brought.lacking, control.checksums().await.unwrap()), (0, whole));
         let outcome = update(&control, &delta, None).await;
         if is_known {
             outcome.unwrap();

@@ -217,6 +217,7 @@ async fn what_is_refused_before_it_is_read_has_a_span_too() {
         (CHAT, json!({})),
         (CHAT, chat(json!({ "model": "another" }))),
         ("/v1/chat/completions/batch", json!({})),
+        ("/v1/chat/completions/tokens", json!({})),
         (COMPLETIONS, json!({ "prompt": 5 })),
         ("/v1/responses", json!({})),
         ("/v1/messages", json!({ "messages": 7 })),

@@ -142,7 +142,7 @@ impl Connections {
         let connection = Arc::new(Connection { number, peer, state: Mutex::new(state) });
         open.by_number.insert(number, Arc::clone(&connection));
         drop(open);
-        Patient { io, connection, connections: self.clone(), head: None, stall: None }
+        Patient { io, connection, connections: self.clone(), head: None, stall: None, flushing: false }
     }
 
     /// Makes room where the system has none for one more connection.
@@ -257,6 +257,8 @@ pub(super) struct Patient<Io> {
     connections: Connections,
     head: Option<Pin<Box<Sleep>>>,
     stall: Option<Pin<Box<Sleep>>>,
+    /// A flush waits until the client reads.
+    flushing: bool,
 }
 
 impl<Io> Patient<Io> {
@@ -269,9 +271,6 @@ impl<Io> Patient<Io> {
     fn came(&mut self, bytes: &[u8]) {
         let mut state = self.connection.state.lock();
         let now = Instant::now();
-        state.used = now;
-        // Whoever found it silent did not know of these. One whose head took too long stays closed, or it could go on for ever.
-        state.closed &= state.head_since.is_some();
         state.reader = None;
         if let Some(matched) = state.http2_bytes.filter(|matched| *matched < HTTP2.len()) {
             let expected = &HTTP2[matched..];
@@ -280,10 +279,17 @@ impl<Io> Patient<Io> {
         }
         // HTTP/2 sends more than requests.
         let is_http2 = state.http2_bytes == Some(HTTP2.len());
+        // Empty lines before a request are none of it (RFC 9112, section 2.2).
+        let is_empty = state.head_since.is_none() && bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
+        // Neither empty lines nor pings keep the place of a client that asks for nothing.
+        if state.requests > 0 || !(is_http2 || is_empty) {
+            state.used = now;
+        }
+        // Whoever found it silent did not know of these. One whose head took too long stays closed, or it could go on for ever.
+        state.closed &= state.head_since.is_some() || is_empty;
         if is_http2 {
             state.head_since = None;
-        } else if state.requests == 0 && bytes.iter().any(|byte| !matches!(byte, b'\r' | b'\n')) {
-            // Empty lines before a request are none of it (RFC 9112, section 2.2).
+        } else if state.requests == 0 && !is_empty {
             state.head_since.get_or_insert(now);
         }
     }
@@ -386,8 +392,12 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for Patient<Io> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.io).poll_flush(context) {
             // Nothing was left to flush, so the client has made no progress.
-            Poll::Ready(flushed) => Poll::Ready(flushed),
-            Poll::Pending => self.written(context, Poll::Pending),
+            Poll::Ready(flushed) if !self.flushing => Poll::Ready(flushed),
+            // TLS writes here what it took before.
+            flushed => {
+                self.flushing = flushed.is_pending();
+                self.written(context, flushed)
+            }
         }
     }
 

@@ -106,7 +106,7 @@ async fn where_there_are_too_many_connections_those_that_were_silent_for_longest
 #[tokio::test]
 async fn a_client_whose_request_may_be_on_its_way_is_not_silent() {
     let connections = connections(1, patient());
-    let (mut server, mut client) = open(&connections);
+    let (_server, mut client) = open(&connections);
     let mut room = Box::pin(connections.room());
     assert!((&mut room).now_or_never().is_none());
     assert!(!connections.is_closing(), "nobody has read it yet");
@@ -142,6 +142,59 @@ async fn a_request_that_comes_while_its_connection_is_closed_is_served() {
     client.write_all(b"GET /").await.unwrap();
     assert_eq!((read(&mut server), read(&mut server)), (Some(5), None));
     assert!(!connections.is_closing());
+}
+
+#[tokio::test]
+async fn empty_lines_and_pings_keep_no_place() {
+    let connections = connections(1, patient());
+    for sent in [&b"\r\n\n"[..], HTTP2] {
+        let (mut server, mut client) = open(&connections);
+        let before = server.connection().state.lock().used;
+        client.write_all(sent).await.unwrap();
+        assert_eq!((read(&mut server), read(&mut server)), (Some(sent.len()), None));
+        client.write_all(b"\n").await.unwrap();
+        assert_eq!((read(&mut server), read(&mut server)), (Some(1), None));
+        let connection = server.connection();
+        assert_eq!(connection.state.lock().silent_since(Duration::ZERO), Some(before), "{sent:?}");
+    }
+}
+
+/// What TLS does: it takes all that is written, and a flush waits until the client has read.
+struct Sluggish(bool);
+
+impl AsyncRead for Sluggish {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for Sluggish {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(Ok(()));
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn a_flush_that_came_to_its_end_is_no_answer_that_waits() {
+    let connections = connections(1, patient());
+    let mut server = connections.opened(Sluggish(false), "peer".to_owned());
+    server.write_all(b"an answer").await.unwrap();
+    assert!(server.flush().now_or_never().is_none());
+    assert!(server.connection().state.lock().writing);
+    server.flush().await.unwrap();
+    assert!(!server.connection().state.lock().writing && server.stall.is_none());
 }
 
 #[tokio::test]
