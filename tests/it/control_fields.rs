@@ -9,7 +9,7 @@ use tito::{admin, generation::Finish};
 
 use super::{
     control::MODEL,
-    control_effects::{Server, ask, ended, under_way},
+    control_effects::{Server, ask, ended, held},
 };
 
 async fn asked(server: &Server, method: &Method, uri: &str, body: &Value) -> (StatusCode, Value) {
@@ -245,7 +245,7 @@ async fn a_new_name_of_the_weights_says_that_requests_go_on() {
         said["message"].as_str().unwrap().to_owned()
     };
     assert_eq!(renamed(json!({ "new_version": "1" })).await, "Weight version updated to 1");
-    let running = under_way(&server).await;
+    let running = held(&server).await;
     let told = renamed(json!({ "new_version": "2" })).await;
     assert!(told.starts_with("Weight version updated to 2. Requests that run go on"), "{told}");
     for aborts in [false, true] {

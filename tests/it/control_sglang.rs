@@ -21,7 +21,7 @@ use tower::ServiceExt;
 use super::{
     app::TestApp,
     control::{MODEL, settings},
-    control_effects::{Server, ask, under_way},
+    control_effects::{Server, ask, held},
     labels::admin_of,
     patience::until,
 };
@@ -445,7 +445,7 @@ async fn an_engine_whose_seats_are_taken_is_well_as_long_as_it_works() {
 #[tokio::test]
 async fn a_cache_that_is_in_use_is_flushed_by_the_same_call_later() {
     let server = Server::new();
-    let running = under_way(&server).await;
+    let running = held(&server).await;
     let request = Request::post("/flush_cache").body(Body::empty()).unwrap();
     let refused = server.router().clone().oneshot(request).await.unwrap();
     assert_eq!(refused.status(), StatusCode::BAD_REQUEST);

@@ -19,7 +19,10 @@ use tito::{
     adapters::{AdapterPolicy, Adapters},
     admin::{self, Admin},
     control::{ControlPolicy, SleepTag, Update},
-    engine::{AdapterLimits, Engine, EngineError, native::NativeSettings},
+    engine::{
+        AdapterLimits, Engine, EngineError,
+        native::{NativeSettings, StepGate},
+    },
     generation::{Event, Finish, GenerationRequest},
     weights::checksum::Checksum,
 };
@@ -35,6 +38,7 @@ pub(super) struct Server {
     served: Served,
     router: Router,
     disk: TempDir,
+    gate: StepGate,
 }
 
 fn settings() -> NativeSettings {
@@ -48,13 +52,15 @@ impl Server {
     }
 
     pub(super) fn of(settings_of_engine: &NativeSettings) -> Self {
-        let engine: Arc<dyn Engine> = Arc::new(engine_of(settings_of_engine));
+        let engine = engine_of(settings_of_engine);
+        let gate = engine.step_gate();
+        let engine: Arc<dyn Engine> = Arc::new(engine);
         let served = serve(Arc::clone(&engine), ControlPolicy::default());
         let adapters = Arc::new(Adapters::new(engine, AdapterPolicy::default()));
         let names =
             admin::Served { model: "tiny".to_owned(), name: "tiny".to_owned(), weights: None, kv_block_size: None };
         let admin = Arc::new(Admin { control: Arc::clone(&served.control), served: names, adapters });
-        Self { router: admin::router(Arc::clone(&admin)), admin, served, disk: rows::disk(&settings()) }
+        Self { router: admin::router(Arc::clone(&admin)), admin, served, disk: rows::disk(&settings()), gate }
     }
 
     /// The same server, whose weights were loaded from there.
@@ -192,6 +198,19 @@ pub(super) async fn under_way(server: &Server) -> Events {
     let mut stream = request(&server.served, 400);
     while !matches!(stream.next().await.unwrap().unwrap(), Event::Delta(_)) {}
     stream
+}
+
+/// Likewise, but it stays where it is: only an abort ends it.
+pub(super) async fn held(server: &Server) -> Events {
+    server.gate.shut().await.unwrap();
+    let mut stream = request(&server.served, 400);
+    loop {
+        match stream.next().now_or_never() {
+            Some(event) if matches!(event.as_ref().unwrap().as_ref().unwrap(), Event::Delta(_)) => return stream,
+            Some(_) => {}
+            None => server.gate.step().await.unwrap(),
+        }
+    }
 }
 
 pub(super) async fn ended(mut stream: Events) -> Finish {
