@@ -353,7 +353,10 @@ EXPORT CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, std::size_t 
     const bool pinned = is_pinned(reinterpret_cast<u64>(from));
     count_call(pinned ? "copy to the device" : "copy to the device, pageable", size);
     if (stream == nullptr || !stream->is_late) return to_device(to, from, size);
-    if (size > 0 && !inside(to, size)) refuse("a copy to where no memory is", to, size);
+    {
+        const std::lock_guard guard(lock);
+        if (size > 0 && !inside(to, size)) refuse("a copy to where no memory is", to, size);
+    }
     if (pinned) return in_order(stream, [=] { return to_device(to, from, size); });
     const u8 *const bytes = static_cast<const u8 *>(from);
     return in_order(stream, [to, taken = std::vector<u8>(bytes, bytes + size)] { return to_device(to, taken.data(), taken.size()); });
