@@ -25,6 +25,7 @@ use axum::{
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+pub(crate) use about::server_load::GENERATING;
 pub(crate) use messages::outside::{in_dialect, is_messages_path};
 
 use crate::{

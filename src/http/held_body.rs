@@ -1,4 +1,4 @@
-//! Bodies of answers that hold something until they are sent or dropped.
+//! Bodies of answers that hold something until they are sent or dropped, or are made amid something.
 
 use std::{
     pin::Pin,
@@ -8,26 +8,38 @@ use std::{
 use axum::body::{Body, Bytes, HttpBody};
 use http_body::{Frame, SizeHint};
 
-/// The same body, which holds `held` until it is sent or dropped. Its length is told on: layers around it measure it, and
-/// hand long answers over in pieces.
+/// What a body gives when it is asked for its next frame.
+pub(crate) type Polled = Poll<Option<Result<Frame<Bytes>, axum::Error>>>;
+
+/// The same body, which holds `held` until it is sent or dropped.
 pub(crate) fn holding<T: Send + Unpin + 'static>(body: Body, held: T) -> Body {
-    Body::new(Held { body, _held: held })
+    polled_by(body, move |body, context| {
+        let _held = &held;
+        body.poll_frame(context)
+    })
 }
 
-struct Held<T> {
+/// The same body, of which `poll` asks for each frame. Its length is told on: layers around it measure it, and hand long
+/// answers over in pieces.
+pub(crate) fn polled_by<P>(body: Body, poll: P) -> Body
+where
+    P: FnMut(Pin<&mut Body>, &mut Context<'_>) -> Polled + Send + Unpin + 'static,
+{
+    Body::new(PolledBy { body, poll })
+}
+
+struct PolledBy<P> {
     body: Body,
-    _held: T,
+    poll: P,
 }
 
-impl<T: Unpin> HttpBody for Held<T> {
+impl<P: FnMut(Pin<&mut Body>, &mut Context<'_>) -> Polled + Unpin> HttpBody for PolledBy<P> {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
+        let Self { body, poll } = &mut *self;
+        poll(Pin::new(body), context)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -18,19 +18,23 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{http::held_body::holding, state::Api};
 
-/// The routes on which the model works.
-const COUNTED: [&str; 13] = [
+/// The routes whose requests generate.
+pub(crate) const GENERATING: [&str; 10] = [
     "/v1/chat/completions",
     "/v1/chat/completions/tokens",
     "/v1/chat/completions/batch",
     "/v1/completions",
     "/v1/messages",
-    "/v1/messages/count_tokens",
     "/inference/v1/generate",
     "/v1/responses",
     "/invocations",
     "/generate",
     "/api/v1/asample",
+];
+
+/// Other routes on which the model works.
+const WORKING: [&str; 3] = [
+    "/v1/messages/count_tokens",
     "/v1/trajectories/{trajectory_id}/turns/{turn_id}/replay",
     "/v1/trajectories/{trajectory_id}/turns/{turn_id}/rescore",
 ];
@@ -39,7 +43,7 @@ const COUNTED: [&str; 13] = [
 /// extensions.
 pub(in crate::api) async fn track(api: Arc<Api>, mut request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    let is_counted = path.is_some_and(|path| COUNTED.contains(&path));
+    let is_counted = path.is_some_and(|path| GENERATING.contains(&path) || WORKING.contains(&path));
     let served = is_counted.then(|| api.server_load.enter()).flatten();
     if let Some(served) = &served {
         request.extensions_mut().insert(served.clone());
@@ -70,12 +74,12 @@ async fn load(State(api): State<Arc<Api>>) -> Json<Load> {
 
 #[cfg(test)]
 mod tests {
-    use super::COUNTED;
+    use super::{GENERATING, WORKING};
 
     #[test]
     fn what_is_counted_is_served() {
         let served = crate::api::openapi().paths.paths;
-        for path in COUNTED {
+        for path in GENERATING.into_iter().chain(WORKING) {
             assert!(served.contains_key(path), "{path}");
         }
     }

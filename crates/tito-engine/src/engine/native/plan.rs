@@ -141,6 +141,9 @@ pub(super) fn warn_of_idle_flags<B: Backend>(settings: &NativeSettings, model: &
             "--cuda-graphs has no effect: a part of this model's layers is computed in ways that are not recorded"
         );
     }
+    if !goes_ahead {
+        return;
+    }
     let reason = if !model.goes_ahead() {
         "a part of this model's layers waits for the host, or reads the ids of tokens"
     } else if settings.return_routed_experts {
@@ -150,9 +153,7 @@ pub(super) fn warn_of_idle_flags<B: Backend>(settings: &NativeSettings, model: &
     } else {
         return;
     };
-    if goes_ahead {
-        tracing::warn!("--async-scheduling has no effect: {reason}");
-    }
+    tracing::warn!("--async-scheduling has no effect: {reason}");
 }
 
 /// This machine's processor, in words and as it computes.

@@ -42,7 +42,7 @@ pub(super) fn begin(
     let draws: Vec<(usize, DeviceDraw)> = draws.iter().cloned().enumerate().collect();
     #[cfg(feature = "cuda")]
     if logits.device().is_cuda() {
-        let coming = super::kernels::begin_tokens(logits, &draws, (first, rows), memory, landings.pop())?;
+        let coming = super::kernels::begin_tokens(logits, &draws, (first, rows), memory, landings)?;
         return Ok(DrawsUnderway::Coming(coming));
     }
     let tokens = draw(logits, &draws, memory)?;
@@ -63,11 +63,7 @@ impl DrawsUnderway {
         match self {
             Self::There(tokens) => Ok(tokens),
             #[cfg(feature = "cuda")]
-            Self::Coming(coming) => {
-                let (words, landing) = coming.landed()?;
-                landings.push(landing);
-                Ok(super::kernels::drawn_of(&words))
-            }
+            Self::Coming(coming) => coming.land(landings).map(|words| super::kernels::drawn_of(&words)),
         }
     }
 }

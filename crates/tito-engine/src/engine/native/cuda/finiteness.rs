@@ -27,7 +27,7 @@ impl StepShared {
     #[cfg(feature = "cuda")]
     pub(super) fn bring_finite(&mut self, landings: &mut Landings) -> Result<()> {
         if self.device.is_cuda() {
-            self.coming = Some(Coming::begin(&self.broken, landings.pop())?);
+            self.coming = Some(Coming::begin(&self.broken, landings)?);
         }
         Ok(())
     }
@@ -58,11 +58,7 @@ impl FinitenessUnderway {
         let rows = match self.rows {
             Rows::There(rows) => rows,
             #[cfg(feature = "cuda")]
-            Rows::Coming(coming) => {
-                let (rows, landing) = coming.landed()?;
-                landings.push(landing);
-                rows
-            }
+            Rows::Coming(coming) => coming.land(landings)?,
         };
         let of = |span: &Span| rows[span.first_row..][..span.tokens].iter().all(|flag| *flag == 0.0);
         Ok(self.spans.iter().zip(&self.states).map(|(span, finite)| *finite && of(span)).collect())

@@ -134,7 +134,7 @@ impl<B: Backend> Executor<B> {
         }
     }
 
-    /// Says what the engine is like after a step, or after none.
+    /// Says what the engine is like after a step, or after something else.
     pub(super) fn end_turn(&mut self, computed: bool) {
         self.empty_slots();
         self.publish_load();
@@ -145,7 +145,7 @@ impl<B: Backend> Executor<B> {
         }
     }
 
-    pub(super) fn publish_load(&self) {
+    fn publish_load(&self) {
         let (running, waiting) = self.scheduler.load();
         let (paused, kv_cache_usage) = (self.scheduler.paused(), self.scheduler.usage());
         self.status.set_load(EngineLoad { running, waiting, paused, kv_cache_usage });

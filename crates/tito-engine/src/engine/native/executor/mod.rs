@@ -130,9 +130,7 @@ impl<B: Backend> Executor<B> {
             Command::Control(call) => call(self),
             Command::Stop => return false,
         }
-        self.empty_slots();
-        self.publish_load();
-        self.scheduler.tell();
+        self.end_turn(false);
         true
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns which models take such steps. Refuses to know which sequences go on.
 
-use super::{Model, RowIds};
+use super::{LOGIT_ROWS, Model, RowIds};
 use crate::{
     engine::native::backend::{Backend, Batch, RowDraws},
     sampling::{DeviceDraw, Drawn},
@@ -25,11 +25,10 @@ impl<B: Backend> Model<B> {
         let ids = after.map_or(RowIds::Given(&batch.token_ids), RowIds::Drawn);
         let mut shared = self.layers(batch, ids, None);
         self.backend.bring_finite(&mut shared);
-        let mut draws = draws.iter();
         let rows = batch.logit_rows.len();
         self.head(batch, |backend, logits, first, shape| {
-            let own: Vec<DeviceDraw> = draws.by_ref().take(super::LOGIT_ROWS).cloned().collect();
-            backend.begin_draws(logits, shape, RowDraws { draws: &own, first, rows }, &mut shared);
+            let draws = &draws[first..rows.min(first + LOGIT_ROWS)];
+            backend.begin_draws(logits, shape, RowDraws { draws, first, rows }, &mut shared);
         });
         self.backend.leave_underway(shared)
     }

@@ -118,7 +118,7 @@ pub(in super::super) fn begin_tokens(
     draws: &[(usize, DeviceDraw)],
     (first, rows): (usize, usize),
     memory: &mut DrawMemory,
-    landing: Option<Landing>,
+    landings: &mut Vec<Landing>,
 ) -> Result<Coming<u32>> {
     let (_, count, _) = sums_of(logits)?;
     let is_given = |draw: &DeviceDraw| matches!(draw.pick, DevicePick::Given(_));
@@ -131,7 +131,7 @@ pub(in super::super) fn begin_tokens(
     let all: Vec<&(usize, DeviceDraw)> = draws.iter().collect();
     let (words, told) = Told::new(&all, 0, count)?;
     let results = launch_draws(logits, (&words, &told), [count, 0], first..rows, memory)?;
-    Coming::begin(&results, landing)
+    Coming::begin(&results, landings)
 }
 
 /// What was drawn, of its words.

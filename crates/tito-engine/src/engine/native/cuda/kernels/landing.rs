@@ -166,14 +166,15 @@ pub(in super::super) struct Coming<T> {
 }
 
 impl<T: WithDType> Coming<T> {
-    /// Begins to bring the numbers of a tensor. What it is of may be freed or written after that by work of the same stream.
-    pub(in super::super) fn begin(tensor: &Tensor, kept: Option<Landing>) -> Result<Self> {
+    /// Begins to bring the numbers of a tensor, to memory of `landings` or to new one. What it is of may be freed or written after
+    /// that by work of the same stream.
+    pub(in super::super) fn begin(tensor: &Tensor, landings: &mut Vec<Landing>) -> Result<Self> {
         if tensor.dtype() != T::DTYPE || !tensor.is_contiguous() {
             bail!("numbers of {:?}, or with gaps", tensor.dtype());
         }
         let (count, bytes) = (tensor.elem_count(), tensor.elem_count() * size_of::<T>());
         let stream = device(tensor)?.cuda_stream();
-        let landing = Landing::with_room(kept, bytes, stream.context())?;
+        let landing = Landing::with_room(landings.pop(), bytes, stream.context())?;
         if bytes > 0 {
             // SAFETY: the memory has at least so many bytes and is nobody else's until it is dropped, before which
             // `Coming` waits for the copy.
@@ -187,13 +188,14 @@ impl<T: WithDType> Coming<T> {
         Ok(Self { landing: Some(landing), count, stream, number, stays: PhantomData })
     }
 
-    /// The numbers, and the memory that they came to.
-    pub(in super::super) fn landed(mut self) -> Result<(Vec<T>, Landing)> {
+    /// The numbers; the memory that they came to is for others then.
+    pub(in super::super) fn land(mut self, landings: &mut Vec<Landing>) -> Result<Vec<T>> {
         self.wait()?;
         let landing = self.landing.take().expect("it is taken once");
         // SAFETY: `begin` had so many numbers written there, and any bits are numbers.
         let numbers = unsafe { slice::from_raw_parts(landing.at.as_ptr().cast::<T>(), self.count) }.to_vec();
-        Ok((numbers, landing))
+        landings.push(landing);
+        Ok(numbers)
     }
 }
 
