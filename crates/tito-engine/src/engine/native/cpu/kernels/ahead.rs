@@ -64,6 +64,7 @@ mod tests {
             b_block_stride: 16 * 128,
             blocks,
             following,
+            next: (ptr::null(), 0),
             soon: 0,
             k: 128,
             c: ptr::dangling_mut(),

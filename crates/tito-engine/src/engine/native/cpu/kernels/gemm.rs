@@ -6,18 +6,9 @@
 use std::ops::Range;
 
 use super::{
-    KernelName, KernelSet, LANES, Operand, Packed, Pool, Processor, States,
-    packed::Numbers,
-    pages::Stored,
-    parts::Parts,
-    precision::PAIR,
-    raw::{Gemm, MixedGemm},
-    vector::Plain,
-    walk::walk,
+    LANES, Operand, Packed, Pool, Processor, States, multiplier::Multiplier, packed::Numbers, pages::Stored,
+    parts::Parts, raw::Gemm,
 };
-
-#[cfg(target_arch = "x86_64")]
-use super::vector::x86::{Avx2, Avx512, Avx512Bf16};
 
 /// A product of either precision or of both, with sides that know their lengths.
 pub(super) struct Product<'a> {
@@ -31,6 +22,8 @@ pub(super) struct Product<'a> {
     pub(super) blocks: usize,
     /// As of [`Gemm`].
     pub(super) following: usize,
+    /// As of [`Gemm`]: where the blocks begin among the numbers of B, and how many these are.
+    pub(super) next: (usize, usize),
     /// As of [`Gemm`].
     pub(super) soon: isize,
     pub(super) k: usize,
@@ -46,26 +39,27 @@ impl Product<'_> {
     ///
     /// # Safety
     /// `c` is valid for what [`Gemm`] says of C, nobody else uses that meanwhile, and `k` is as [`Gemm`] has it.
-    pub(super) unsafe fn compute(&self, set: KernelSet, c: *mut f32) {
+    pub(super) unsafe fn compute(&self, multiplier: &mut Multiplier, c: *mut f32) {
         // SAFETY: `raw` looks at the lengths of both sides, the caller vouches for `k` and C.
         unsafe {
             match (self.a.0, self.b.0) {
-                (Numbers::Bf16(a), Stored::Bf16(b)) => gemm_bf16(set, &self.raw(a, b, c)),
-                (Numbers::F32(a), Stored::F32(b)) => gemm_f32(set, &self.raw(a, b, c)),
-                (Numbers::F32(a), Stored::Bf16(b)) => gemm_mixed(set, &self.raw(a, b, c)),
+                (Numbers::Bf16(a), Stored::Bf16(b)) => multiplier.bf16(&self.raw(a, b, c)),
+                (Numbers::F32(a), Stored::F32(b)) => multiplier.f32(&self.raw(a, b, c)),
+                (Numbers::F32(a), Stored::Bf16(b)) => multiplier.mixed(&self.raw(a, b, c)),
                 (Numbers::Bf16(_), Stored::F32(_)) => panic!("activations are no less precise than weights"),
             }
         }
     }
 
     fn raw<T, A>(&self, a: &[A], b: &[T], c: *mut f32) -> Gemm<T, A> {
-        let Self { a_stride, rows, b_block_stride, blocks, following, soon, k, c_stride, accumulate, .. } = *self;
+        let Self { a_stride, rows, b_block_stride, blocks, following, next, soon, k, c_stride, accumulate, .. } = *self;
         let length =
             |count: usize, stride: usize, last: usize| count.checked_sub(1).map_or(0, |gaps| gaps * stride + last);
         let a = &a[self.a.1..][..length(rows, a_stride, k)];
+        let next = (b.as_ptr().wrapping_add(next.0), next.1);
         let b = &b[self.b.1..][..length(blocks + following, b_block_stride, k * LANES)];
         let (a, b) = (a.as_ptr(), b.as_ptr());
-        Gemm { a, a_stride, rows, b, b_block_stride, blocks, following, soon, k, c, c_stride, accumulate }
+        Gemm { a, a_stride, rows, b, b_block_stride, blocks, following, next, soon, k, c, c_stride, accumulate }
     }
 }
 
@@ -97,6 +91,11 @@ impl Shares {
 
     pub(super) fn count(&self) -> usize {
         self.rows.div_ceil(ROWS_AT_ONCE) * self.across
+    }
+
+    /// The blocks of the share that a thread takes after `index` if each of them takes one of the next ones.
+    fn after(&self, index: usize, threads: usize) -> Option<Range<usize>> {
+        (index + threads < self.count()).then(|| self.get(index + threads).1)
     }
 
     /// The rows and the blocks of a share.
@@ -132,7 +131,7 @@ pub(crate) fn multiply(
     assert_eq!((out.rows, out.columns), (rows, matrix.outputs), "the result has the outer dimensions");
     let soon = SOON_BYTES / if matches!(matrix.numbers, Stored::Bf16(_)) { 2 } else { 4 };
     let shares = Shares::of(rows, all, pool);
-    let out = Parts::new(&mut out.numbers);
+    let (out, threads) = (Parts::new(&mut out.numbers), pool.threads());
     pool.for_each(shares.count(), &|index| {
         let (rows, blocks) = shares.get(index);
         let c = out.address(rows.start * stride + blocks.start * LANES);
@@ -144,6 +143,8 @@ pub(crate) fn multiply(
             b_block_stride: block_len,
             blocks: blocks.len(),
             following: (all - blocks.end).min(AHEAD),
+            // Most likely, this thread takes that share next.
+            next: shares.after(index, threads).map_or((0, 0), |next| (next.start * block_len, next.len())),
             soon,
             k: depth,
             c_stride: stride,
@@ -151,166 +152,8 @@ pub(crate) fn multiply(
         };
         // SAFETY: `out` has the rows and whole blocks from `c` on, and shares of it do not overlap; the depth of a matrix is
         // padded to what its precision reads at once, and rows in f32 to whole pairs.
-        unsafe { product.compute(set, c) };
+        unsafe { product.compute(&mut Multiplier::new(set), c) };
     });
-}
-
-/// # Safety
-/// The pointers are valid for what [`Gemm`] says, and nobody else uses C meanwhile.
-unsafe fn gemm_bf16(set: KernelSet, work: &Gemm<u16>) {
-    debug_assert!(work.k.is_multiple_of(32), "bf16 is multiplied 32 numbers at a time");
-    // SAFETY: the pointers are the caller's promise. That there is a set of this name shows that the processor has its
-    // instructions, and for the tiles that the system lets this process use them.
-    unsafe {
-        match set.name() {
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-            KernelName::Amx if work.accumulate => add_amx(set, work),
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-            KernelName::Amx => super::amx::gemm(work),
-            #[cfg(target_arch = "x86_64")]
-            KernelName::Avx512Bf16 => avx512_bf16(work),
-            #[cfg(target_arch = "x86_64")]
-            KernelName::Avx512 => avx512_pairs(work),
-            #[cfg(target_arch = "x86_64")]
-            KernelName::Avx2 => avx2_pairs(work),
-            _ => walk::<Plain, u16, u16, 4, 1>(work),
-        }
-    }
-}
-
-/// The tiles' own way to accumulate begins with C.
-///
-/// # Safety
-/// As of [`gemm_bf16`]; the set is that of the tiles.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-unsafe fn add_amx(set: KernelSet, work: &Gemm<u16>) {
-    thread_local! {
-        static SUMS: std::cell::RefCell<Vec<f32>> = const { std::cell::RefCell::new(Vec::new()) };
-    }
-    let columns = work.blocks * LANES;
-    SUMS.with_borrow_mut(|sums| {
-        sums.resize(work.rows * columns, 0.0);
-        let into = Gemm { c: sums.as_mut_ptr(), c_stride: columns, accumulate: false, ..*work };
-        // SAFETY: the caller's promises; `sums` has a row for each row of C.
-        unsafe { super::amx::gemm(&into) };
-        for (row, sums) in sums.chunks_exact(columns.max(1)).take(work.rows).enumerate() {
-            // SAFETY: the caller's promise.
-            let c = unsafe { std::slice::from_raw_parts_mut(work.c.add(row * work.c_stride), columns) };
-            set.vectorize(Add { to: c, from: sums });
-        }
-    });
-}
-
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-struct Add<'a> {
-    to: &'a mut [f32],
-    from: &'a [f32],
-}
-
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-impl super::instructions::Vectorized for Add<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        for (to, from) in self.to.iter_mut().zip(self.from) {
-            *to += from;
-        }
-    }
-}
-
-/// # Safety
-/// As of [`gemm_bf16`].
-unsafe fn gemm_mixed(set: KernelSet, work: &MixedGemm) {
-    debug_assert!(work.k.is_multiple_of(PAIR), "bf16 is widened a pair at a time");
-    // SAFETY: as in `gemm_bf16`.
-    unsafe {
-        match set.name() {
-            #[cfg(target_arch = "x86_64")]
-            KernelName::Amx | KernelName::Avx512Bf16 | KernelName::Avx512 => avx512_mixed(work),
-            #[cfg(target_arch = "x86_64")]
-            KernelName::Avx2 => avx2_mixed(work),
-            _ => walk::<Plain, u16, f32, 4, 1>(work),
-        }
-    }
-}
-
-/// # Safety
-/// As of [`gemm_bf16`].
-unsafe fn gemm_f32(set: KernelSet, work: &Gemm<f32>) {
-    // SAFETY: as in `gemm_bf16`.
-    unsafe {
-        match set.name() {
-            #[cfg(target_arch = "x86_64")]
-            KernelName::Amx | KernelName::Avx512Bf16 | KernelName::Avx512 => avx512(work),
-            #[cfg(target_arch = "x86_64")]
-            KernelName::Avx2 => avx2(work),
-            _ => walk::<Plain, f32, f32, 4, 1>(work),
-        }
-    }
-}
-
-/// # Safety
-/// As of [`walk`].
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")]
-unsafe fn avx512_bf16(work: &Gemm<u16>) {
-    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
-    unsafe { walk::<Avx512Bf16, u16, u16, 8, 3>(work) }
-}
-
-/// # Safety
-/// As of [`walk`].
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
-unsafe fn avx512_pairs(work: &Gemm<u16>) {
-    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
-    unsafe { walk::<Avx512, u16, u16, 8, 2>(work) }
-}
-
-/// # Safety
-/// As of [`walk`].
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
-unsafe fn avx512(work: &Gemm<f32>) {
-    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
-    unsafe { walk::<Avx512, f32, f32, 8, 3>(work) }
-}
-
-/// # Safety
-/// As of [`walk`].
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_pairs(work: &Gemm<u16>) {
-    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
-    unsafe { walk::<Avx2, u16, u16, 4, 1>(work) }
-}
-
-/// # Safety
-/// As of [`walk`].
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2(work: &Gemm<f32>) {
-    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
-    unsafe { walk::<Avx2, f32, f32, 4, 1>(work) }
-}
-
-/// # Safety
-/// As of [`walk`].
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
-unsafe fn avx512_mixed(work: &MixedGemm) {
-    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
-    unsafe { walk::<Avx512, u16, f32, 8, 3>(work) }
-}
-
-/// # Safety
-/// As of [`walk`].
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_mixed(work: &MixedGemm) {
-    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
-    unsafe { walk::<Avx2, u16, f32, 4, 1>(work) }
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ mod gemm;
 mod instructions;
 mod kv;
 mod kv_writes;
+mod multiplier;
 mod packed;
 mod pages;
 mod panels;

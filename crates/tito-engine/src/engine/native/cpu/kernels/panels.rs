@@ -8,6 +8,7 @@ use std::{cell::RefCell, ops::Range};
 use super::{
     KernelSet, LANES, Operand, Packed, Pool, Precision, Processor, States,
     gemm::{Product, Shares},
+    multiplier::Multiplier,
     packed::Numbers,
     pages::Stored,
     parts::Parts,
@@ -90,6 +91,7 @@ pub(super) fn multiply(
             c_stride: stride,
             accumulate,
         };
+        let mut multiplier = Multiplier::new(set);
         let mut first = blocks.start;
         while first < blocks.end {
             let c = out.address(rows.start * stride + first * LANES);
@@ -113,13 +115,14 @@ pub(super) fn multiply(
                     b_block_stride: block_len,
                     blocks: blocks.len(),
                     following: 0,
+                    next: (0, 0),
                     soon: 0,
                     k,
                     c_stride: stride,
                     accumulate,
                 };
                 // SAFETY: as above; the depth is padded to what its precision reads at once, and rows in f32 to whole pairs.
-                unsafe { product.compute(set, c) };
+                unsafe { product.compute(&mut multiplier, c) };
             });
         }
     });

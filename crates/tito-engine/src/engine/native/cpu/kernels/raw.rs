@@ -13,6 +13,9 @@ pub(super) struct Gemm<T, A = T> {
     pub(super) blocks: usize,
     /// Blocks that follow these without a gap and are likely to be multiplied next: they may be fetched ahead.
     pub(super) following: usize,
+    /// Where the blocks begin that this thread most likely multiplies afterwards, and how many these are: tiles fetch some of
+    /// them meanwhile. They need not be there.
+    pub(super) next: (*const T, usize),
     /// How many numbers behind what is read of B those begin that are read soon: they are fetched into the second cache
     /// meanwhile, line by line. May lead anywhere; 0 fetches nothing new.
     pub(super) soon: isize,

@@ -20,13 +20,39 @@ pub(super) struct Panel {
     pub(super) c_stride: usize,
     /// 0 or 1.
     pub(super) accumulate: usize,
-    /// How many steps over K, of 32 elements each, fetch B `ahead` of themselves.
+    /// Steps over K, of 32 elements each. Low panels: those that fetch B `ahead` of themselves.
     pub(super) steps: usize,
-    pub(super) ahead: usize,
-    /// How many steps follow these, which fetch B `last_ahead` of themselves.
-    pub(super) last_steps: usize,
-    pub(super) last_ahead: usize,
+    /// What else low panels fetch.
+    pub(super) ahead: Ahead,
+    /// What high panels fetch.
+    pub(super) soon: Soon,
 }
+
+/// What a low panel fetches of B while it reads it.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ahead {
+    /// How far ahead `steps` fetch; 0 for nothing.
+    pub(super) distance: usize,
+    /// How many steps follow those, and how far ahead they fetch.
+    pub(super) last_steps: usize,
+    pub(super) last_distance: usize,
+}
+
+/// What high panels fetch of the B that is multiplied after the one at hand, from its start to its end, so that memory is
+/// busy while the tiles are.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Soon {
+    /// What comes next; panels move it.
+    pub(super) from: *const u8,
+    pub(super) end: *const u8,
+    /// How much a step fetches, in chunks of [`CHUNK`]. At least one.
+    pub(super) chunks: usize,
+}
+
+/// What is fetched at once, in bytes: eight lines.
+pub(super) const CHUNK: usize = 512;
 
 /// The configuration of the eight tiles, as LDTILECFG reads it.
 #[repr(C, align(64))]
@@ -94,22 +120,28 @@ macro_rules! fetch {
     };
 }
 
-/// A kernel whose accumulators are the tiles `c`, whose step over K is `step`, and which reads the blocks `b` of B.
+/// A kernel whose accumulators are the tiles `c`, whose step over K is `step`, and which reads the blocks `b` of B. Before the
+/// first step it does what `begin` says, in `each` step what that says, and `end` after the last one.
 ///
 /// | register | holds |
 /// | --- | --- |
 /// | rdi | the panel |
 /// | rsi, rdx, rcx | A from row 0, from row 16, its stride |
 /// | r8 to r11, rax | B from block 0 to 3, the stride of its tiles' rows |
-/// | r12, r13, r15 | steps left, how far ahead to fetch (0: not), steps to come with `last_ahead` |
+/// | r12 | steps left |
+/// | r13 to r15 | what is fetched, as `begin` has it |
 /// | r14, r15, rcx | outside of the loop: C from row 0, from row 16, its stride |
 macro_rules! kernel {
-    ($name:ident, c: [$($tile:literal at $place:literal),+], b: [$($block:literal),+], step: [$($step:literal),+]) => {
+    (
+        $name:ident, c: [$($tile:literal at $place:literal),+], b: [$($block:literal),+], step: [$($step:literal),+],
+        begin: [$($begin:tt)+], each: [$($each:tt)+], end: [$($end:tt)+],
+        fields: [$($field:ident: $($path:ident).+),+]
+    ) => {
         /// # Safety
         ///
         /// AMX must be usable, the tiles configured for the panel's height, and everything that the panel spans must
         /// be readable; C writable too, and nobody else's.
-        pub(super) unsafe fn $name(panel: &Panel) {
+        pub(super) unsafe fn $name(panel: &mut Panel) {
             // SAFETY: reads A, B and C and writes C within the panel, as the caller promises; prefetches do not fault.
             unsafe {
                 asm!(
@@ -137,28 +169,21 @@ macro_rules! kernel {
                     "lea r11, [r10 + rax]",
                     "mov eax, 64",
                     "mov r12, [rdi + {steps}]",
-                    "mov r13, [rdi + {ahead}]",
-                    "mov r15, [rdi + {last_steps}]",
+                    $($begin)+
                     "test r12, r12",
                     "jz 6f",
                     ".p2align 5",
                     "4:",
                     $($step,)+
-                    "test r13, r13",
-                    "jz 5f",
-                    $(fetch!($block),)+
-                    "5:",
+                    $($each)+
                     "add rsi, 64",
                     "add rdx, 64",
                     $(concat!("add ", $block, ", 1024"),)+
                     "dec r12",
                     "jnz 4b",
                     "6:",
-                    "mov r12, r15",
-                    "xor r15d, r15d",
-                    "mov r13, [rdi + {last_ahead}]",
-                    "test r12, r12",
-                    "jnz 4b",
+                    $($end)+
+                    "mov r14, [rdi + {c}]",
                     "mov rcx, [rdi + {c_stride}]",
                     "mov r15, rcx",
                     "shl r15, 4",
@@ -172,10 +197,8 @@ macro_rules! kernel {
                     c_stride = const offset_of!(Panel, c_stride),
                     accumulate = const offset_of!(Panel, accumulate),
                     steps = const offset_of!(Panel, steps),
-                    ahead = const offset_of!(Panel, ahead),
-                    last_steps = const offset_of!(Panel, last_steps),
-                    last_ahead = const offset_of!(Panel, last_ahead),
-                    in("rdi") panel,
+                    $($field = const offset_of!(Panel, $($path).+),)+
+                    in("rdi") panel as *mut Panel,
                     out("rax") _, out("rcx") _, out("rdx") _, out("rsi") _,
                     out("r8") _, out("r9") _, out("r10") _, out("r11") _,
                     out("r12") _, out("r13") _, out("r14") _, out("r15") _,
@@ -188,8 +211,59 @@ macro_rules! kernel {
     };
 }
 
+/// A kernel that reads B once and fetches it ahead of itself: first as many steps as have something to fetch at the first
+/// distance (r13; 0 for none), then those with the other one (r15 of them).
+macro_rules! low_kernel {
+    ($name:ident, c: $c:tt, b: [$($block:literal),+], step: $step:tt) => {
+        kernel!(
+            $name, c: $c, b: [$($block),+], step: $step,
+            begin: ["mov r13, [rdi + {distance}]", "mov r15, [rdi + {last_steps}]",],
+            each: ["test r13, r13", "jz 5f", $(fetch!($block),)+ "5:",],
+            end: [
+                "mov r12, r15",
+                "xor r15d, r15d",
+                "mov r13, [rdi + {last_distance}]",
+                "test r12, r12",
+                "jnz 4b",
+            ],
+            fields: [distance: ahead.distance, last_steps: ahead.last_steps, last_distance: ahead.last_distance]
+        );
+    };
+}
+
+/// A kernel of which several read the same B, one after the other, and that fetches what comes after it: from r13 to r15, r14
+/// chunks a step.
+macro_rules! high_kernel {
+    ($name:ident, c: $c:tt, b: $b:tt, step: $step:tt) => {
+        kernel!(
+            $name, c: $c, b: $b, step: $step,
+            begin: ["mov r13, [rdi + {from}]", "mov r15, [rdi + {end}]",],
+            each: [
+                "cmp r13, r15",
+                "jae 5f",
+                "mov r14, [rdi + {chunks}]",
+                "7:",
+                "prefetcht1 [r13]",
+                "prefetcht1 [r13 + 64]",
+                "prefetcht1 [r13 + 128]",
+                "prefetcht1 [r13 + 192]",
+                "prefetcht1 [r13 + 256]",
+                "prefetcht1 [r13 + 320]",
+                "prefetcht1 [r13 + 384]",
+                "prefetcht1 [r13 + 448]",
+                "add r13, 512",
+                "dec r14",
+                "jnz 7b",
+                "5:",
+            ],
+            end: ["mov [rdi + {from}], r13",],
+            fields: [from: soon.from, end: soon.end, chunks: soon.chunks]
+        );
+    };
+}
+
 // 17 to 32 rows by 32 columns: four loads feed four products, and each accumulator has three products to settle.
-kernel!(
+high_kernel!(
     two_by_two,
     c: [
         "tmm0" at "r14 + rcx*1", "tmm1" at "r14 + rcx*1 + 64",
@@ -208,7 +282,7 @@ kernel!(
     ]
 );
 
-kernel!(
+high_kernel!(
     two_by_one,
     c: ["tmm0" at "r14 + rcx*1", "tmm2" at "r15 + rcx*1"],
     b: ["r8"],
@@ -222,7 +296,7 @@ kernel!(
 );
 
 // Up to 16 rows: B is read once and never again, so that what counts is to have many of its lines under way.
-kernel!(
+low_kernel!(
     one_by_four,
     c: [
         "tmm0" at "r14 + rcx*1", "tmm1" at "r14 + rcx*1 + 64",
@@ -242,7 +316,7 @@ kernel!(
     ]
 );
 
-kernel!(
+low_kernel!(
     one_by_three,
     c: ["tmm0" at "r14 + rcx*1", "tmm1" at "r14 + rcx*1 + 64", "tmm2" at "r14 + rcx*1 + 128"],
     b: ["r8", "r9", "r10"],
@@ -257,7 +331,7 @@ kernel!(
     ]
 );
 
-kernel!(
+low_kernel!(
     one_by_two,
     c: ["tmm0" at "r14 + rcx*1", "tmm1" at "r14 + rcx*1 + 64"],
     b: ["r8", "r9"],
@@ -270,7 +344,7 @@ kernel!(
     ]
 );
 
-kernel!(
+low_kernel!(
     one_by_one,
     c: ["tmm0" at "r14 + rcx*1"],
     b: ["r8"],

@@ -4,19 +4,19 @@
 //! sequence, keeping a running maximum: how a prompt was cut, and what was cached, cannot show in the result.
 
 mod both_ways;
+mod weigh;
 
 use std::cell::RefCell;
 
 use super::{
     KernelName, KernelSet, KvLayout, KvStore, LANES, Operand, Processor, States,
-    exp::exp_nonpositive,
-    gates::capped,
     gemm::Product,
-    instructions::Vectorized,
     kv::BLOCK_TOKENS,
+    multiplier::Multiplier,
     packed::{NumberParts, Numbers},
 };
 use crate::engine::native::backend::{AttentionShape, Span};
+use weigh::{Running, Scores};
 
 pub(crate) use both_ways::BothWays;
 
@@ -117,6 +117,7 @@ struct Tile<'a> {
     /// Heads of queries to a head of keys.
     group: usize,
     rows: usize,
+    multiplier: Multiplier,
     buffers: &'a mut Buffers,
 }
 
@@ -161,20 +162,6 @@ impl Buffers {
     }
 }
 
-/// What a query remembers of the keys that it has seen.
-#[derive(Debug, Clone, Copy)]
-struct Running {
-    max: f32,
-    total: f32,
-}
-
-impl Running {
-    /// Before the first key: nothing, or the sink, whose weight relative to itself is 1.
-    fn new(sink: Option<f32>) -> Self {
-        sink.map_or(Self { max: f32::NEG_INFINITY, total: 0.0 }, |max| Self { max, total: 1.0 })
-    }
-}
-
 impl<'a> Tile<'a> {
     fn new(
         set: KernelSet,
@@ -189,7 +176,7 @@ impl<'a> Tile<'a> {
         let sink = |row| attention.sinks.map(|sinks| sinks[share.head * group + row % group]);
         buffers.reshape(layout, rows);
         buffers.running.extend((0..rows).map(|row| Running::new(sink(row))));
-        let mut tile = Self { set, attention, span, share, group, rows, buffers };
+        let mut tile = Self { set, attention, span, share, group, rows, multiplier: Multiplier::new(set), buffers };
         tile.read_queries();
         tile
     }
@@ -277,6 +264,7 @@ impl<'a> Tile<'a> {
                 b_block_stride: LANES * depth,
                 blocks: BLOCK_TOKENS / LANES,
                 following: 0,
+                next: (0, 0),
                 soon: self.soon(stride, index, following, |(keys, _)| keys),
                 k: depth,
                 c_stride: STRIDE,
@@ -284,7 +272,7 @@ impl<'a> Tile<'a> {
             };
             // SAFETY: `scores` has a stride for each row, and a block is part of it; keys are padded to what their precision
             // reads at once.
-            unsafe { product.compute(self.set, self.buffers.scores[index * BLOCK_TOKENS..].as_mut_ptr()) };
+            unsafe { product.compute(&mut self.multiplier, self.buffers.scores[index * BLOCK_TOKENS..].as_mut_ptr()) };
         }
     }
 
@@ -295,16 +283,15 @@ impl<'a> Tile<'a> {
             let end = self.end(row).saturating_sub(start).min(keys);
             let first = self.first_key(row).saturating_sub(start).min(end);
             let Buffers { scores, weights, sums, running, .. } = &mut *self.buffers;
-            let scores = &mut scores[row * STRIDE..][..keys];
-            self.set.vectorize(Weigh {
-                scores,
+            let scores = Scores {
+                scores: &mut scores[row * STRIDE..][..keys],
                 seen: (first, end),
                 scale: self.attention.shape.scale,
                 cap: self.attention.shape.cap,
                 sums: &mut sums[row * width..][..width],
                 running: &mut running[row],
-            });
-            weights.write(self.set, row * STRIDE, scores);
+            };
+            scores.weigh(self.set, weights, row * STRIDE);
         }
     }
 
@@ -322,13 +309,14 @@ impl<'a> Tile<'a> {
                 b_block_stride: LANES * BLOCK_TOKENS,
                 blocks: width / LANES,
                 following: 0,
+                next: (0, 0),
                 soon: self.soon(stride, index, following, |(_, values)| values),
                 k: BLOCK_TOKENS,
                 c_stride: width,
                 accumulate: true,
             };
             // SAFETY: `sums` has a value's width for each row; a block's 32 tokens are what bf16 reads at once.
-            unsafe { product.compute(self.set, self.buffers.sums.as_mut_ptr()) };
+            unsafe { product.compute(&mut self.multiplier, self.buffers.sums.as_mut_ptr()) };
         }
     }
 
@@ -345,63 +333,6 @@ impl<'a> Tile<'a> {
             }
             // SAFETY: each token and head of queries belongs to one share.
             unsafe { out.write(self.set, token * stride + column, sums) };
-        }
-    }
-}
-
-/// Makes weights of the scores of one row, relative to the greatest score so far.
-struct Weigh<'a> {
-    scores: &'a mut [f32],
-    /// The keys that the row attends to, as indices of `scores`.
-    seen: (usize, usize),
-    scale: f32,
-    cap: Option<f32>,
-    sums: &'a mut [f32],
-    running: &'a mut Running,
-}
-
-impl Vectorized for Weigh<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let Self { scores, seen: (first, end), scale, cap, sums, running } = self;
-        if first >= end {
-            scores.fill(0.0);
-            return;
-        }
-        let mut scale = scale;
-        if let Some(cap) = cap {
-            for score in &mut *scores {
-                *score = capped(*score * scale, cap);
-            }
-            scale = 1.0;
-        }
-        scores[..first].fill(f32::NEG_INFINITY);
-        scores[end..].fill(f32::NEG_INFINITY);
-        let mut lanes = [f32::NEG_INFINITY; LANES];
-        let (groups, _) = scores.as_chunks_mut::<LANES>();
-        for group in &mut *groups {
-            for (lane, score) in lanes.iter_mut().zip(group) {
-                *score *= scale;
-                *lane = if *score > *lane { *score } else { *lane };
-            }
-        }
-        let max = lanes.iter().fold(running.max, |max, lane| if *lane > max { *lane } else { max });
-        let mut totals = [0.0_f32; LANES];
-        for group in groups {
-            for (total, score) in totals.iter_mut().zip(group) {
-                *score = exp_nonpositive(*score - max);
-                *total += *score;
-            }
-        }
-        let total: f32 = totals.iter().sum();
-        // This is 0 for the first keys, as nothing was summed yet.
-        let correction = exp_nonpositive(running.max - max);
-        running.total = running.total * correction + total;
-        running.max = max;
-        for sum in sums {
-            *sum *= correction;
         }
     }
 }

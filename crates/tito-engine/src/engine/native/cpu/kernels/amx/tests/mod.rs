@@ -9,7 +9,9 @@ use self::{
     emulator::{step, widen},
     guarded::Guarded,
 };
-use super::{B_TILE, BLOCK, Bf16Gemm, STEP, available, blocks_at_hand, gemm, panel_at};
+use super::{
+    Ahead, B_TILE, BLOCK, Bf16Gemm, PANEL_ROWS, STEP, Tiles, across, available, blocks_at_hand, panel_at, soon_of,
+};
 
 const NAN: u16 = 0x7fc0;
 const CANARY: f32 = -1234.5;
@@ -130,6 +132,7 @@ impl Product {
             b_block_stride: b_stride,
             blocks: self.blocks,
             following: 0,
+            next: (ptr::null(), 0),
             soon: 0,
             k: k.len(),
             c: c[BEFORE..].as_mut_ptr(),
@@ -137,7 +140,7 @@ impl Product {
             accumulate,
         };
         // SAFETY: the matrices are as large as `work` says, and AMX works, be it emulated.
-        unsafe { gemm(&work) };
+        unsafe { Tiles::new().multiply(&work) };
         let is_canary = |c: &[f32]| c.iter().all(|number| number.to_bits() == CANARY.to_bits());
         assert!(is_canary(&c[..BEFORE]), "something is written before C");
         let rows = c[BEFORE..].chunks(c_stride.max(1)).take(self.rows);
@@ -226,7 +229,7 @@ fn products_of_random_shapes_are_right() {
 #[test]
 fn a_b_that_does_not_fit_into_l2_is_taken_in_groups() {
     let product = Product::random(33, 5, 4128);
-    assert!(product.blocks > blocks_at_hand(product.k));
+    assert!(product.blocks > blocks_at_hand(product.k, product.rows));
     let whole = product.overwrite(TIGHT);
     // The panel of 32 rows and the one below it, which changes the tiles' configuration in each group.
     for row in [0, 32] {
@@ -251,6 +254,7 @@ fn nothing_is_touched_where_there_is_nothing_to_compute() {
             b_block_stride: k * BLOCK,
             blocks,
             following: 0,
+            next: (ptr::null(), 0),
             soon: 0,
             k,
             c,
@@ -258,7 +262,7 @@ fn nothing_is_touched_where_there_is_nothing_to_compute() {
             accumulate: true,
         };
         // SAFETY: there is nothing to read or write.
-        unsafe { gemm(&work) };
+        unsafe { Tiles::new().multiply(&work) };
     }
 }
 
@@ -344,7 +348,7 @@ fn k_in_two_calls_is_k_in_one() {
 }
 
 #[test]
-fn each_panel_of_the_first_rows_fetches_its_own_b_and_then_the_next_panels() {
+fn each_low_panel_fetches_its_own_b_and_then_the_next_panels() {
     for (k, width) in [(32, 4), (128, 2), (160, 4), (576, 3)] {
         let (b, mut c) = (vec![0_u16; k * BLOCK * 2 * width], [0.0; 1]);
         let work = Bf16Gemm {
@@ -355,6 +359,7 @@ fn each_panel_of_the_first_rows_fetches_its_own_b_and_then_the_next_panels() {
             b_block_stride: k * BLOCK,
             blocks: 2 * width,
             following: 0,
+            next: (ptr::null(), 0),
             soon: 0,
             k,
             c: c.as_mut_ptr(),
@@ -363,13 +368,57 @@ fn each_panel_of_the_first_rows_fetches_its_own_b_and_then_the_next_panels() {
         };
         // SAFETY: takes the addresses of things within `b`, and of the first element of C.
         let [panel, next] = [0, width].map(|block| unsafe { panel_at(&work, 0, block.min(width), width) });
-        let fetched = (0..panel.steps + panel.last_steps).map(|step| {
-            let ahead = if step < panel.steps { panel.ahead } else { panel.last_ahead };
-            panel.b.addr() + step * B_TILE + ahead
+        let fetched = (0..panel.steps + panel.ahead.last_steps).map(|step| {
+            let Ahead { distance, last_distance, .. } = panel.ahead;
+            panel.b.addr() + step * B_TILE + if step < panel.steps { distance } else { last_distance }
         });
         let tiles = |b: *const u16| iter::successors(Some(b.addr()), |tile| Some(tile + B_TILE)).take(k / 32);
-        let skipped = panel.last_steps;
+        let skipped = panel.ahead.last_steps;
         let expected: Vec<usize> = tiles(panel.b).skip(skipped).chain(tiles(next.b).take(skipped)).collect();
         assert_eq!(fetched.collect::<Vec<_>>(), expected, "k is {k}");
+    }
+}
+
+#[test]
+fn high_panels_fetch_all_blocks_that_come_next_and_none_beyond_them() {
+    emulate_unless_available();
+    for (rows, blocks, k, next) in
+        [(32, 7, 576, 9), (64, 12, 576, 1), (40, 3, 2048, 0), (100, 4, 1536, 4), (160, 5, 64, 2)]
+    {
+        let (a, b) = (vec![0_u16; rows * k], vec![0_u16; (blocks + next) * k * BLOCK]);
+        let mut c = vec![0.0; rows * blocks * BLOCK];
+        let work = Bf16Gemm {
+            a: a.as_ptr(),
+            a_stride: k,
+            rows,
+            b: b.as_ptr(),
+            b_block_stride: k * BLOCK,
+            blocks,
+            following: 0,
+            next: (b[blocks * k * BLOCK..].as_ptr(), next),
+            soon: 0,
+            k,
+            c: c.as_mut_ptr(),
+            c_stride: blocks * BLOCK,
+            accumulate: false,
+        };
+        let (group, mut tiles, mut fetched) = (blocks_at_hand(k, rows), Tiles::new(), 0);
+        for first in (0..blocks).step_by(group) {
+            let end = blocks.min(first + group);
+            // SAFETY: the matrices are as large as `work` says, and AMX works, be it emulated.
+            let soon = unsafe { soon_of(&work, end, group) };
+            assert_eq!(soon.from.addr(), b.as_ptr().addr() + end * k * BLOCK * 2, "where those at hand end");
+            let left = (0..rows).step_by(PANEL_ROWS).fold(soon, |soon, top| unsafe {
+                let height = PANEL_ROWS.min(rows - top);
+                // SAFETY: as above.
+                tiles.configure(height);
+                across(&work, top, height, first..end, soon)
+            });
+            assert!(left.from >= left.end || end - first < group, "{rows} rows of {k}, after {first}: all are fetched");
+            assert_eq!(left.end, soon.end);
+            fetched += soon.end.addr() - soon.from.addr();
+        }
+        let expected = (blocks - blocks.min(group) + next.min(group)) * k * BLOCK * 2;
+        assert_eq!(fetched, expected, "{rows} rows of {k}");
     }
 }
