@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use super::{
-    LANES, Operand, Packed, Pool, Processor, States, multiplier::Multiplier, packed::Numbers, pages::Stored,
-    parts::Parts, raw::Gemm,
+    KernelName, KernelSet, LANES, Operand, Packed, Pool, Processor, States, multiplier::Multiplier, packed::Numbers,
+    pages::Stored, parts::Parts, raw::Gemm,
 };
 
 /// A product of either precision or of both, with sides that know their lengths.
@@ -65,9 +65,11 @@ impl Product<'_> {
 
 /// How many rows of activations stay close to the processor while a panel of weights passes.
 const ROWS_AT_ONCE: usize = 128;
-/// How many blocks are computed at once, and so many are fetched ahead meanwhile.
+/// How many blocks vectors compute at once, and so many are fetched ahead meanwhile.
 const AHEAD: usize = 3;
-/// How many blocks a share of work has at most, in steps of [`AHEAD`]: enough to make handing it out cheap.
+/// How many blocks tiles compute at once, or twice as many as that.
+const OF_TILES: usize = 4;
+/// How many blocks a share of work has at most, in steps of those that are computed at once: enough to make handing it out cheap.
 const STEPS_AT_ONCE: usize = 4;
 /// How many shares each thread has at least, where there is so much work: whoever is late leaves some to the others.
 const SHARES_OF_A_THREAD: usize = 4;
@@ -78,15 +80,18 @@ const SOON_BYTES: isize = 2048;
 pub(super) struct Shares {
     rows: usize,
     blocks: usize,
-    /// Shares of the same rows. Their blocks differ by [`AHEAD`] at most.
+    /// How many blocks are computed at once.
+    step: usize,
+    /// Shares of the same rows. Their blocks differ by a step at most.
     across: usize,
 }
 
 impl Shares {
-    pub(super) fn of(rows: usize, blocks: usize, pool: &Pool) -> Self {
-        let (steps, threads) = (blocks.div_ceil(AHEAD), pool.threads());
+    pub(super) fn of(rows: usize, blocks: usize, set: KernelSet, pool: &Pool) -> Self {
+        let step = if set.name() == KernelName::Amx { OF_TILES } else { AHEAD };
+        let (steps, threads) = (blocks.div_ceil(step), pool.threads());
         let of_a_thread = steps.div_ceil(threads * STEPS_AT_ONCE).max(SHARES_OF_A_THREAD);
-        Self { rows, blocks, across: (threads * of_a_thread).min(steps) }
+        Self { rows, blocks, step, across: (threads * of_a_thread).min(steps) }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -102,9 +107,9 @@ impl Shares {
     pub(super) fn get(&self, index: usize) -> (Range<usize>, Range<usize>) {
         let (row, share) = (index / self.across * ROWS_AT_ONCE, index % self.across);
         // The larger shares come first, so that the threads end together.
-        let steps = self.blocks.div_ceil(AHEAD);
+        let steps = self.blocks.div_ceil(self.step);
         let (of_each, larger) = (steps / self.across, steps % self.across);
-        let start = |share: usize| ((share * of_each + share.min(larger)) * AHEAD).min(self.blocks);
+        let start = |share: usize| ((share * of_each + share.min(larger)) * self.step).min(self.blocks);
         (row..self.rows.min(row + ROWS_AT_ONCE), start(share)..start(share + 1))
     }
 }
@@ -130,7 +135,7 @@ pub(crate) fn multiply(
     assert_eq!(input.columns, matrix.inputs, "the inner dimensions are equal");
     assert_eq!((out.rows, out.columns), (rows, matrix.outputs), "the result has the outer dimensions");
     let soon = SOON_BYTES / if matches!(matrix.numbers, Stored::Bf16(_)) { 2 } else { 4 };
-    let shares = Shares::of(rows, all, pool);
+    let shares = Shares::of(rows, all, set, pool);
     let (out, threads) = (Parts::new(&mut out.numbers), pool.threads());
     pool.for_each(shares.count(), &|index| {
         let (rows, blocks) = shares.get(index);
@@ -165,19 +170,25 @@ mod tests {
         for (rows, blocks, threads) in
             [(1, 60, 2), (128, 36, 2), (129, 192, 2), (300, 3_072, 3), (4, 2, 2), (7, 35, 8), (1, 1, 1)]
         {
-            let shares = Shares::of(rows, blocks, &Pool::new(threads).unwrap());
-            let mut found = vec![0; rows * blocks];
-            let mut sizes = Vec::new();
-            for (rows, of_rows) in (0..shares.count()).map(|index| shares.get(index)) {
-                assert!(of_rows.len() <= (STEPS_AT_ONCE + 1) * AHEAD, "enough threads take part");
-                rows.clone().for_each(|row| of_rows.clone().for_each(|block| found[row * blocks + block] += 1));
-                if rows.start == 0 {
-                    sizes.push(of_rows.len().div_ceil(AHEAD));
-                }
+            for set in KernelSet::available() {
+                assert_every_block_is_there_once(rows, blocks, set, threads);
             }
-            assert!(found.iter().all(|times| *times == 1), "{rows} rows, {blocks} blocks, {threads} threads");
-            assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}: the last ones are the smallest");
-            assert!(sizes[0] - sizes[sizes.len() - 1] <= 1, "{sizes:?}");
         }
+    }
+
+    fn assert_every_block_is_there_once(rows: usize, blocks: usize, set: KernelSet, threads: usize) {
+        let shares = Shares::of(rows, blocks, set, &Pool::new(threads).unwrap());
+        let mut found = vec![0; rows * blocks];
+        let mut sizes = Vec::new();
+        for (rows, of_rows) in (0..shares.count()).map(|index| shares.get(index)) {
+            assert!(of_rows.len() <= (STEPS_AT_ONCE + 1) * shares.step, "enough threads take part");
+            rows.clone().for_each(|row| of_rows.clone().for_each(|block| found[row * blocks + block] += 1));
+            if rows.start == 0 {
+                sizes.push(of_rows.len().div_ceil(shares.step));
+            }
+        }
+        assert!(found.iter().all(|times| *times == 1), "{rows} rows, {blocks} blocks, {threads} threads");
+        assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}: the last ones are the smallest");
+        assert!(sizes[0] - sizes[sizes.len() - 1] <= 1, "{sizes:?}");
     }
 }

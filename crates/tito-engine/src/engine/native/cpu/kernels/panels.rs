@@ -79,7 +79,7 @@ pub(super) fn multiply(
     assert_eq!((out.rows, out.columns), (input.rows, outputs), "the result has the outer dimensions");
     let block_len = depth * LANES;
     let at_once = (PANEL_BYTES / (block_len * number_bytes).max(1)).max(1);
-    let shares = Shares::of(input.rows, outputs.div_ceil(LANES), pool);
+    let shares = Shares::of(input.rows, outputs.div_ceil(LANES), set, pool);
     let out = Parts::new(&mut out.numbers);
     pool.for_each(shares.count(), &|index| {
         let (rows, blocks) = shares.get(index);

@@ -86,6 +86,9 @@ pub(crate) fn attend(
     });
 }
 
+/// Takes where the keys of a block begin and where its values do, and says which of them are meant.
+type Part = fn((usize, usize)) -> usize;
+
 /// The blocks of a stride, and the head of keys that is worked on.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stride<'a> {
@@ -223,28 +226,31 @@ impl<'a> Tile<'a> {
         self.write(out, out_stride);
     }
 
-    /// How far behind a part of a block the same part begins in the following stride, so that it is fetched line by line
-    /// while this one is multiplied; `part` takes where keys begin and where values do. Blocks lie anywhere, so the processor
-    /// cannot guess the next one; and it fetches twice as much in a given time if it is asked for a line with each that it
-    /// reads, and not for many at once.
-    fn soon(
-        &self,
-        stride: Stride<'_>,
-        index: usize,
-        following: Stride<'_>,
-        part: fn((usize, usize)) -> usize,
-    ) -> isize {
+    /// Where a part of a block begins, of those that a stride has; `part` takes where keys begin and where values do.
+    fn place(&self, stride: Stride<'_>, index: usize, part: Part) -> usize {
+        part(self.attention.store.layout.offsets(stride.blocks[index], stride.head))
+    }
+
+    /// Whether the parts of the following stride are fetched line by line while those of this one are multiplied. Tiles do not
+    /// go line by line.
+    fn fetches_by_lines(&self) -> bool {
+        self.set.name() != KernelName::Amx
+    }
+
+    /// Has the parts fetched at once that are not fetched line by line: all of them, or what a shorter stride has no blocks for.
+    fn fetch(&self, stride: Stride<'_>, following: Stride<'_>, part: Part) {
+        let first = if self.fetches_by_lines() { stride.blocks.len() } else { 0 };
+        let places = (first..following.blocks.len()).map(|index| self.place(following, index, part));
         let layout = self.attention.store.layout;
-        let at = |stride: Stride<'_>, index: usize| part(layout.offsets(stride.blocks[index], stride.head));
-        // A shorter stride asks at once for what it has no blocks for, and so do tiles, which do not go line by line.
-        let by_lines = self.set.name() != KernelName::Amx;
-        let first = if by_lines { index + stride.blocks.len() } else { index };
-        for other in (first..following.blocks.len()).step_by(stride.blocks.len()) {
-            let start = at(following, other);
-            self.attention.store.numbers.prefetch(start..start + BLOCK_TOKENS * layout.head_dim);
-        }
-        if by_lines && index < following.blocks.len() {
-            at(following, index).cast_signed() - at(stride, index).cast_signed()
+        self.attention.store.numbers.prefetch_side_by_side(places, BLOCK_TOKENS * layout.head_dim);
+    }
+
+    /// How far behind a part of a block the same part begins in the following stride, so that it is fetched line by line
+    /// while this one is multiplied. Blocks lie anywhere, so the processor cannot guess the next one; and it fetches twice as
+    /// much in a given time if it is asked for a line with each that it reads, and not for many at once.
+    fn soon(&self, stride: Stride<'_>, index: usize, following: Stride<'_>, part: Part) -> isize {
+        if self.fetches_by_lines() && index < following.blocks.len() {
+            self.place(following, index, part).cast_signed() - self.place(stride, index, part).cast_signed()
         } else {
             0
         }
@@ -254,6 +260,7 @@ impl<'a> Tile<'a> {
     fn score(&mut self, stride: Stride<'_>, following: Stride<'_>) {
         let layout = self.attention.store.layout;
         let depth = layout.key_depth();
+        self.fetch(stride, following, |(keys, _)| keys);
         for (index, block) in stride.blocks.iter().enumerate() {
             let (keys, _) = layout.offsets(*block, stride.head);
             let product = Product {
@@ -299,6 +306,7 @@ impl<'a> Tile<'a> {
     fn add_values(&mut self, stride: Stride<'_>, following: Stride<'_>) {
         let layout = self.attention.store.layout;
         let width = layout.value_width();
+        self.fetch(stride, following, |(_, values)| values);
         for (index, block) in stride.blocks.iter().enumerate() {
             let (_, values) = layout.offsets(*block, stride.head);
             let product = Product {
