@@ -81,20 +81,20 @@ impl ChatEnvelope {
             prompt_text: prompt.text.clone(),
             mm_placeholders: MmPlaceholders::of(prompt.image_ranges()),
             token_continuity,
-            prompt_is_whole: !prompt.is_cut,
             return_sampling_mask: sampling.wants_mask(),
             return_weight_versions: sampling.return_weight_versions,
             prompt_logprobs: sampling.prompt_logprobs.is_some(),
             calls_read: sampling.text.format.tools.is_some().then_some(ParserCounter::Chat),
-            ..Self::of_recording(api, id, Arc::clone(&prompt.token_ids), sampling, shown)
+            ..Self::of_recording(api, id, (Arc::clone(&prompt.token_ids), !prompt.is_cut), sampling, shown)
         }
     }
 
-    /// Makes the envelope of ids that were sampled before; `logprobs` says whether their log-probs are shown.
+    /// Makes the envelope of ids that were sampled before; `prompt_is_whole` says whether nothing of their prompt was cut off, and
+    /// `logprobs` whether their log-probs are shown.
     pub(in crate::api) fn of_recording(
         api: Arc<Api>,
         id: String,
-        prompt_token_ids: Arc<[TokenId]>,
+        (prompt_token_ids, prompt_is_whole): (Arc<[TokenId]>, bool),
         sampling: &Sampling,
         (logprobs, shown): (bool, ShownInChat),
     ) -> Self {
@@ -114,7 +114,7 @@ impl ChatEnvelope {
             prompt_logprobs: false,
             tokens_as_ids: sampling.tokens_as_ids,
             shown,
-            prompt_is_whole: true,
+            prompt_is_whole,
             silence_is_null: sampling.text.format.silence_is_null(),
             counts_reasoning: api.turns.policies.tools.reasoning.is_some(),
             calls_read: None,
@@ -186,7 +186,7 @@ impl ChatEnvelope {
         let prompts = completions.iter().filter_map(|completion| completion.prompt.as_ref());
         let cached = prompts.map(|prompt| prompt.cached_tokens).reduce(|all, one| all + one);
         let choices = envelopes.iter().zip(completions).enumerate();
-        let choices = choices.map(|(index, (envelope, completion))| envelope.choice(index, completion));
+        let choices = choices.map(|(index, (envelope, completion))| envelope.choice_of_batch(index, completion));
         Ok(ChatCompletion {
             choices: choices.collect::<Result<_, _>>()?,
             usage: DetailedUsage::new(Usage::new(prompt_tokens, sampled), first.api.prompt_details(cached))
@@ -197,6 +197,16 @@ impl ChatEnvelope {
             token_continuity: continuity.filter(|_| first.token_continuity.is_some()),
             ..first.answer(Vec::new())?
         })
+    }
+
+    /// Makes the choice of one of several prompts. The message has the prompt's ids, but not those of one that was cut off: the choice
+    /// has them then.
+    fn choice_of_batch(&self, index: usize, completion: Completion) -> Result<Choice, ApiError> {
+        let mut choice = self.choice(index, completion)?;
+        if self.return_token_ids && !self.prompt_is_whole {
+            choice.prompt_token_ids = Some(self.prompt_token_ids.to_vec());
+        }
+        Ok(choice)
     }
 
     /// Makes the choice that shows a completion.

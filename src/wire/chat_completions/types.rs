@@ -215,7 +215,7 @@ pub(crate) struct Choice {
     pub sampling_mask: Option<SamplingMask>,
     /// Which weights sampled which tokens, with `return_weight_versions`.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
-    /// The prompt, with `return_prompt_token_ids`.
+    /// The prompt, with `return_prompt_token_ids`; in a batch also with `return_token_ids`, where it was cut off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<TokenId>>,
     /// With `return_meta_info`.

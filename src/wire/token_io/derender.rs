@@ -61,7 +61,7 @@ pub(crate) struct DerenderChatRequest {
     pub generate_chunk: Option<ChunkToDerender>,
     /// What the event before it gave; null for the first one.
     pub stream_state: Option<StreamState>,
-    /// Tokens of the prompt, for usage; 0 where it is not given.
+    /// Tokens of the prompt, for usage; where it is not given, those of the prompt that is, or 0.
     pub prompt_tokens: Option<TokenCount>,
     /// The prompt, as the render gave it.
     pub prompt_token_ids: Option<Vec<TokenId>>,
@@ -151,7 +151,8 @@ pub(crate) struct DerenderCompletionRequest {
     pub generate_chunk: Option<ChunkToDerender>,
     /// What the event before it gave; null for the first one.
     pub stream_state: Option<StreamState>,
-    /// Tokens of the prompts, for usage: one number an answer, or with `stream` one number; 0 where not given.
+    /// Tokens of the prompts, for usage: one number an answer, or with `stream` one number; where it is not given, those of the
+    /// prompts that are, or 0.
     pub prompt_tokens: Option<PromptTokens>,
     /// The prompts, as the render gave them: one list an answer, or with `stream` one list.
     pub prompt_token_ids: Option<PromptIds>,

@@ -44,6 +44,8 @@ pub(crate) struct ResponseToDerender {
     pub prompt_logprobs: Option<PromptLogprobs>,
     /// Passed on as it is.
     pub prompt_weight_version: Option<PromptWeightVersion>,
+    /// What was used; its `prompt_tokens` are taken where the prompt and its length are not given.
+    pub usage: Option<UsageToDerender>,
 }
 
 /// An event of a stream of `/inference/v1/generate`, with `output_mode` `tokens`.
@@ -90,8 +92,9 @@ enum OutputModeToDerender {
 #[schema(as = GivenChoice)]
 pub(crate) struct ChoiceToDerender {
     pub index: usize,
-    /// `stop`, `length` or `abort`; null for a choice that goes on.
+    /// `stop`, `length`, `abort` or `repetition`; null for a choice that goes on, in an event.
     pub finish_reason: Option<String>,
+    /// With `stop`, the stop string, or the stop token, which is the last of the ids.
     pub stop_reason: Option<StopReason>,
     pub token_ids: Option<Vec<TokenId>>,
     pub logprobs: Option<LogprobsToDerender>,
@@ -264,11 +267,13 @@ impl ChoiceToDerender {
             ("stop", None) => Finish::Eos,
             ("stop", Some(StopReason::Token(id))) => Finish::StopToken(*id),
             ("stop", Some(StopReason::Text(text))) => Finish::StopString(text.clone()),
-            ("length", _) => Finish::Length,
+            ("length", None) => Finish::Length,
             ("abort", _) => Finish::Abort,
             ("repetition", _) => Finish::Repetition,
             _ => {
-                let message = format!("choice {} has a finish_reason that no answer here has: {reason}", self.index);
+                let beside = if self.stop_reason.is_some() { ", beside a stop_reason" } else { "" };
+                let message =
+                    format!("choice {} has a finish_reason that no answer here has: {reason}{beside}", self.index);
                 return Err(ApiError::invalid_request(message));
             }
         }))

@@ -140,11 +140,15 @@ pub(crate) struct ParseContext {
     /// The role of the message, if it is not that of answers. Not vLLM's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
+    /// Whether a part of the conversation was cut off, so that the message carries no ids. Absent where it was not. Not vLLM's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub prompt_is_cut: bool,
 }
 
 impl ParseContext {
     /// The names of the fields.
-    pub(crate) const FIELDS: [&str; 8] = [
+    pub(crate) const FIELDS: [&str; 9] = [
         "tools",
         "tool_choice",
         "parallel_tool_calls",
@@ -153,6 +157,7 @@ impl ParseContext {
         "history_tool_call_cnt",
         "echo",
         "role",
+        "prompt_is_cut",
     ];
 }
 

@@ -39,6 +39,30 @@ async fn each_conversation_has_the_choice_that_it_has_alone() {
 }
 
 #[tokio::test]
+async fn a_prompt_that_is_cut_is_told_beside_its_message() {
+    let app = TestApp::new().says("you");
+    let conversations = json!([conversation("hello world you the weather"), conversation("a")]);
+    let short = app.post(CHAT, json!({ "messages": conversations[1] })).await.ok();
+    let short = short["usage"]["prompt_tokens"].as_u64().unwrap();
+    for (kept, is_cut) in [(short, [true, false]), (90, [false, false])] {
+        let body = json!({ "messages": conversations, "truncate_prompt_tokens": kept, "return_token_ids": true });
+        let batch = app.post(PATH, body).await.ok();
+        for (index, is_cut) in is_cut.into_iter().enumerate() {
+            let choice = &batch["choices"][index];
+            let body =
+                json!({ "messages": conversations[index], "truncate_prompt_tokens": kept, "return_token_ids": true });
+            let alone = app.post(CHAT, body).await.ok();
+            assert_eq!(choice["message"], alone["choices"][0]["message"]);
+            let (shown, other) = (&choice["prompt_token_ids"], &choice["message"]["prompt_token_ids"]);
+            let (shown, other) = if is_cut { (shown, other) } else { (other, shown) };
+            assert_eq!((shown, other), (&alone["prompt_token_ids"], &Value::Null), "{kept} {index}");
+        }
+    }
+    let body = json!({ "messages": conversations, "truncate_prompt_tokens": 5 });
+    assert_eq!(app.post(PATH, body).await.ok()["choices"][0].get("prompt_token_ids"), None);
+}
+
+#[tokio::test]
 async fn ids_on_messages_are_continued() {
     let app = TestApp::new().says("you");
     let first = app.post(CHAT, json!({ "messages": conversation("hello"), "return_token_ids": true })).await.ok();

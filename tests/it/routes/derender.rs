@@ -69,6 +69,15 @@ async fn three_steps_say_what_a_chat_completion_says() {
         ),
         (&special, json!({ "temperature": 0, "stop_token_ids": [ids[0]] })),
         (&calls, json!({ "temperature": 0, "tools": tools })),
+        // The message of a prompt that was cut off carries no ids.
+        (
+            &plain,
+            json!({ "seed": 6, "max_tokens": 3, "truncate_prompt_tokens": 5, "return_token_ids": true, "logprobs": true }),
+        ),
+        (
+            &plain,
+            json!({ "seed": 6, "max_tokens": 3, "truncate_prompt_tokens": 50, "return_token_ids": true, "logprobs": true }),
+        ),
         // Values that a chat takes in another form, and a name that it takes for another.
         (&plain, json!({ "seed": "6", "n": "2", "max_tokens": "12", "logprobs": 1, "top_logprobs": 2.0 })),
         (&plain, json!({ "temperature": "0", "logit_bias": { "28": "1" }, "include_reasoning": "true", "stop": null })),
@@ -194,6 +203,13 @@ async fn what_is_no_answer_of_the_server_is_refused() {
     };
     let mut asks = response(choice(json!([5])));
     asks["chat_request"] = json!({ "messages": messages(), "return_sampling_mask": true });
+    let mut lacks_logprobs = response(choice(json!([5])));
+    lacks_logprobs["chat_request"] = json!({ "messages": messages(), "logprobs": true });
+    let mut lacks_scores = response(choice(json!([5])));
+    lacks_scores["chat_request"] = json!({ "messages": messages(), "prompt_logprobs": 0 });
+    let ends = |reason: Value, by: Value| {
+        response(json!({ "index": 0, "token_ids": [5, 6], "finish_reason": reason, "stop_reason": by }))
+    };
     let mut after_stop = response(choice(json!([282, 282])));
     after_stop["chat_request"] = json!({ "messages": messages(), "stop": "you" });
     let cases = [
@@ -206,7 +222,13 @@ async fn what_is_no_answer_of_the_server_is_refused() {
         (masked(json!([[4, 6]])), "the sampling_mask of choice 0 is not that of its token_ids"),
         (masked(json!([[5, 326]])), "the sampling_mask of choice 0 is not that of its token_ids"),
         (asks, "asks for `return_sampling_mask`, and choice 0 of the answer has no `sampling_mask`"),
+        (lacks_logprobs, "asks for `logprobs`, and choice 0 of the answer has no `logprobs`"),
+        (lacks_scores, "the answer has no `prompt_logprobs`"),
         (after_stop, "the tokens go on behind the end of the text"),
+        (ends(json!("stop"), json!(5)), "the stop_reason is token 5, and the last of the token ids is another one"),
+        (ends(json!("length"), json!(6)), "a finish_reason that no answer here has: length, beside a stop_reason"),
+        (ends(json!("length"), json!("a")), "a finish_reason that no answer here has: length, beside a stop_reason"),
+        (ends(Value::Null, Value::Null), "choice 0 has no finish_reason, and a whole answer has ended"),
         (json!({}), "Field required"),
         (json!({ "stream": true }), "Field required"),
         (

@@ -67,6 +67,9 @@ async fn the_message_is_that_of_the_chat() {
         (reading().says(&called), json!({ "tools": tools(), "tool_choice": "none" })),
         (reading().says(&called), json!({ "tools": tools(), "parallel_tool_calls": false })),
         (reading().says(&called), logprobs),
+        (TestApp::new().says("hello world"), with_ids(&json!({ "truncate_prompt_tokens": 5 }))),
+        (reading().says("I think.</think>So it is."), with_ids(&json!({ "truncate_prompt_tokens": 5 }))),
+        (TestApp::new().says("hello world"), with_ids(&json!({ "truncate_prompt_tokens": 50 }))),
     ];
     for (app, more) in cases {
         let body = asking(&more);
@@ -151,6 +154,10 @@ async fn a_render_says_what_to_know_of_the_chat() {
     let body = asking(&json!({ "parallel_tool_calls": "no", "include_reasoning": 0 }));
     let context = rendered(&app, &body).await["parse_context"].clone();
     assert_eq!((&context["parallel_tool_calls"], &context["include_reasoning"]), (&json!(false), &json!(false)));
+    for (kept, is_cut) in [(5, json!(true)), (50, Value::Null)] {
+        let body = asking(&json!({ "truncate_prompt_tokens": kept }));
+        assert_eq!(rendered(&app, &body).await["parse_context"]["prompt_is_cut"], is_cut);
+    }
     let text = app.post("/v1/completions/render", json!({ "prompt": "hello" })).await.ok();
     assert_eq!(text[0]["parse_context"], Value::Null);
 }

@@ -13,6 +13,7 @@ mod coding_agents;
 mod completions;
 mod derender;
 mod derender_streams;
+mod derendered_prompts;
 mod dialects;
 mod foreign_fields;
 mod forms_beside_calls;

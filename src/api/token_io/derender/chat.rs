@@ -5,7 +5,11 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Script, decoded, event, known_prompt, limits, plain_sampling, shown_mask, shown_model, usage};
+use super::{
+    Script, check_scores, decoded, event,
+    known_prompt::{KnownPrompt, ToldOfPrompt},
+    limits, plain_sampling, shown_mask, shown_model, usage,
+};
 use crate::{
     TokenId,
     api::chat_completions::{
@@ -16,7 +20,7 @@ use crate::{
     },
     http::{caller::Caller, json_body::JsonBody},
     state::Api,
-    turn::Sampling,
+    turn::{Sampling, Truncation},
     wire::{
         answer::{
             output::{DetailedUsage, Usage, created},
@@ -73,16 +77,24 @@ async fn derender_chat_completion(
 struct Derendering {
     sampling: Sampling,
     shown: ShownInChat,
+    /// Whether the prompt may be cut off, and where.
+    truncation: Option<Truncation>,
 }
 
 impl Derendering {
     async fn new(request: Option<Box<ChatCompletionRequest>>, api: &Api) -> Result<Self, ApiError> {
         let Some(request) = request else {
-            return Ok(Self { sampling: plain_sampling(api)?, shown: ShownInChat::plain(api) });
+            return Ok(Self { sampling: plain_sampling(api)?, shown: ShownInChat::plain(api), truncation: None });
         };
         refuse_meta_info(&request)?;
         let turn = ChatTurn::new(request, &Caller::default(), api).await?;
-        Ok(Self { sampling: turn.turn.sampling, shown: turn.shown })
+        let truncation = turn.turn.prompt.truncation;
+        Ok(Self { sampling: turn.turn.sampling, shown: turn.shown, truncation })
+    }
+
+    /// Whether a prompt is the whole conversation. One that is as long as a cut one is not known to be.
+    fn is_whole(&self, prompt: &[TokenId]) -> bool {
+        self.truncation.is_none_or(|truncation| prompt.len() < truncation.limit)
     }
 
     /// Returns which weights sampled the tokens of a choice, as it says, where the request asks for that.
@@ -92,7 +104,8 @@ impl Derendering {
 
     fn envelope(&self, api: &Arc<Api>, id: String, prompt: &[TokenId], choices: &[ChoiceToDerender]) -> ChatEnvelope {
         let logprobs = choices.iter().any(ChoiceToDerender::has_logprobs);
-        ChatEnvelope::of_recording(Arc::clone(api), id, prompt.into(), &self.sampling, (logprobs, self.shown.clone()))
+        let (prompt, shown) = ((prompt.into(), self.is_whole(prompt)), (logprobs, self.shown.clone()));
+        ChatEnvelope::of_recording(Arc::clone(api), id, prompt, &self.sampling, shown)
     }
 }
 
@@ -101,7 +114,13 @@ fn whole_answer(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest)
         return Err(missing_of("generate_response", 1));
     };
     response.check(limits(api))?;
-    let prompt = known_prompt(request.prompt_token_ids.as_ref(), response.prompt_token_ids.as_ref(), api)?;
+    check_scores(&how.sampling, &response)?;
+    let generated = response.usage.and_then(|usage| usage.prompt_tokens);
+    let KnownPrompt { ids: prompt, count: prompt_tokens } = KnownPrompt::new(
+        ToldOfPrompt::new(request.prompt_token_ids.as_ref(), request.prompt_tokens),
+        ToldOfPrompt::new(response.prompt_token_ids.as_ref(), generated),
+        api,
+    )?;
     let script = Script::new(prompt.unwrap_or_default().into(), &how.sampling);
     let envelope = how.envelope(api, response.request_id.clone(), prompt.unwrap_or_default(), &response.choices);
     let mut choices = Vec::with_capacity(response.choices.len());
@@ -129,7 +148,7 @@ fn whole_answer(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest)
     }
     let known = prompt.filter(|_| how.sampling.return_token_ids).map(<[_]>::to_vec);
     let answer = envelope.answer(Vec::new())?;
-    let usage = DetailedUsage::new(Usage::new(request.prompt_tokens.unwrap_or(0) as usize, sampled), None);
+    let usage = DetailedUsage::new(Usage::new(prompt_tokens, sampled), None);
     Ok(ChatCompletion {
         model: shown_model(request.model, api),
         choices,
@@ -149,7 +168,11 @@ fn piece(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Res
                        pre-opens <think>) and would misclassify reasoning content as plain content.";
         return Err(ApiError::invalid_request(message));
     }
-    let prompt = known_prompt(request.prompt_token_ids.as_ref(), chunk.prompt_token_ids.as_ref(), api)?;
+    let KnownPrompt { ids: prompt, count: prompt_tokens } = KnownPrompt::new(
+        ToldOfPrompt::new(request.prompt_token_ids.as_ref(), request.prompt_tokens),
+        ToldOfPrompt::new(chunk.prompt_token_ids.as_ref(), chunk.usage.and_then(|usage| usage.prompt_tokens)),
+        api,
+    )?;
     let (text, tokenizer) = (&how.sampling.text, api.turns.tokenizer());
     let mut state = StreamState::of(request.stream_state, prompt, text, tokenizer)?;
     let envelope = how.envelope(api, chunk.request_id.clone(), &[], &chunk.choices);
@@ -157,7 +180,7 @@ fn piece(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Res
     for given in &chunk.choices {
         choices.push(whole_choice(api, how, &mut state, given, &envelope)?);
     }
-    let usage = usage(chunk.usage, request.prompt_tokens).map(|usage| {
+    let usage = usage(chunk.usage, prompt_tokens).map(|usage| {
         // The state is that of one choice: it says nothing of several.
         let is_whole = usage.counts(state.output_token_ids.len());
         usage.detailed(envelope.completion_details(state.reasoning_tokens as usize).filter(|_| is_whole))

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Script, decoded, event, known_prompt, limits, plain_sampling, shown_mask, shown_model, usage};
+use super::{
+    Script, check_scores, decoded, event,
+    known_prompt::{KnownPrompt, ToldOfPrompt},
+    limits, plain_sampling, shown_mask, shown_model, usage,
+};
 use crate::{
     TokenId,
     api::completions::{
@@ -31,7 +35,7 @@ use crate::{
                 DerenderCompletionRequest, DerenderedCompletion, DerenderedCompletionChunk, PromptIds, PromptTokens,
                 StreamState, WholeCompletionChunk,
             },
-            derender_input::ChoiceToDerender,
+            derender_input::{ChoiceToDerender, TokenCount},
         },
     },
 };
@@ -109,7 +113,7 @@ fn whole_answer(
         let message = format!("generate_responses count ({count}) exceeds server maximum ({most}).");
         return Err(ApiError::invalid_request(message));
     }
-    let prompt_tokens = each_count(request.prompt_tokens, responses.len())?;
+    let counts = each_count(request.prompt_tokens, responses.len())?;
     let prompt_ids = each_prompt(request.prompt_token_ids, responses.len())?;
     if turn.echo && turn.prompts.len() != responses.len() {
         return Err(ApiError::invalid("echo", "the request has another number of prompts than there are answers"));
@@ -120,10 +124,17 @@ fn whole_answer(
         responses.iter().flat_map(|response| &response.choices).any(ChoiceToDerender::has_logprobs).then_some(shown);
     let tells_weights = turn.sampling.return_weight_versions;
     let echoed = std::mem::take(&mut turn.prompts);
-    let (mut completions, mut sampled) = (Vec::new(), 0);
+    let (mut completions, mut prompt_tokens, mut sampled) = (Vec::new(), 0, 0);
     for (index, response) in responses.iter().enumerate() {
         response.check(limits(api))?;
-        let prompt = known_prompt(prompt_ids[index].as_ref(), response.prompt_token_ids.as_ref(), api)?;
+        check_scores(&turn.sampling, response)?;
+        let generated = response.usage.and_then(|usage| usage.prompt_tokens);
+        let KnownPrompt { ids: prompt, count } = KnownPrompt::new(
+            ToldOfPrompt::new(prompt_ids[index].as_ref(), counts[index]),
+            ToldOfPrompt::new(response.prompt_token_ids.as_ref(), generated),
+            api,
+        )?;
+        prompt_tokens += count;
         let script = Script::new(prompt.unwrap_or_default().into(), &turn.sampling);
         for given in &response.choices {
             let completion = script.play(api, given)?;
@@ -159,13 +170,11 @@ fn whole_answer(
     })
 }
 
-/// Returns the sum of the prompts' lengths in tokens.
-fn each_count(counts: Option<PromptTokens>, responses: usize) -> Result<usize, ApiError> {
+/// Returns the length of each prompt in tokens.
+fn each_count(counts: Option<PromptTokens>, responses: usize) -> Result<Vec<Option<TokenCount>>, ApiError> {
     match counts {
-        None => Ok(0),
-        Some(PromptTokens::Each(counts)) if counts.len() == responses => {
-            Ok(counts.iter().map(|&count| count as usize).sum())
-        }
+        None => Ok(vec![None; responses]),
+        Some(PromptTokens::Each(counts)) if counts.len() == responses => Ok(counts.into_iter().map(Some).collect()),
         Some(PromptTokens::Each(counts)) => Err(mismatch("prompt_tokens", counts.len(), responses)),
         Some(PromptTokens::One(count)) => Err(not_a_list("prompt_tokens", &count.to_string())),
     }
@@ -208,7 +217,11 @@ fn piece(
     if turn.echo {
         return Err(ApiError::invalid("echo", "`echo` cannot be derendered in a stream"));
     }
-    let prompt = known_prompt(asked.as_ref(), chunk.prompt_token_ids.as_ref(), api)?;
+    let KnownPrompt { ids: prompt, count: prompt_tokens } = KnownPrompt::new(
+        ToldOfPrompt::new(asked.as_ref(), prompt_tokens),
+        ToldOfPrompt::new(chunk.prompt_token_ids.as_ref(), chunk.usage.and_then(|usage| usage.prompt_tokens)),
+        api,
+    )?;
     let (text, tokenizer) = (&turn.sampling.text, api.turns.tokenizer());
     let mut state = StreamState::of(request.stream_state, prompt, text, tokenizer)?;
     turn.logprobs = Some(turn.logprobs.unwrap_or(ShownAlternatives(None)));

@@ -7,6 +7,7 @@
 
 pub(super) mod chat;
 pub(super) mod completion;
+mod known_prompt;
 
 use std::sync::Arc;
 
@@ -28,7 +29,9 @@ use crate::{
         fields::sampling::SamplingFields,
         token_io::{
             derender::StreamState,
-            derender_input::{ChoiceToDerender, ChunkToDerender, Limits, TokenCount, UsageToDerender},
+            derender_input::{
+                ChoiceToDerender, ChunkToDerender, Limits, ResponseToDerender, TokenCount, UsageToDerender,
+            },
         },
     },
 };
@@ -60,6 +63,14 @@ impl StreamState {
         }
         if !state.prev_tokens.is_empty() || state.prompt_token_ids.len() > CARRIED_PROMPT_TOKENS + 1 {
             return Err(ApiError::invalid("stream_state", "invalid stream_state: it is another server's"));
+        }
+        let carried = &state.prompt_token_ids;
+        let end = &carried[carried.len().saturating_sub(CARRIED_PROMPT_TOKENS)..];
+        if prompt.is_some_and(|prompt| !prompt.ends_with(end)) {
+            return Err(ApiError::invalid(
+                "prompt_token_ids",
+                "`prompt_token_ids` are not the prompt of `stream_state`",
+            ));
         }
         Ok(state)
     }
@@ -99,17 +110,22 @@ impl Script {
         Self { prompt_token_ids, sampling: sampling.clone() }
     }
 
-    /// The tokens of a choice. A mask that the request asks for has to come with them: nobody can compute it here.
+    /// The tokens of a choice. What the request asks for of each has to come with them: nobody can compute it here.
     fn tokens(&self, api: &Api, choice: &ChoiceToDerender) -> Result<Vec<SampledToken>, ApiError> {
         let tokens = choice.tokens(api.turns.vocab_size())?;
-        if self.sampling.wants_mask() && choice.sampling_mask.is_none() && !tokens.is_empty() {
-            let message = format!(
-                "the request asks for `return_sampling_mask`, and choice {} of the answer has no `sampling_mask`",
-                choice.index
-            );
-            return Err(ApiError::invalid_request(message));
+        let asked = [
+            ("return_sampling_mask", "sampling_mask", self.sampling.wants_mask(), choice.sampling_mask.is_some()),
+            ("logprobs", "logprobs", self.sampling.wants_logprobs(), choice.has_logprobs()),
+        ];
+        match asked.into_iter().find(|(.., is_asked, is_there)| *is_asked && !is_there) {
+            Some((wish, field, ..)) if !tokens.is_empty() => {
+                let index = choice.index;
+                let message =
+                    format!("the request asks for `{wish}`, and choice {index} of the answer has no `{field}`");
+                Err(ApiError::invalid_request(message))
+            }
+            _ => Ok(tokens),
         }
-        Ok(tokens)
     }
 
     /// Puts a whole choice into text.
@@ -119,7 +135,10 @@ impl Script {
             return Err(ApiError::invalid_request(message));
         }
         let tokens = self.tokens(api, choice)?;
-        let finish = choice.finish()?.unwrap_or(Finish::Eos);
+        let Some(finish) = choice.finish()? else {
+            let message = format!("choice {} has no finish_reason, and a whole answer has ended", choice.index);
+            return Err(ApiError::invalid_request(message));
+        };
         self.replay(api, tokens, Some(finish), 0)
     }
 
@@ -179,13 +198,16 @@ impl Script {
     ) -> Result<Completion, ApiError> {
         let last = tokens.last().map(|token| token.id);
         let mut text = TextOptions::clone(&self.sampling.text);
-        // A stop token has no text. If the choice is said to end with a stop token but its last token is another one,
-        // that token has its text.
+        // A stop token has no text. If the choice is said to end with the model's own but its last token is another one, it was
+        // left out, and the last token has its text.
         let played = match &finish {
             Some(Finish::Eos) if last != api.turns.policies.sampling.eos_token_id || last.is_none() => {
                 Some(Finish::Length)
             }
-            Some(Finish::StopToken(id)) if last != Some(*id) => Some(Finish::Length),
+            Some(Finish::StopToken(id)) if last != Some(*id) => {
+                let message = format!("the stop_reason is token {id}, and the last of the token ids is another one");
+                return Err(ApiError::invalid_request(message));
+            }
             Some(Finish::StopString(stop)) if !text.stop.contains(stop) => {
                 text.stop.push(stop.clone());
                 finish.clone()
@@ -232,6 +254,15 @@ fn plain_sampling(api: &Api) -> Result<Sampling, ApiError> {
     SamplingFields::default().resolve(None, None, &api.turns.policies.sampling, api.turns.vocabulary())
 }
 
+/// Refuses an answer without log-probs of the prompt, if the request asks for them.
+fn check_scores(sampling: &Sampling, response: &ResponseToDerender) -> Result<(), ApiError> {
+    if sampling.prompt_logprobs.is_some() && response.prompt_logprobs.is_none() {
+        let message = "the request asks for log-probs of the prompt, and the answer has no `prompt_logprobs`";
+        return Err(ApiError::invalid_request(message));
+    }
+    Ok(())
+}
+
 /// Returns the name of the model that an answer shows: the one that was asked for, or the server's.
 fn shown_model(asked: Option<String>, api: &Api) -> String {
     asked.filter(|model| !model.is_empty()).unwrap_or_else(|| api.models.name().to_owned())
@@ -243,28 +274,9 @@ fn limits(api: &Api) -> Limits {
     Limits { max_model_len: api.turns.max_model_len, max_logprobs: policy.max_logprobs, sequences: policy.max_n }
 }
 
-/// Returns the prompt that the next event's state needs; the request has it, or the event.
-fn known_prompt<'a>(
-    asked: Option<&'a Vec<TokenId>>,
-    given: Option<&'a Vec<TokenId>>,
-    api: &Api,
-) -> Result<Option<&'a [TokenId]>, ApiError> {
-    let ids = asked.or(given).map(Vec::as_slice);
-    let limit = api.turns.max_model_len;
-    match ids {
-        Some(ids) if ids.len() > limit => {
-            let message = format!("prompt_token_ids length ({}) exceeds max_model_len ({limit}).", ids.len());
-            Err(ApiError::invalid_request(message))
-        }
-        ids => Ok(ids),
-    }
-}
-
-/// Returns the usage that an event reports, with the number of prompt tokens that the client sent.
-fn usage(given: Option<UsageToDerender>, prompt_tokens: Option<TokenCount>) -> Option<DetailedUsage> {
-    let given = given?;
-    let prompt_tokens = prompt_tokens.or(given.prompt_tokens).unwrap_or(0) as usize;
-    let completion_tokens = given.completion_tokens.unwrap_or(0) as usize;
+/// Returns the usage that an event reports, of a prompt of so many tokens.
+fn usage(given: Option<UsageToDerender>, prompt_tokens: usize) -> Option<DetailedUsage> {
+    let completion_tokens = given?.completion_tokens.unwrap_or(0) as usize;
     Some(DetailedUsage::new(Usage::new(prompt_tokens, completion_tokens), None))
 }
 

@@ -19,7 +19,15 @@ use crate::{
 /// How the text of an answer is read.
 pub(super) struct MessageReading {
     pub(super) format: OutputFormat,
-    pub(super) shown: ShownInChat,
+    pub(super) shown: ShownInMessage,
+}
+
+/// What is shown of a message.
+#[derive(Debug, Clone)]
+pub(super) struct ShownInMessage {
+    pub(super) chat: ShownInChat,
+    /// Whether the prompt is the whole conversation.
+    pub(super) prompt_is_whole: bool,
 }
 
 impl MessageReading {
@@ -33,13 +41,15 @@ impl MessageReading {
         let mut context = context(request.parse_context.as_ref())?;
         let repeated = context.as_mut().map(|context| (context.echo.take(), context.role.take()));
         let (echo, role) = repeated.unwrap_or_default();
+        let prompt_is_whole = context.as_ref().is_none_or(|context| !context.prompt_is_cut);
+        let message = |chat: ShownInChat| ShownInMessage { chat: chat.repeating(echo, role), prompt_is_whole };
         let Some(context) = context.filter(|_| policy.reads()) else {
             if policy.reads() {
                 let message = "output_mode='derender' requires parse_context on a server with a tool or reasoning \
                                parser. Use the one returned by /render.";
                 return Err(ApiError::invalid_request(message));
             }
-            let shown = ShownInChat::of_context(ToolChoice::None, true, top_logprobs, api).repeating(echo, role);
+            let shown = message(ShownInChat::of_context(ToolChoice::None, true, top_logprobs, api));
             return Ok(Self { format: OutputFormat::default(), shown });
         };
         let tools = tools(&context)?;
@@ -68,8 +78,7 @@ impl MessageReading {
             used.read_beside(&form);
         }
         let format = ended(policy.format_with(used.format, &context.chat_template_kwargs), request);
-        let shown = ShownInChat::of_context(used.choice, context.include_reasoning, top_logprobs, api);
-        let shown = shown.repeating(echo, role);
+        let shown = message(ShownInChat::of_context(used.choice, context.include_reasoning, top_logprobs, api));
         Ok(Self { format, shown })
     }
 }

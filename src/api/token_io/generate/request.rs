@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    derender::{MessageReading, unread_message},
+    derender::{MessageReading, ShownInMessage, unread_message},
     images::ids_with_images,
 };
 use crate::{
     TokenId,
-    api::chat_completions::shown::ShownInChat,
     engine::PromptImage,
     http::caller::Caller,
     parser::{OutputFormat, ReasoningFormat},
@@ -47,7 +46,7 @@ pub(super) struct GenerateTurn {
     pub(super) return_token_ids: bool,
     pub(super) output_mode: OutputMode,
     /// What is shown of the message, if one is reported.
-    pub(super) message: Option<ShownInChat>,
+    pub(super) message: Option<ShownInMessage>,
     pub(super) delivery: AnswerDelivery,
 }
 

@@ -42,9 +42,9 @@ pub(super) struct GenerateEnvelope {
 
 impl GenerateEnvelope {
     pub(super) fn new(api: Arc<Api>, turn: GenerateTurn) -> Self {
-        let chat = turn.message.clone().map(|shown| {
-            let prompt = Arc::clone(&turn.prompt_token_ids);
-            let shown = (turn.shown.is_some(), shown);
+        let chat = turn.message.clone().map(|message| {
+            let prompt = (Arc::clone(&turn.prompt_token_ids), message.prompt_is_whole);
+            let shown = (turn.shown.is_some(), message.chat);
             ChatEnvelope::of_recording(Arc::clone(&api), turn.id.clone(), prompt, &turn.sampling, shown)
         });
         Self { created: created(), turn, api, chat }

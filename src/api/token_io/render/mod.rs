@@ -138,6 +138,7 @@ impl Rendering {
         if let Some(whole) = whole.filter(|_| self.shows_offsets()) {
             answer.token_offsets = api.turns.offsets(whole, truncation, &prompt.token_ids).await?;
         }
+        let before = before.map(|before| before.cut(prompt.is_cut));
         answer.parse_context = before.map(|before| self.own.parse_context(chat_template_kwargs.clone(), before));
         // The variables decide whether the model thinks, on a server that reads thoughts.
         let reads_reasoning = api.turns.policies.tools.reasoning.is_some();

@@ -16,6 +16,8 @@ pub(super) struct ChatBefore {
     echo: Option<String>,
     /// The role of the message, if it is not that of answers.
     role: Option<String>,
+    /// Whether a part of the conversation was cut off.
+    is_cut: bool,
 }
 
 impl ChatBefore {
@@ -28,6 +30,11 @@ impl ChatBefore {
     pub(super) fn shown(self, shown: ShownInChat, api: &Api) -> Self {
         let answering = &api.turns.policies.requests.response_role;
         Self { echo: shown.echo, role: Some(shown.role).filter(|role| role != answering), ..self }
+    }
+
+    /// Says whether a part of the conversation was cut off.
+    pub(super) fn cut(self, is_cut: bool) -> Self {
+        Self { is_cut, ..self }
     }
 }
 
@@ -46,6 +53,7 @@ impl RenderFields {
             history_tool_call_cnt: before.calls,
             echo: before.echo,
             role: before.role,
+            prompt_is_cut: before.is_cut,
         }
     }
 }
