@@ -23,6 +23,23 @@ pub(super) const fn given(name: &'static str, instead: &'static str) -> ForeignF
     ForeignField { name, instead, asks: |value, _| !value.is_null() }
 }
 
+/// A number of which 0 asks for something too, and which some clients send as `false` for nothing.
+pub(super) const fn number_or_off(name: &'static str, instead: &'static str) -> ForeignField {
+    ForeignField { name, instead, asks: |value, _| !matches!(value.kind, NodeKind::Null | NodeKind::Bool(false)) }
+}
+
+/// A position, of which -1 is none and 0 the first one.
+pub(super) const fn position(name: &'static str, instead: &'static str) -> ForeignField {
+    ForeignField {
+        name,
+        instead,
+        asks: |value, _| match &value.kind {
+            NodeKind::Int(position) => position.to_i128() != Some(-1),
+            _ => value.is_truthy(),
+        },
+    }
+}
+
 /// A field that is true by default, so that only `false` asks for something.
 pub(super) const fn switch(name: &'static str, instead: &'static str) -> ForeignField {
     ForeignField { name, instead, asks: |value, _| matches!(value.kind, NodeKind::Bool(false)) }

@@ -11,7 +11,7 @@ mod field;
 pub(crate) use field::ForeignField;
 
 use crate::json::{Node, NodeKind};
-use field::{field, given, number_of_answers, switch};
+use field::{field, given, number_of_answers, number_or_off, position, switch};
 
 /// What an endpoint does not serve.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ const SCORING: [ForeignField; 2] = [
 
 /// SGLang's names of what is logged.
 const SGLANG_LOGPROBS: [ForeignField; 4] = [
-    field("logprob_start_len", "log-probs of the prompt are `prompt_logprobs` on chats and completions"),
+    position("logprob_start_len", "log-probs of the prompt are `prompt_logprobs` on chats and completions"),
     field("return_logprob", "`logprobs` on chats and completions asks for log-probs"),
     field("token_ids_logprob", "`logprob_token_ids` on chats and completions names the tokens"),
     field("top_logprobs_num", "`top_logprobs` on chats says how many there are"),
@@ -70,7 +70,7 @@ const SGLANG_LOGPROBS: [ForeignField; 4] = [
 
 /// SGLang's own fields (0.5.23, `srt/entrypoints/openai/protocol.py`) that change what is generated or answered. What SGLang needs
 /// for its processes and its GPUs, such as `data_parallel_rank`, asks for nothing here.
-const SGLANG: [ForeignField; 15] = [
+const SGLANG: [ForeignField; 18] = [
     field("custom_logit_processor", NOTHING_LIKE_IT),
     field("custom_params", NOTHING_LIKE_IT),
     field("ebnf", "send the grammar as `structured_outputs`: {\"grammar\": ...}"),
@@ -81,17 +81,24 @@ const SGLANG: [ForeignField; 15] = [
         // SGLang's own benchmark sends both.
         asks: |value, body| value.is_truthy() && body.get("model").and_then(Node::as_str) != value.as_str(),
     },
+    field("min_new_tokens", "send `min_tokens`"),
     field("regex", "send the expression as `structured_outputs`: {\"regex\": ...}"),
     field("return_cached_tokens_details", "start the server with --enable-prompt-tokens-details, and read `usage`"),
     field("return_flat_raw_output_top_logprobs", NOTHING_LIKE_IT),
     field("return_hidden_states", NOTHING_LIKE_IT),
+    field("return_indexer_topk", NOTHING_LIKE_IT),
     field("return_input_ids_in_sglext", "send `return_token_ids`"),
     field("return_output_ids_in_sglext", "send `return_token_ids`"),
     field("return_spec_tokens_details", NOTHING_LIKE_IT),
+    given("sampling_seed", "send `seed`"),
     field("session_params", "send the whole conversation, and name it by `session_id`"),
     field("stop_regex", NOTHING_LIKE_IT),
     field("watermark", NOTHING_LIKE_IT),
 ];
+
+/// What tools were before they were tools: the model would call nothing.
+const OLDER_FUNCTIONS: [ForeignField; 2] =
+    [field("function_call", "send `tools` and `tool_choice`"), field("functions", "send `tools` and `tool_choice`")];
 
 /// vLLM's earlier names of the form of an answer.
 const GUIDED: [ForeignField; 7] = [
@@ -143,6 +150,7 @@ pub(crate) static OF_CHATS: ForeignFields = ForeignFields {
         &SCORING,
         &SGLANG_LOGPROBS,
         &SGLANG,
+        &OLDER_FUNCTIONS,
         &GUIDED,
         &ANTHROPIC,
         &RESPONSES,
@@ -182,6 +190,7 @@ pub(crate) static OF_COMPLETIONS: ForeignFields = ForeignFields {
         &RESPONSES,
         &[
             number_of_answers("best_of", "send `n`, and choose among the answers"),
+            field("functions", "send messages to /v1/chat/completions"),
             given("input_ids", "send the ids as `prompt`"),
             ForeignField {
                 name: "kv_transfer_params",
@@ -210,6 +219,7 @@ pub(crate) static OF_MESSAGES: ForeignFields = ForeignFields {
         &SCORING,
         &SGLANG_LOGPROBS,
         &SGLANG,
+        &OLDER_FUNCTIONS,
         &GUIDED,
         &SGLANG_ON_CHATS,
         &[
@@ -256,6 +266,7 @@ pub(crate) static OF_RESPONSES: ForeignFields = ForeignFields {
         &SCORING,
         &SGLANG_LOGPROBS,
         &SGLANG,
+        &OLDER_FUNCTIONS,
         &GUIDED,
         &SGLANG_ON_CHATS,
         &ANTHROPIC,
@@ -285,18 +296,21 @@ pub(crate) static OF_RESPONSES: ForeignFields = ForeignFields {
 /// Of `/tokenize`: what another endpoint has, and ids would follow.
 pub(crate) static OF_TOKENIZE: ForeignFields = ForeignFields {
     of: "`/tokenize`",
-    groups: &[&[
-        field("image_data", AS_PARTS),
-        field("input_embeds", "send text"),
-        field("input_ids", "send `prompt_token_ids`"),
-        field("instructions", "send a system message"),
-        field("previous_response_id", "send all messages"),
-        field("prompt_embeds", "send text"),
-        field("system", "send a system message"),
-        given("token_ids", "send `prompt_token_ids`"),
-        given("tokens", "send `prompt_token_ids`"),
-        field("truncate_prompt_tokens", "nothing is cut off here"),
-    ]],
+    groups: &[
+        &OLDER_FUNCTIONS,
+        &[
+            field("image_data", AS_PARTS),
+            field("input_embeds", "send text"),
+            field("input_ids", "send `prompt_token_ids`"),
+            field("instructions", "send a system message"),
+            field("previous_response_id", "send all messages"),
+            field("prompt_embeds", "send text"),
+            field("system", "send a system message"),
+            given("token_ids", "send `prompt_token_ids`"),
+            given("tokens", "send `prompt_token_ids`"),
+            field("truncate_prompt_tokens", "nothing is cut off here"),
+        ],
+    ],
 };
 
 /// What samples, of which SGLang's and vLLM's requests with ids have an object of their own.
@@ -348,6 +362,22 @@ const SAMPLING: [ForeignField; 45] = [
     field("use_beam_search", NOTHING_LIKE_IT),
 ];
 
+/// SGLang's own fields (0.5.23, `srt/managers/io_struct.py`) of requests with ids that change what is sampled or answered.
+const SGLANG_ON_IDS: [ForeignField; 12] = [
+    number_or_off("max_thinking_tokens", "`thinking_token_budget` of /v1/chat/completions ends thoughts"),
+    field("multi_item_delimiter_indices", NOTHING_LIKE_IT),
+    field("positional_embed_overrides", "send ids"),
+    field("require_reasoning", "send messages to /v1/chat/completions"),
+    field("return_entropy", NOTHING_LIKE_IT),
+    field("return_flat_raw_output_top_logprobs", "each token has its alternatives beside it here"),
+    field("return_flat_raw_top_logprobs", "each token has its alternatives beside it here"),
+    field("return_flat_raw_top_logprobs_b64", "each token has its alternatives beside it here"),
+    field("return_hidden_states", NOTHING_LIKE_IT),
+    field("return_indexer_topk", NOTHING_LIKE_IT),
+    field("token_indices_to_pool", NOTHING_LIKE_IT),
+    field("watermark", NOTHING_LIKE_IT),
+];
+
 const IN_SAMPLING_PARAMS: &str = "how to sample is said in `sampling_params`";
 
 /// Of SGLang's `/generate`.
@@ -356,6 +386,7 @@ pub(crate) static OF_SGLANG_GENERATE: ForeignFields = ForeignFields {
     groups: &[
         &SAMPLING,
         &OTHER_PROMPTS,
+        &SGLANG_ON_IDS,
         &[
             number_of_answers("best_of", "send `n` in `sampling_params`, and choose among the answers"),
             field("echo", "send `logprob_start_len`: 0"),
@@ -367,8 +398,6 @@ pub(crate) static OF_SGLANG_GENERATE: ForeignFields = ForeignFields {
             field("prompt_logprobs", "send `logprob_start_len`: 0"),
             field("prompt_token_ids", "send `input_ids`"),
             field("required_prefix_token_ids", "send all ids as `input_ids`"),
-            field("return_hidden_states", NOTHING_LIKE_IT),
-            field("return_indexer_topk", NOTHING_LIKE_IT),
             field("routed_experts", "chats and completions have it"),
             field("session_params", "send the whole conversation, and name it by `session_id`"),
             given("token_ids", "send `input_ids`"),
@@ -383,12 +412,13 @@ pub(crate) static OF_GENERATE: ForeignFields = ForeignFields {
     of: "`/inference/v1/generate`",
     groups: &[
         &SAMPLING,
+        &SGLANG_ON_IDS,
         &[
             number_of_answers("best_of", "send `n` in `sampling_params`, and choose among the answers"),
             field("echo", "send `prompt_logprobs` in `sampling_params`"),
             field("extra_key", "send `cache_salt`"),
             field("input_ids", "send `token_ids`"),
-            given("logprob_start_len", "send `prompt_logprobs` in `sampling_params`"),
+            position("logprob_start_len", "send `prompt_logprobs` in `sampling_params`"),
             field("logprob_token_ids", IN_SAMPLING_PARAMS),
             field("logprobs", IN_SAMPLING_PARAMS),
             field("lora_path", "name the adapter as `model`"),
@@ -398,8 +428,6 @@ pub(crate) static OF_GENERATE: ForeignFields = ForeignFields {
             given("prompt_logprobs", IN_SAMPLING_PARAMS),
             field("prompt_token_ids", "send `token_ids`"),
             field("required_prefix_token_ids", "send all ids as `token_ids`"),
-            field("return_hidden_states", NOTHING_LIKE_IT),
-            field("return_indexer_topk", NOTHING_LIKE_IT),
             field("return_logprob", "send `logprobs` in `sampling_params`"),
             field(
                 "return_routed_experts",

@@ -83,6 +83,24 @@ impl ApiError {
         Self::new(ErrorKind::Overflow, Some("input_tokens".into()), message)
     }
 
+    /// Makes the error of a turn of a dialect that is not vLLM's. A prompt that leaves no room is told of by the field that
+    /// has it: vLLM's words for it name a limit that such a request may not have.
+    pub(crate) fn of_prompt_in(field: &'static str, error: TurnError) -> Self {
+        match error {
+            TurnError::PromptTooLong { tokens, max_model_len, encoded_here } => {
+                let more = if encoded_here && tokens > max_model_len { "over " } else { "" };
+                let tokens = if more.is_empty() { tokens } else { max_model_len };
+                let message = format!(
+                    "the prompt has {more}{tokens} tokens, and the context length of the model is {max_model_len}, so that \
+                     no token can follow"
+                );
+                Self::new(ErrorKind::Overflow, Some(field.into()), message)
+            }
+            error => Self::from(error)
+                .elsewhere(|named| if named.to_string() == "input_text" { field.into() } else { named }),
+        }
+    }
+
     /// Makes the error of a request with too many prompts.
     fn too_many_prompts(prompts: usize, most: usize) -> Self {
         let message = format!(

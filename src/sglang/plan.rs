@@ -8,7 +8,7 @@ use crate::{
     model::GenerationConfig,
     sampling::{Candidates, Logprobs, LogprobsMode},
     state::Api,
-    turn::{Sampling, SamplingPolicy},
+    turn::{Sampling, SamplingPolicy, TurnError},
     wire::{
         error::ApiError,
         fields::{
@@ -48,6 +48,8 @@ pub(super) struct SglangPlan {
     pub(super) logprobs: Option<ShownLogprobs>,
     /// The tokens that the request names, in its order.
     pub(super) named: Vec<TokenId>,
+    /// The parameter that says what form the answer has.
+    form: Option<&'static str>,
 }
 
 /// The log-probs that a request asks for, for one prompt.
@@ -62,7 +64,7 @@ pub(super) fn plans(request: &SglangGenerateRequest, prompts: usize, api: &Api) 
     let count = if differ(request, prompts)? { prompts } else { 1 };
     let plans = (0..count).map(|index| SglangPlan::new(request, index, api)).collect::<Result<Vec<_>, _>>()?;
     if plans.windows(2).any(|pair| pair[0].sampling.n != pair[1].sampling.n) {
-        return Err(ApiError::invalid("n", "`n` must be the same for all prompts of a request"));
+        return Err(ApiError::invalid(param("n"), "`n` must be the same for all prompts of a request"));
     }
     Ok(plans)
 }
@@ -89,9 +91,10 @@ impl SglangPlan {
         let params = of_prompt(request.sampling_params.as_ref(), index);
         let params = params.cloned().unwrap_or_else(SglangSamplingParams::unsaid);
         let max_new_tokens = params.max_new_tokens;
-        api.check_max_tokens("max_new_tokens", max_new_tokens)?;
+        api.check_max_tokens("max_new_tokens", max_new_tokens).map_err(|error| error.elsewhere(renamed))?;
         let scores_only = max_new_tokens == Some(0);
-        let mut fields = params.into_fields()?;
+        let form = params.form();
+        let mut fields = params.into_fields().map_err(|error| error.elsewhere(in_params))?;
         let asked = AskedLogprobs::new(request, index, api)?;
         if let Some(asked) = &asked {
             asked.ask(&mut fields);
@@ -112,14 +115,27 @@ impl SglangPlan {
         if candidates.is_some() {
             api.check_scores_candidates("token_ids_logprob")?;
         }
+        if let Some(form) = form {
+            fields.structured.resolve().map_err(|error| error_of_form(form, error.message()))?;
+        }
         let logprobs = asked.as_ref().map(|asked| Logprobs::Top(asked.top.max(asked.ids.len())));
         let sampling = fields.resolve(max_tokens, logprobs, &policy, api.turns.vocabulary());
-        let mut sampling = sampling.map_err(|error| error.elsewhere(renamed))?;
+        let mut sampling = sampling.map_err(in_own_names)?;
         sampling.candidates = candidates;
         sampling.scores_only = scores_only;
         sampling.cache_salt = joined_salt(request.cache_salt.as_ref(), request.extra_key.as_ref())?;
         let logprobs = asked.as_ref().map(AskedLogprobs::shown);
-        Ok(Self { sampling, scores_only, logprobs, named: asked.map(|asked| asked.ids).unwrap_or_default() })
+        let named = asked.map(|asked| asked.ids).unwrap_or_default();
+        Ok(Self { sampling, scores_only, logprobs, named, form })
+    }
+
+    /// The error of a turn that cannot be sampled so; `prompt` is the field that has the prompt.
+    pub(super) fn refusal(&self, prompt: &'static str) -> impl Fn(TurnError) -> ApiError + use<> {
+        let form = self.form;
+        move |error| match (error, form) {
+            (TurnError::Structured(error), Some(form)) => error_of_form(form, error.message),
+            (error, _) => in_own_names(ApiError::of_prompt_in(prompt, error)),
+        }
     }
 
     /// Refuses to score from a position that a prompt of so many tokens does not have.
@@ -187,27 +203,60 @@ impl AskedLogprobs {
     }
 }
 
+/// Parameters that are called the same everywhere.
+const OF_PARAMS: [&str; 13] = [
+    "frequency_penalty",
+    "ignore_eos",
+    "logit_bias",
+    "max_new_tokens",
+    "min_p",
+    "n",
+    "presence_penalty",
+    "repetition_penalty",
+    "stop",
+    "stop_token_ids",
+    "temperature",
+    "top_k",
+    "top_p",
+];
+
+/// The same error about fields by their names here.
+fn in_own_names(error: ApiError) -> ApiError {
+    error.named_by_its_words(&["min_tokens"]).named_by_its_words(&OF_PARAMS).elsewhere(renamed)
+}
+
+fn error_of_form(form: &'static str, message: String) -> ApiError {
+    ApiError::invalid(param(form), message)
+}
+
+fn param(name: &'static str) -> Path {
+    in_params(name.into())
+}
+
+fn in_params(field: Path) -> Path {
+    Path::from("sampling_params").segments().iter().chain(field.segments()).cloned().collect()
+}
+
 /// The fields of a request by their names here.
 fn renamed(field: Path) -> Path {
     match field.to_string().as_str() {
         "logprob_token_ids" => "token_ids_logprob".into(),
         "logprobs" | "prompt_logprobs" => "top_logprobs_num".into(),
-        "max_completion_tokens" | "max_tokens" => "max_new_tokens".into(),
-        "min_tokens" => "min_new_tokens".into(),
-        "seed" => "sampling_seed".into(),
-        _ => field,
+        "max_completion_tokens" | "max_tokens" => param("max_new_tokens"),
+        "min_tokens" => param("min_new_tokens"),
+        "routed_experts_prompt_start" => "routed_experts_start_len".into(),
+        "seed" => param("sampling_seed"),
+        name => OF_PARAMS.iter().find(|own| **own == name).map_or(field, |own| param(own)),
     }
 }
 
 /// Refuses a mask whose log-probs would be those of another distribution.
 fn check_mask(request: &SglangGenerateRequest, api: &Api) -> Result<(), ApiError> {
-    if request.return_sampling_mask != Some(true) {
-        return Ok(());
-    }
+    // Without a mask too: SGLang refuses the other mode then.
     if request.sampling_logprobs_mode.as_deref().is_some_and(|mode| mode != "selected") {
         return Err(ApiError::invalid("sampling_logprobs_mode", "`sampling_logprobs_mode` must be `selected`"));
     }
-    check_mask_mode(api)
+    if request.return_sampling_mask == Some(true) { check_mask_mode(api) } else { Ok(()) }
 }
 
 /// Refuses the log-probs over a mask where the server has those over the vocabulary.

@@ -16,6 +16,9 @@ use crate::{
     },
 };
 
+const TEXT: &str = "text";
+const IDS: &str = "input_ids";
+
 /// One prompt of a request.
 #[derive(Debug)]
 pub(super) struct SglangPrompt {
@@ -29,6 +32,8 @@ pub(super) struct SglangPrompt {
 #[expect(clippy::struct_excessive_bools, reason = "what a request asks for is independent")]
 pub(super) struct SglangTurn {
     pub(super) prompts: Vec<SglangPrompt>,
+    /// The field that has them.
+    pub(super) prompt_field: &'static str,
     /// One for all prompts, or one for each.
     pub(super) plans: Vec<SglangPlan>,
     /// Sequences of each prompt.
@@ -64,9 +69,11 @@ impl SglangTurn {
         }
         let session = SessionFields { session_id: request.session_id.take(), ..SessionFields::default() };
         let shows_experts = shows_experts(request.return_routed_experts, api)?;
+        let prompt_field = if request.text.is_some() { TEXT } else { IDS };
         let (is_batch, prompts) = prompts(&mut request, api).await?;
         let turn = Self {
             prompts: name_prompts(prompts, request.rid)?,
+            prompt_field,
             plans,
             n,
             is_batch,
@@ -151,12 +158,13 @@ fn no_prompt() -> ApiError {
 }
 
 async fn encoded(text: String, api: &Arc<Api>) -> Result<Arc<[TokenId]>, ApiError> {
-    Ok(api.turns.encode(text, true, Extent::AtMost(api.turns.max_model_len)).await?.into())
+    let ids = api.turns.encode(text, true, Extent::AtMost(api.turns.max_model_len)).await;
+    Ok(ids.map_err(|error| ApiError::of_prompt_in(TEXT, error))?.into())
 }
 
 fn known_ids(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
-    let ids = api.known_ids("input_ids", ids)?;
-    api.turns.check_given(&ids)?;
+    let ids = api.known_ids(IDS, ids)?;
+    api.turns.check_given(&ids).map_err(|error| ApiError::of_prompt_in(IDS, error))?;
     Ok(ids.into())
 }
 

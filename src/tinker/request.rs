@@ -10,7 +10,7 @@ use crate::{
     sampling::Logprobs,
     state::Api,
     tinker_sessions::SampledModel,
-    turn::{Sampling, SamplingPolicy},
+    turn::{Sampling, SamplingPolicy, TurnError},
     wire::{
         error::{ApiError, ErrorKind},
         tinker::{
@@ -119,12 +119,26 @@ impl TinkerTurn {
         let policy = SamplingPolicy { defaults: GenerationConfig::default(), ..policy.clone() };
         let logprobs = Some(Logprobs::Top(shown.topk_sample));
         let sampling = fields.resolve(params.max_tokens, logprobs, &policy, api.turns.vocabulary());
-        let mut sampling = sampling.map_err(|error| error.elsewhere(renamed))?;
+        let mut sampling = sampling.map_err(in_own_names)?;
         sampling.adapter = adapter;
         sampling.candidates = shown.targets.as_ref().map(|targets| Arc::new(targets.candidates()));
         api.turns.policies.requests.check_sequences(prompts, sampling.n)?;
         Ok(Self { prompt, sampling, prompts, shown })
     }
+}
+
+/// The error of a turn that cannot be sampled.
+pub(super) fn refusal(error: TurnError) -> ApiError {
+    in_own_names(ApiError::of_prompt_in("prompt", error))
+}
+
+/// The same error about fields by their names here.
+fn in_own_names(error: ApiError) -> ApiError {
+    error.named_by_its_words(&["n", "seed", "stop", "temperature", "top_k", "top_p"]).elsewhere(renamed)
+}
+
+fn param(name: &'static str) -> Path {
+    Path::from("sampling_params").then(name)
 }
 
 /// The fields of a request by their names here.
@@ -133,7 +147,11 @@ fn renamed(field: Path) -> Path {
         "n" => "num_samples".into(),
         "logprobs" => "topk_sample_logprobs".into(),
         "prompt_logprobs" => "topk_prompt_logprobs".into(),
-        "stop_token_ids" => Path::from("sampling_params").then("stop"),
+        "seed" => param("seed"),
+        "stop" | "stop_token_ids" => param("stop"),
+        "temperature" => param("temperature"),
+        "top_k" => param("top_k"),
+        "top_p" => param("top_p"),
         // Its name here is not that of chats.
         "max_completion_tokens" | "max_tokens" => Path::from("sampling_params").then("max_tokens".to_owned()),
         _ => field,
@@ -188,6 +206,6 @@ fn prompt(chunks: &[TinkerChunk], api: &Api) -> Result<Arc<[TokenId]>, ApiError>
     if ids.is_empty() {
         return Err(ApiError::invalid("prompt", "a prompt must have at least one token"));
     }
-    api.turns.check_given(&ids)?;
+    api.turns.check_given(&ids).map_err(refusal)?;
     Ok(ids.into())
 }

@@ -14,7 +14,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     enabled::{Enabled, sessions_of},
-    request::TinkerTurn,
+    request::{TinkerTurn, refusal},
     response,
 };
 use crate::{
@@ -79,7 +79,8 @@ async fn start(
         recorder: None,
     };
     let prompts = vec![prompt; turn.prompts];
-    let mut prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, Delivery::Whole).await?;
+    let prepared = api.turns.prepare_prompts(asker, prompts, &mut turn.sampling, Delivery::Whole).await;
+    let mut prepared = prepared.map_err(refusal)?;
     // Several prompts are one that is sampled several times.
     for (number, prepared) in prepared.iter_mut().enumerate() {
         prepared.count_from(number * turn.sampling.n);

@@ -21,7 +21,7 @@ use crate::{
         error::ApiError,
         fields::{
             cache_salt::cache_salt,
-            sampling::{SamplingFields, Stop, field::MOST_STOP_STRINGS, rules},
+            sampling::{SamplingFields, Stop, rules},
             thinking_budget::thinking_budget,
             untyped::not_positive,
         },
@@ -127,11 +127,7 @@ impl SamplingFields {
             Some(Stop::One(stop)) => vec![stop.clone()],
             Some(Stop::Many(stops)) => stops.clone(),
         };
-        if stop.len() > MOST_STOP_STRINGS {
-            let message =
-                format!("List should have at most {MOST_STOP_STRINGS} items after validation, not {}", stop.len());
-            return Err(ApiError::malformed(Some(Path::from("body").then("stop")), message));
-        }
+        // How many there may be differs between dialects, whose rules say so.
         if stop.iter().any(String::is_empty) {
             return Err(ApiError::invalid_request("stop cannot contain an empty string."));
         }

@@ -103,15 +103,8 @@ fn check(body: &mut Node<'_>) -> Checked {
     stream_options::check(body)?;
     response_format(body)?;
     normalize(body)?;
-    older_functions(body)?;
     cache_salt::check(body.get("cache_salt"))?;
     check_budget(body)
-}
-
-/// Refuses what tools were before they were tools: vLLM ignores it, and the model would call nothing.
-fn older_functions(body: &Node<'_>) -> Checked {
-    let mut older = ["functions", "function_call"].into_iter().filter(|field| is_true(body, field));
-    older.try_for_each(|field| refuse(field, format!("`{field}` is not served: send `tools` and `tool_choice`")))
 }
 
 fn logprobs(body: &Node<'_>) -> Checked {

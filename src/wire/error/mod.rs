@@ -182,8 +182,9 @@ impl ApiError {
         let message = format!(
             "This model's maximum context length is {max_model_len} tokens. However, your prompt contains {length} \
              {unit} (more than {most} {unit}, which is the upper bound for {max_model_len} input tokens). Please reduce \
-             the length of the input prompt. (parameter=input_text, value={length})"
+             the length of the input prompt. (parameter="
         );
+        let message = Sentence::from(message).field("input_text").words(format!(", value={length})"));
         Self::new(ErrorKind::Overflow, Some("input_text".into()), message)
     }
 
@@ -198,6 +199,18 @@ impl ApiError {
     pub fn elsewhere(self, elsewhere: impl Fn(Path) -> Path) -> Self {
         let Self { kind, message, field, retry } = self;
         Self { kind, message: message.elsewhere(&elsewhere), field: field.map(elsewhere), retry }
+    }
+
+    /// Names the field of an error that names none: vLLM's sentences about numbers begin with it. The first word is looked for
+    /// among `fields`.
+    #[must_use]
+    pub(crate) fn named_by_its_words(mut self, fields: &[&'static str]) -> Self {
+        if self.field.is_none() {
+            let message = self.message();
+            let first = message.split(' ').next();
+            self.field = fields.iter().find(|field| first == Some(**field)).map(|field| Path::from(*field));
+        }
+        self
     }
 
     /// Makes the same error with another cause than its kind has.
@@ -254,7 +267,9 @@ impl From<SamplingError> for ApiError {
                 Self::refused("max_tokens", message, Some(asked.to_string()))
             }
             SamplingError::FewerThanMinTokens { min_tokens, max_tokens } => Self::invalid_request(
-                Sentence::from("min_tokens must be less than or equal to ")
+                Sentence::default()
+                    .field("min_tokens")
+                    .words(" must be less than or equal to ")
                     .field("max_tokens")
                     .words(format!("={max_tokens}, got {min_tokens}.")),
             ),

@@ -28,6 +28,9 @@ const NAMED_ELSEWHERE: [(&str, &str); 6] = [
     ("guided_json", "json_schema"),
 ];
 
+/// SGLang's limit; that of vLLM's own endpoints is another one.
+const MOST_STOP_STRINGS: usize = 32;
+
 /// SGLang's default.
 const MAX_NEW_TOKENS: i64 = 128;
 
@@ -115,6 +118,7 @@ impl SglangSamplingParams {
             let message = "`min_new_tokens` must not be over `max_new_tokens`, which is 0";
             return Err(ApiError::invalid("min_new_tokens", message));
         }
+        self.check_stops()?;
         let structured = self.structured()?;
         Ok(SamplingFields {
             temperature: self.temperature,
@@ -139,6 +143,16 @@ impl SglangSamplingParams {
         })
     }
 
+    fn check_stops(&self) -> Result<(), ApiError> {
+        match &self.stop {
+            Some(Stop::Many(stops)) if stops.len() > MOST_STOP_STRINGS => {
+                let message = format!("`stop` has {} texts, and may have {MOST_STOP_STRINGS}", stops.len());
+                Err(ApiError::invalid("stop", message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses what would be lost: a limit or a seed by the name that it has elsewhere, for one.
     fn refuse_others(&self) -> Result<(), ApiError> {
         let mut others = self.others.iter().filter(|(name, value)| !value.is_null() && *name != WITHOUT_EFFECT);
@@ -148,15 +162,26 @@ impl SglangSamplingParams {
         Err(ApiError::invalid(name.clone(), format!("`sampling_params` has no `{name}` in SGLang{hint}")))
     }
 
-    /// The form of the answer, in vLLM's words.
-    fn structured(&self) -> Result<StructuredFields, ApiError> {
+    /// The forms of an answer that are asked for, by their names here and in vLLM. An empty text asks for none in SGLang.
+    fn forms(&self) -> impl Iterator<Item = (&'static str, &'static str, &String)> {
         let forms = [
             ("json_schema", "json", &self.json_schema),
             ("regex", "regex", &self.regex),
             ("ebnf", "grammar", &self.ebnf),
             ("structural_tag", "structural_tag", &self.structural_tag),
         ];
-        let mut given = forms.into_iter().filter_map(|(name, form, text)| Some((name, form, text.as_ref()?)));
+        let given = forms.into_iter().filter_map(|(name, form, text)| Some((name, form, text.as_ref()?)));
+        given.filter(|(.., text)| !text.is_empty())
+    }
+
+    /// The parameter that says what form the answer has.
+    pub(crate) fn form(&self) -> Option<&'static str> {
+        self.forms().next().map(|(name, ..)| name)
+    }
+
+    /// The form of the answer, in vLLM's words.
+    fn structured(&self) -> Result<StructuredFields, ApiError> {
+        let mut given = self.forms();
         let Some((name, form, text)) = given.next() else { return Ok(StructuredFields::default()) };
         if let Some((other, ..)) = given.next() {
             return Err(ApiError::invalid(other, format!("`{name}` and `{other}` exclude each other")));

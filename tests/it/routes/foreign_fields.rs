@@ -79,6 +79,18 @@ async fn what_an_endpoint_with_ids_calls_otherwise_is_refused() {
         ("best_of", json!(2), json!(1)),
         ("logprob_token_ids", json!([1]), json!([])),
         ("prompt_embeds", json!("x"), Value::Null),
+        ("watermark", json!({ "key": 1 }), json!(false)),
+        ("max_thinking_tokens", json!(0), json!(false)),
+        ("require_reasoning", json!(true), json!(false)),
+        ("positional_embed_overrides", json!([{}]), Value::Null),
+        ("return_entropy", json!(true), json!(false)),
+        ("return_flat_raw_top_logprobs", json!(true), json!(false)),
+        ("return_flat_raw_output_top_logprobs", json!(true), json!(false)),
+        ("return_flat_raw_top_logprobs_b64", json!(true), json!(false)),
+        ("return_hidden_states", json!(true), json!(false)),
+        ("return_indexer_topk", json!(true), json!(false)),
+        ("multi_item_delimiter_indices", json!([1]), Value::Null),
+        ("token_indices_to_pool", json!([1]), json!([])),
     ];
     let of_vllm = [
         ("prompt_logprob_token_ids", json!([1]), Value::Null),
@@ -98,6 +110,52 @@ async fn what_an_endpoint_with_ids_calls_otherwise_is_refused() {
             let (status, answer) = answer_to(&app, path, &least, field, nothing).await;
             assert_eq!(status, 200, "{path} {field} {nothing}: {answer}");
         }
+    }
+}
+
+#[tokio::test]
+async fn what_sglang_calls_otherwise_is_refused_with_the_name_here() {
+    let app = TestApp::new();
+    let nothing = "this server has nothing like it";
+    let cases = [
+        ("min_new_tokens", json!(3), json!([null, 0]), "send `min_tokens`"),
+        ("sampling_seed", json!(0), json!([null]), "send `seed`"),
+        ("return_indexer_topk", json!(true), json!([null, false]), nothing),
+        ("logprob_start_len", json!(0), json!([null, -1]), "`prompt_logprobs`"),
+        ("logprob_start_len", json!(2), json!([null, -1]), "`prompt_logprobs`"),
+    ];
+    for (path, least) in endpoints().into_iter().filter(|(path, _)| path.starts_with("/v1/")) {
+        for (field, wish, nothings, instead) in &cases {
+            let (status, answer) = answer_to(&app, path, &least, field, wish).await;
+            assert_eq!(status, 400, "{path} {field}: {answer}");
+            // Anthropic's errors have no place for the field but the message.
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(message.contains(&format!("`{field}`")) && message.contains(instead), "{path}: {message}");
+            for nothing in nothings.as_array().unwrap() {
+                let (status, answer) = answer_to(&app, path, &least, field, nothing).await;
+                assert_eq!(status, 200, "{path} {field} {nothing}: {answer}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn functions_of_the_time_before_tools_are_refused_where_there_are_tools() {
+    let app = TestApp::new();
+    let function = json!({ "name": "f", "parameters": { "type": "object" } });
+    for (path, least) in endpoints().into_iter().filter(|(path, _)| !path.ends_with("/generate")) {
+        for (field, wish) in [("functions", json!([function])), ("function_call", json!({ "name": "f" }))] {
+            // Without functions, none can be asked for.
+            if (path, field) == ("/v1/completions", "function_call") {
+                continue;
+            }
+            let (status, answer) = answer_to(&app, path, &least, field, &wish).await;
+            assert_eq!(status, 400, "{path} {field}: {answer}");
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(message.contains(&format!("`{field}` is not served")), "{path}: {message}");
+        }
+        assert_eq!(answer_to(&app, path, &least, "functions", &json!([])).await.0, 200, "{path}");
+        assert_eq!(answer_to(&app, path, &least, "function_call", &Value::Null).await.0, 200, "{path}");
     }
 }
 

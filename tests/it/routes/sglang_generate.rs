@@ -192,13 +192,34 @@ async fn what_is_not_served_is_refused_by_its_name() {
         ("return_routed_experts", json!({ "return_routed_experts": true })),
         ("top_logprobs_num", json!({ "return_logprob": true, "top_logprobs_num": -1 })),
         ("sampling_logprobs_mode", json!({ "return_sampling_mask": true, "sampling_logprobs_mode": "support" })),
-        ("max_new_tokens", json!({ "sampling_params": { "max_new_tokens": 1_000_000 } })),
-        ("stop_regex", json!({ "sampling_params": { "stop_regex": "a+" } })),
-        ("custom_params", json!({ "sampling_params": { "custom_params": { "a": 1 } } })),
-        ("seed", json!({ "sampling_params": { "seed": 5 } })),
-        ("max_tokens", json!({ "sampling_params": { "max_new_tokens": 2, "max_tokens": 2 } })),
-        ("no_such", json!({ "sampling_params": { "no_such": false } })),
-        ("regex", json!({ "sampling_params": { "json_schema": "{}", "regex": "a" } })),
+        ("sampling_params.max_new_tokens", json!({ "sampling_params": { "max_new_tokens": 1_000_000 } })),
+        ("sampling_params.stop_regex", json!({ "sampling_params": { "stop_regex": "a+" } })),
+        ("sampling_params.custom_params", json!({ "sampling_params": { "custom_params": { "a": 1 } } })),
+        ("sampling_params.seed", json!({ "sampling_params": { "seed": 5 } })),
+        ("sampling_params.max_tokens", json!({ "sampling_params": { "max_new_tokens": 2, "max_tokens": 2 } })),
+        ("sampling_params.no_such", json!({ "sampling_params": { "no_such": false } })),
+        ("sampling_params.regex", json!({ "sampling_params": { "json_schema": "{}", "regex": "a" } })),
+        ("sampling_logprobs_mode", json!({ "sampling_logprobs_mode": "support" })),
+        ("sampling_logprobs_mode", json!({ "return_sampling_mask": false, "sampling_logprobs_mode": "support" })),
+        ("sampling_params.stop", json!({ "sampling_params": { "stop": vec!["a"; 33] } })),
+        ("sampling_params.stop", json!({ "sampling_params": { "stop": "" } })),
+        ("sampling_params.min_new_tokens", json!({ "sampling_params": { "min_new_tokens": -1 } })),
+        ("sampling_params.min_new_tokens", json!({ "sampling_params": { "max_new_tokens": 2, "min_new_tokens": 3 } })),
+        ("sampling_params.top_k", json!({ "sampling_params": { "top_k": -2 } })),
+        ("sampling_params.top_p", json!({ "sampling_params": { "top_p": 2.0 } })),
+        ("sampling_params.min_p", json!({ "sampling_params": { "min_p": 2.0 } })),
+        ("sampling_params.temperature", json!({ "sampling_params": { "temperature": -1.0 } })),
+        ("sampling_params.n", json!({ "sampling_params": { "n": 0 } })),
+        ("sampling_params.n", json!({ "sampling_params": { "n": 2, "temperature": 0.0 } })),
+        ("sampling_params.presence_penalty", json!({ "sampling_params": { "presence_penalty": 3.0 } })),
+        ("sampling_params.frequency_penalty", json!({ "sampling_params": { "frequency_penalty": 3.0 } })),
+        ("sampling_params.repetition_penalty", json!({ "sampling_params": { "repetition_penalty": 0.0 } })),
+        ("sampling_params.stop_token_ids", json!({ "sampling_params": { "stop_token_ids": [VOCAB_SIZE] } })),
+        ("sampling_params.logit_bias", json!({ "sampling_params": { "logit_bias": { "a": 1.0 } } })),
+        ("sampling_params.regex", json!({ "sampling_params": { "regex": "(" } })),
+        ("sampling_params.ebnf", json!({ "sampling_params": { "ebnf": "root ::=" } })),
+        ("sampling_params.json_schema", json!({ "sampling_params": { "json_schema": "{" } })),
+        ("sampling_params.structural_tag", json!({ "sampling_params": { "structural_tag": "{" } })),
         ("input_ids", json!({ "text": null, "input_ids": [1, VOCAB_SIZE] })),
         ("input_ids", json!({ "text": null, "input_ids": [] })),
         ("input_ids", json!({ "text": null })),
@@ -216,6 +237,43 @@ async fn what_is_not_served_is_refused_by_its_name() {
         "sampling_params": { "max_new_tokens": 2, "custom_params": {}, "stop_regex": null, "stream_interval": 1, "no_such": null }
     });
     assert_eq!(app.post(PATH, idle).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_empty_form_asks_for_none_and_thirty_two_texts_may_end_an_answer() {
+    let app = TestApp::new().says("hello world you");
+    let asked = async |more: Value| {
+        let mut params = json!({ "max_new_tokens": 9 });
+        params.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        app.post(PATH, json!({ "text": "hello", "sampling_params": params })).await.ok()["text"].clone()
+    };
+    let plain = asked(json!({})).await;
+    for name in ["regex", "json_schema", "ebnf", "structural_tag"] {
+        assert_eq!(asked(json!({ name: "" })).await, plain, "{name}");
+    }
+    assert_eq!(asked(json!({ "regex": "", "json_schema": "", "ebnf": "root ::= \"you\"" })).await, "you");
+    let mut stops = vec!["nowhere"; 31];
+    stops.push(" you");
+    assert_eq!(asked(json!({ "stop": stops })).await, "hello world");
+}
+
+#[tokio::test]
+async fn a_prompt_that_fills_the_context_is_told_of_by_the_field_that_has_it() {
+    let app = TestApp::new().max_model_len(8);
+    let few = json!({ "max_new_tokens": 1 });
+    for (tokens, says) in [(8, "has 8 tokens"), (9, "has 9 tokens")] {
+        let refused = app.post(PATH, json!({ "input_ids": vec![1; tokens], "sampling_params": few })).await;
+        let message = refused.error()["message"].as_str().unwrap().to_owned();
+        assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("input_ids")), "{message}");
+        assert!(message.contains(says) && message.contains("context length of the model is 8"), "{message}");
+        assert!(!message.contains("max_tokens"), "{message}");
+    }
+    for text in [" hello".repeat(8), " hello".repeat(9), " hello".repeat(900)] {
+        let refused = app.post(PATH, json!({ "text": text, "sampling_params": few })).await;
+        assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("text")), "{}", refused.text);
+        assert!(!refused.text.contains("max_tokens") && refused.text.contains("context length"), "{}", refused.text);
+    }
+    app.post(PATH, json!({ "input_ids": vec![1; 7], "sampling_params": few })).await.ok();
 }
 
 #[tokio::test]

@@ -182,13 +182,16 @@ async fn scores_and_lists_that_cannot_be_honoured_are_refused_by_name() {
         ("token_ids_logprob", with(two.clone(), json!({ "token_ids_logprob": [[1]] }))),
         ("sampling_params", with(two.clone(), json!({ "sampling_params": [{}] }))),
         ("sampling_params", with(one.clone(), json!({ "sampling_params": [] }))),
-        ("n", with(two.clone(), json!({ "sampling_params": [{ "n": 2 }, {}] }))),
-        ("ebnf", with(two, json!({ "sampling_params": [{}, { "ebnf": "root ::= \"a\"", "regex": "a" }] }))),
+        ("sampling_params.n", with(two.clone(), json!({ "sampling_params": [{ "n": 2 }, {}] }))),
         (
-            "min_new_tokens",
+            "sampling_params.ebnf",
+            with(two, json!({ "sampling_params": [{}, { "ebnf": "root ::= \"a\"", "regex": "a" }] })),
+        ),
+        (
+            "sampling_params.min_new_tokens",
             with(one.clone(), json!({ "sampling_params": { "max_new_tokens": 0, "min_new_tokens": 1 } })),
         ),
-        ("max_new_tokens", with(one, json!({ "sampling_params": { "max_new_tokens": -1 } }))),
+        ("sampling_params.max_new_tokens", with(one, json!({ "sampling_params": { "max_new_tokens": -1 } }))),
     ] {
         let answer = app.post(PATH, body.clone()).await;
         assert_eq!((answer.status, &answer.error()["param"]), (400, &json!(param)), "{body} {}", answer.text);

@@ -386,7 +386,7 @@ async fn what_cannot_be_honoured_is_refused() {
         (json!({ "max_tokens": 0 }), json!({}), "max_tokens"),
         (json!({ "max_tokens": 5000 }), json!({}), "max_tokens"),
         (json!({ "stop": [VOCAB_SIZE] }), json!({}), "out-of-vocab"),
-        (json!({ "stop": ["a", "b", "c", "d", "e"] }), json!({}), "at most 4"),
+        (json!({ "stop": ["a", ""] }), json!({}), "stop cannot contain an empty string"),
         (json!({}), json!({ "num_samples": 0 }), "n must be at least 1"),
         (json!({}), json!({ "topk_sample_logprobs": -1 }), "`topk_sample_logprobs` must not be negative"),
         (json!({}), json!({ "topk_prompt_logprobs": 21 }), "prompt_logprobs"),

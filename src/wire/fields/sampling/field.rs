@@ -12,7 +12,7 @@ use crate::{
     wire::fields::{stream_options, structured::rules as structured},
 };
 
-/// A request may have at most this many stop strings (vLLM: `VLLM_MAX_STOP_STRINGS`).
+/// The request of a dialect of OpenAI or Anthropic may have at most this many stop strings (vLLM: `VLLM_MAX_STOP_STRINGS`).
 pub(crate) const MOST_STOP_STRINGS: usize = 4;
 
 /// The schema of `repetition_detection`.

@@ -20,7 +20,7 @@ use crate::{TokenId, asked_for::is_on, wire::error::ApiError};
 pub enum Stop {
     /// One string.
     One(String),
-    /// Several strings, at most four.
+    /// Several strings: at most four, 32 on SGLang's `/generate`, any number on `/inference/v1/generate`.
     Many(Vec<String>),
 }
 
