@@ -117,7 +117,7 @@ impl ApiError {
              for a token; ask for less ("
         ));
         let (field, message) = if of_output {
-            ("logprobs", message.words("n, ").field("max_tokens").words(", or logprobs"))
+            ("logprobs", message.words("n, ").field("max_tokens").words(", or ").field("logprobs"))
         } else {
             ("prompt_logprobs", message.words("prompt_logprobs"))
         };

@@ -9,7 +9,7 @@ use super::{
     images::{self, ImageSide, RefusedImages},
     kv_events, model,
     progress::Progress,
-    settings::Settings,
+    settings::{Settings, Store},
     store,
     text::TextSide,
 };
@@ -105,6 +105,9 @@ impl Loaded {
         } = self;
         let (images, refused_images) = images.map_or_else(|refused| (None, refused), |side| (Some(side), None));
         let namespace = store.as_ref().map(|_| text.namespace(&settings, &files, models.name())).transpose()?;
+        // What is in memory is this server's own.
+        let outlives = matches!(settings.store, Store::Disk { .. });
+        let fingerprint = outlives.then(|| text.fingerprint(&settings, &files, models.name())).transpose()?;
         let renderer =
             PromptRenderer::new(text.templates, Arc::clone(&text.tokenizer), &text.eos, settings.on_unprovable)
                 .with_answer_formats(text.tools.answer_formats());
@@ -137,7 +140,7 @@ impl Loaded {
             readiness: Readiness::default(),
             tokenizer_info: text.tokenizer_info,
             kv_events: settings.engine.kv_events.as_ref().map(kv_events::source),
-            responses: Responses::new(responses),
+            responses: Responses::new(responses, fingerprint),
             tinker: settings.tinker.then(Arc::default),
         })
     }

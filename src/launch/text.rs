@@ -16,6 +16,7 @@ use crate::{
     continuity::Namespace,
     model::{EosTokens, ModelFiles, ModelSource},
     prompt::{Harmony, Templates},
+    records::TextFingerprint,
     state::TokenizerInfo,
     tokenizer::Tokenizer,
     turn::ToolPolicy,
@@ -70,6 +71,26 @@ impl TextSide {
     /// What has to be the same for another server's ids to be this one's: whatever makes ids of messages, and messages of
     /// ids. Ids and log-probs of other weights may differ; that is for `weight_version` to say.
     pub(super) fn namespace(&self, settings: &Settings, files: &ModelFiles, name: &str) -> anyhow::Result<Namespace> {
+        let parts = self.parts(settings, files, name)?;
+        let parts = parts.iter().chain([&settings.continuity_store_secret]);
+        Ok(Namespace::of(parts.map(|part| part.as_bytes())))
+    }
+
+    /// What has to be the same for the ids of a stored response to be those of this server. A key for codes of others is no
+    /// part of it, as it is written down. What requests ask for is kept as they said it, so it matters what is made of that.
+    pub(super) fn fingerprint(
+        &self,
+        settings: &Settings,
+        files: &ModelFiles,
+        name: &str,
+    ) -> anyhow::Result<TextFingerprint> {
+        let parts = self.parts(settings, files, name)?;
+        let efforts = format!("{:?}", settings.requests.reasoning_effort_map);
+        Ok(TextFingerprint::of(parts.iter().chain([&efforts]).map(|part| part.as_bytes())))
+    }
+
+    /// Whatever makes ids of messages, and messages of ids, on a server that serves the model by this name.
+    fn parts(&self, settings: &Settings, files: &ModelFiles, name: &str) -> anyhow::Result<[String; 4]> {
         let tokenizer = self.tokenizer.to_json()?;
         let templates = model::template_texts(files, self.given.as_ref());
         let others = format!(
@@ -84,8 +105,7 @@ impl TextSide {
             settings.images.processor,
         );
         let settings_of_tokenizer = format!("{:?}", files.tokenizer_config.raw);
-        let parts = [name, &tokenizer, &settings_of_tokenizer, &others, &settings.continuity_store_secret];
-        Ok(Namespace::of(parts.map(str::as_bytes)))
+        Ok([name.to_owned(), tokenizer, settings_of_tokenizer, others])
     }
 
     /// What an engine is told of the model, before it is loaded.
@@ -109,4 +129,25 @@ fn log_ends(files: &ModelFiles, tokenizer: &Tokenizer, eos: &EosTokens) {
     let named = |id: TokenId| format!("{} ({id})", tokenizer.token(id).as_deref().unwrap_or("no token"));
     let ends: Vec<String> = eos.primary.into_iter().chain(eos.others.iter().copied()).map(named).collect();
     tracing::info!("the ends of a generation: {}", if ends.is_empty() { "none".to_owned() } else { ends.join(", ") });
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        parser::{ReasoningParser, ToolParser},
+        turn::ToolPolicy,
+    };
+
+    /// An address differs from process to process, and so would what several of them compare.
+    #[test]
+    fn how_answers_are_read_is_shown_without_addresses() {
+        let reasoning = ReasoningParser::names().map(ReasoningParser::named);
+        let reads = reasoning.map(|reasoning| ToolPolicy { reasoning, ..ToolPolicy::default() });
+        let calls = ToolParser::names().map(ToolParser::named);
+        let calls = calls.map(|parser| ToolPolicy { parser, ..ToolPolicy::default() });
+        for policy in reads.chain(calls) {
+            let shown = format!("{policy:?}");
+            assert!(!shown.contains("0x"), "{shown}");
+        }
+    }
 }

@@ -9,6 +9,6 @@ mod schema;
 mod walk;
 
 pub(crate) use issue::{Complaint, Context, Issues};
-pub(crate) use scalar::coerced;
+pub(crate) use scalar::{coerced, truth};
 pub(crate) use schema::{Field, Schema, Shape, branch, joined, labelled, optional, required, scalars};
 pub(crate) use walk::{NotFinite, Walk};

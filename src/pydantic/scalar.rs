@@ -45,21 +45,20 @@ impl IntoI128 for usize {
     }
 }
 
-pub(super) fn boolean(node: &Node<'_>) -> Lax {
-    const TRUE: [&str; 6] = ["1", "on", "t", "true", "y", "yes"];
-    const FALSE: [&str; 6] = ["0", "off", "f", "false", "n", "no"];
+/// Returns the truth that a text is a word for, if it is one.
+pub(crate) fn truth(text: &str) -> Option<bool> {
+    match text.to_lowercase().as_str() {
+        "1" | "on" | "t" | "true" | "y" | "yes" => Some(true),
+        "0" | "off" | "f" | "false" | "n" | "no" => Some(false),
+        _ => None,
+    }
+}
 
+pub(super) fn boolean(node: &Node<'_>) -> Lax {
     let unclear = || Complaint::new("bool_parsing", "Input should be a valid boolean, unable to interpret input");
     let value = match &node.kind {
         NodeKind::Bool(_) => return Ok(None),
-        NodeKind::String(text) => {
-            let text = text.to_lowercase();
-            match (TRUE.contains(&text.as_str()), FALSE.contains(&text.as_str())) {
-                (true, _) => true,
-                (_, true) => false,
-                _ => return Err(unclear()),
-            }
-        }
+        NodeKind::String(text) => truth(text).ok_or_else(unclear)?,
         NodeKind::Int(value) if value.to_i128().is_some_and(|value| i64::try_from(value).is_ok()) => {
             match value.to_i128() {
                 Some(0) => false,

@@ -13,6 +13,9 @@ use crate::{
 pub struct ConversationContext {
     pub instructions: Option<String>,
     tools: Option<Vec<Value>>,
+    /// Whether the template is not shown the tools, since none may be called.
+    #[serde(default)]
+    hides_tools: bool,
     /// The effort, from the field `reasoning`.
     effort: Option<String>,
     chat_template: Option<Value>,
@@ -20,13 +23,14 @@ pub struct ConversationContext {
 }
 
 impl ConversationContext {
-    /// Reads the context of a request.
-    pub fn of(request: &ResponsesRequest) -> Self {
+    /// Reads the context of a request, whose tools may be hidden from the template.
+    pub fn of(request: &ResponsesRequest, hides_tools: bool) -> Self {
         let given = |value: &Option<Value>| value.clone().filter(|value| !value.is_null());
         let effort = request.reasoning.as_ref().and_then(|reasoning| reasoning.get("effort")?.as_str());
         Self {
             instructions: request.instructions.clone(),
             tools: request.tools.clone(),
+            hides_tools,
             effort: effort.map(str::to_owned),
             chat_template: given(&request.chat_template),
             chat_template_kwargs: given(&request.chat_template_kwargs),
@@ -40,17 +44,20 @@ impl ConversationContext {
         let whole = Self {
             instructions: self.instructions.or(before.instructions),
             tools: self.tools.or(before.tools),
+            // Not what carries over: each request says anew whether tools may be called.
+            hides_tools: self.hides_tools,
             effort: self.effort.or(before.effort),
             chat_template: self.chat_template.or(before.chat_template),
             chat_template_kwargs: self.chat_template_kwargs.or(before.chat_template_kwargs),
         };
-        let differs = whole.normal() != earlier.normal();
+        let differs = whole.shown() != earlier.shown();
         (whole, differs)
     }
 
-    /// Treats an empty list of tools like no list.
-    fn normal(&self) -> Self {
-        Self { tools: self.tools.clone().filter(|tools| !tools.is_empty()), ..self.clone() }
+    /// What the template is shown: an empty list of tools is no list, and neither are tools that are hidden.
+    fn shown(&self) -> Self {
+        let tools = self.tools.clone().filter(|tools| !tools.is_empty() && !self.hides_tools);
+        Self { tools, hides_tools: false, ..self.clone() }
     }
 
     /// Puts this context into a request.

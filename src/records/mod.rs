@@ -6,12 +6,14 @@
 
 mod context;
 mod ended;
+mod fingerprint;
 mod key;
 mod reservations;
 mod running;
 mod turn_ids;
 
 pub(crate) use context::ConversationContext;
+pub use fingerprint::TextFingerprint;
 pub(crate) use key::ResponseKey;
 pub(crate) use reservations::IdReservation;
 pub(crate) use running::Running;
@@ -39,6 +41,8 @@ pub struct Responses {
     store: Arc<dyn ResponseStore>,
     reservations: IdReservations,
     ended: EndedStreams,
+    /// That of this server; `None` where no other server's records can be in the store.
+    fingerprint: Option<TextFingerprint>,
 }
 
 /// The record of a response, as it is kept.
@@ -46,6 +50,9 @@ pub struct Responses {
 pub struct Record {
     /// The response as its client gets it.
     response: Box<RawValue>,
+    /// What the ids were made with; records of earlier versions do not say it.
+    #[serde(default)]
+    fingerprint: Option<TextFingerprint>,
     /// The context with which the conversation starts.
     pub context: ConversationContext,
     /// The items that it answers, from the first of the conversation; they have no ids, since those of the output cover
@@ -63,13 +70,6 @@ struct Outline {
 }
 
 impl Record {
-    /// Makes the record of a response that is not there yet, and that answers `new_items` after a stored conversation.
-    pub fn new(context: ConversationContext, stored: Option<Self>, new_items: Vec<Box<RawValue>>) -> Self {
-        let earlier = stored.into_iter().flat_map(|stored| stored.input.into_iter().chain(stored.output));
-        let input = earlier.chain(new_items).map(without_ids).collect();
-        Self { response: RawValue::NULL.to_owned(), context, input, output: Vec::new() }
-    }
-
     /// Updates the record with the response as it is now, and with its items.
     pub fn updated(&mut self, response: &ResponseObject, items: &[OutputItem]) -> Result<&Self, ApiError> {
         self.response = serde_json::value::to_raw_value(response).map_err(ApiError::internal)?;
@@ -94,9 +94,27 @@ impl Record {
 }
 
 impl Responses {
-    /// Keeps records in `store`.
-    pub fn new(store: Arc<dyn ResponseStore>) -> Self {
-        Self { store, reservations: IdReservations::default(), ended: EndedStreams::default() }
+    /// Keeps records in `store`, with the fingerprint of this server if other servers' records may be there too.
+    pub fn new(store: Arc<dyn ResponseStore>, fingerprint: Option<TextFingerprint>) -> Self {
+        Self { store, reservations: IdReservations::default(), ended: EndedStreams::default(), fingerprint }
+    }
+
+    /// Makes the record of a response that is not there yet, and that answers `new_items` after a stored conversation.
+    pub fn record(
+        &self,
+        context: ConversationContext,
+        stored: Option<Record>,
+        new_items: Vec<Box<RawValue>>,
+    ) -> Record {
+        let earlier = stored.into_iter().flat_map(|stored| stored.input.into_iter().chain(stored.output));
+        let input = earlier.chain(new_items).map(without_ids).collect();
+        let fingerprint = self.fingerprint.clone();
+        Record { response: RawValue::NULL.to_owned(), fingerprint, context, input, output: Vec::new() }
+    }
+
+    /// Whether the ids of a record say here what they said where they were made.
+    pub fn reads_ids_of(&self, record: &Record) -> bool {
+        record.fingerprint == self.fingerprint
     }
 
     /// Resolves when no response is generated in the background.

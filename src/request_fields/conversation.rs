@@ -105,6 +105,7 @@ impl CarrierFields {
             session: named.session(&caller.headers)?,
             salt: caller.client.salt(cache_salt),
             adapter: None,
+            context_changed: false,
         })
     }
 }

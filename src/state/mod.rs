@@ -77,7 +77,7 @@ impl Api {
             readiness: Readiness::default(),
             tokenizer_info: None,
             kv_events: None,
-            responses: Responses::new(Arc::new(store)),
+            responses: Responses::new(Arc::new(store), None),
             tinker: None,
         }
     }

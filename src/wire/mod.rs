@@ -24,6 +24,7 @@ pub(crate) mod trajectories;
 
 #[cfg(any(test, feature = "internals"))]
 use crate::chat::{FunctionTool, Message};
+pub(crate) use crate::pydantic::truth;
 
 /// Reads the body of a chat as its endpoint does, for its messages and tools; `None` if it does not keep the rules.
 #[cfg(any(test, feature = "internals"))]

@@ -469,7 +469,7 @@ async fn too_many_log_probs_are_refused_with_the_flag_that_allows_them() {
         (
             "/v1/responses",
             json!({ "input": "a", "include": ["message.output_text.logprobs"], "top_logprobs": 100 }),
-            "logprobs",
+            "top_logprobs",
             of_sample,
         ),
         (

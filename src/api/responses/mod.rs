@@ -4,9 +4,11 @@ mod background;
 mod input;
 mod names;
 mod output;
+mod places;
 pub(super) mod request;
 mod retrieve;
 mod steps;
+mod stored;
 mod stream;
 mod tools;
 
@@ -72,7 +74,10 @@ async fn create_response(
     let ResponseTurn { turn, shown, stream, background, record, repeated, .. } = turn;
     let prepared = api.turns.prepare(turn).await.map_err(|error| named_here(error.into()));
     let PreparedTurn { prepared, prompt, .. } = prepared?;
-    let response = repeated.into_response(&prompt, prepared.params(), &shown);
+    if prompt.is_cut && shown.token_ids {
+        return Err(cuts_shown_ids());
+    }
+    let response = repeated.into_response(&prompt, prepared.params(), &shown, &api)?;
     let notices = response.notices.clone();
     let mut writer = Writer::new(Arc::clone(&api), response, Arc::clone(&prompt.token_ids), shown);
     if prompt.is_cut {
@@ -91,6 +96,14 @@ async fn create_response(
     };
     let response = TokenContinuity::from(&prompt.verdict).announce(response);
     Ok(notices.announce(announce_hidden(&prompt.hidden, response)))
+}
+
+/// Makes the refusal of ids that would not be those of the whole conversation.
+fn cuts_shown_ids() -> ApiError {
+    let message = "the prompt is too long and is cut off, and a response carries the ids of its whole conversation: leave out \
+                   `truncation`, or what asks for ids (`include`: [\"token_ids\"], `return_token_ids`, \
+                   `return_tokens_as_token_ids`)";
+    ApiError::invalid_response("truncation", message)
 }
 
 /// Passes on the events of a response; if it is to be kept, that happens before the events that report its end.

@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
-use serde_json::value::RawValue;
-
 use super::{
-    input::{Carried, Folded, ItemFold, is_unfinished, items},
+    input::{Folded, is_unfinished, items},
     names::CallNames,
     output::{ShownInResponse, ShownLogprobs, fresh_id},
+    places::{Places, named_as_here},
+    stored::{context_of, folded, hides_tools},
     tools::{Tools, with_keys},
 };
 use crate::{
-    TokenId,
     chat::Message,
     http::caller::Caller,
-    json::{Path, Segment, Value},
-    records::{ConversationContext, IdReservation, Record, ResponseKey},
+    json::Value,
+    records::{IdReservation, Record, ResponseKey},
     request_fields::{
         answer_id::MOST_OF_A_CHOSEN_ID,
         conversation::{CarrierFields, Conversation},
@@ -48,8 +47,7 @@ pub(in crate::api) struct ResponseTurn {
     /// The record to be stored, and the reservation of its id; `None` if nothing is stored.
     pub(super) record: Option<(IdReservation, Record)>,
     pub(super) repeated: Repeated,
-    /// For each message, the index of the request's item with which it ends; `None` for a stored item.
-    pub(super) places: Vec<Option<usize>>,
+    places: Places,
 }
 
 /// The fields of a request that its answer repeats.
@@ -91,10 +89,7 @@ impl ResponseTurn {
             Some(previous) => Some(api.responses.continued(&ResponseKey::of(caller.client, previous)).await?),
             None => None,
         };
-        let (context, begins_anew) = match &stored {
-            Some(stored) => ConversationContext::of(&request).over(&stored.context),
-            None => (ConversationContext::of(&request), false),
-        };
+        let (context, begins_anew) = context_of(&request, stored.as_ref(), api)?;
         context.apply(&mut request)?;
         let mut tools = Tools::new(request.tools.as_deref().unwrap_or_default())?;
         let (mut sampling, format) = sampling(&mut request, &mut tools, api).map_err(named_as_here)?;
@@ -106,12 +101,14 @@ impl ResponseTurn {
         let new_items = items(&request.input)?;
         let goes_on = is_unfinished(&new_items)?;
         let Folded { messages, places, ignored } = folded(&context, stored.as_ref(), begins_anew, &new_items)?;
+        let instructed = context.instructions.as_ref().is_some_and(|text| !text.is_empty());
+        let places = Places::new(places, &messages, instructed);
         let system_first = wants_system_first(&messages, api);
         for kind in ignored {
             tools.notices.ignore_item(kind);
         }
         let instructions = context.instructions.clone();
-        let record = reservation.map(|reservation| (reservation, Record::new(context, stored, new_items)));
+        let record = reservation.map(|reservation| (reservation, api.responses.record(context, stored, new_items)));
         let repeated =
             Repeated::new(&request, (id, api.models.answering(sampling.adapter.as_ref())), instructions, &tools);
         let (stream, background) = (request.stream.unwrap_or(false), repeated.background);
@@ -124,6 +121,7 @@ impl ResponseTurn {
         };
         let mut prompt = conversation.into_request(api, caller)?;
         prompt.prompt.system_first = system_first;
+        prompt.carriers.context_changed = begins_anew.is_some();
         let prompt = PromptRequest { truncation, wants_text, must_fit: true, continues, ..prompt };
         sampling.read(api.turns.policies.tools.output_format(format, &prompt.prompt));
         let turn = Turn {
@@ -161,23 +159,8 @@ impl ResponseTurn {
     /// Returns how an error in the terms of a chat is put into those of this response.
     pub(in crate::api) fn names_of_items(&self) -> impl Fn(ApiError) -> ApiError + use<> {
         let places = self.places.clone();
-        move |error| named_by_item(named_as_here(error), &places)
+        move |error| places.named(error)
     }
-}
-
-/// Rewrites an error that names a message, so that it names the item from which the message was made.
-pub(super) fn named_by_item(error: ApiError, places: &[Option<usize>]) -> ApiError {
-    error.elsewhere(|path| match path.segments() {
-        [Segment::Name("messages"), Segment::Index(message), rest @ ..] => {
-            let item = match places.get(*message) {
-                Some(Some(item)) => Path::from("input").then(*item),
-                Some(None) => "previous_response_id".into(),
-                None => return path,
-            };
-            rest.iter().cloned().fold(item, Path::then)
-        }
-        _ => path,
-    })
 }
 
 /// Refuses fields that cannot be served, instead of ignoring them.
@@ -232,15 +215,6 @@ fn answer_id(asked: Option<String>) -> Result<String, ApiError> {
     Ok(id)
 }
 
-/// Rewrites an error in the terms of a chat to those of a response.
-fn named_as_here(error: ApiError) -> ApiError {
-    error.elsewhere(|path| match path.segments() {
-        [Segment::Name("max_tokens" | "max_completion_tokens")] => "max_output_tokens".into(),
-        [Segment::Name("truncate_prompt_tokens")] => "truncation".into(),
-        _ => path,
-    })
-}
-
 type Demanded = (Sampling, Option<crate::parser::ToolFormat>);
 
 /// Returns how the answer is sampled, and how calls are parsed.
@@ -254,6 +228,10 @@ fn sampling(request: &mut ResponsesRequest, tools: &mut Tools, api: &Api) -> Res
         return Err(ApiError::invalid_response("top_logprobs", message));
     };
     let logprobs = includes(request, "message.output_text.logprobs").then_some(Logprobs::Top(top));
+    if logprobs.is_none() && request.sampling.logprob_token_ids.as_ref().is_some_and(|ids| !ids.is_empty()) {
+        let message = "`logprob_token_ids` needs `include`: [\"message.output_text.logprobs\"]";
+        return Err(ApiError::invalid("logprob_token_ids", message));
+    }
     api.check_max_tokens("max_output_tokens", request.max_output_tokens)?;
     request.sampling.refuse_sampling_mask()?;
     let mut sampling =
@@ -262,8 +240,9 @@ fn sampling(request: &mut ResponsesRequest, tools: &mut Tools, api: &Api) -> Res
         && let Some(constraint) = text_constraint(format)?
     {
         if sampling.constraint().is_some() {
-            let message = "Cannot specify both structured_outputs and text.format";
-            return Err(ApiError::invalid_request(message));
+            let fields = &request.sampling.structured;
+            let other = if fields.structured_outputs.is_some() { "structured_outputs" } else { "response_format" };
+            return Err(ApiError::invalid("text.format", format!("Cannot specify both {other} and text.format")));
         }
         sampling.demand(constraint);
     }
@@ -311,43 +290,6 @@ fn shown_in_response(request: &ResponsesRequest, sampling: &Sampling, names: Cal
     }
 }
 
-/// Folds the whole conversation into messages. If the conversation begins anew, the ids of stored items belong to
-/// another one and are dropped. The ids of new items must start with those of the stored conversation.
-fn folded(
-    context: &ConversationContext,
-    stored: Option<&Record>,
-    begins_anew: bool,
-    new_items: &[Box<RawValue>],
-) -> Result<Folded, ApiError> {
-    let mut fold = ItemFold::instructed(context.instructions.as_deref());
-    let Some(stored) = stored else {
-        fold.extend(new_items, Carried::Taken)?;
-        return Ok(fold.finish());
-    };
-    let carried = if begins_anew { Carried::Forgotten } else { Carried::Taken };
-    fold.extend_stored(&stored.input, carried)?;
-    fold.extend_stored(&stored.output, carried)?;
-    let known = stored.output.last().map(|item| known_ids(item)).transpose()?.flatten();
-    let carried = match &known {
-        _ if begins_anew => Carried::Refused("carries ids, and other instructions or tools begin the ids anew"),
-        None => Carried::Refused("carries ids, and the response in front has none"),
-        Some(known) => Carried::After(known),
-    };
-    fold.extend(new_items, carried)?;
-    Ok(fold.finish())
-}
-
-/// Returns the ids of the conversation whose last stored item this is.
-fn known_ids(item: &RawValue) -> Result<Option<Vec<TokenId>>, ApiError> {
-    #[derive(serde::Deserialize)]
-    struct Ids {
-        prompt_token_ids: Option<Vec<TokenId>>,
-        generation_token_ids: Option<Vec<TokenId>>,
-    }
-    let ids: Ids = serde_json::from_str(item.get()).map_err(ApiError::internal)?;
-    Ok(ids.prompt_token_ids.zip(ids.generation_token_ids).map(|(prompt, sampled)| [prompt, sampled].concat()))
-}
-
 fn conversation(
     request: ResponsesRequest,
     messages: Vec<Message>,
@@ -355,8 +297,7 @@ fn conversation(
     sampling: &Sampling,
     api: &Api,
 ) -> Conversation {
-    let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.as_str() == Some("none"));
-    let hides_tools = may_not_call && api.turns.policies.requests.exclude_tools_when_tool_choice_none;
+    let hides_tools = hides_tools(request.tool_choice.as_ref(), api);
     let effort = request.reasoning.as_ref().and_then(|reasoning| reasoning.get("effort")?.as_str());
     Conversation {
         messages,
@@ -432,12 +373,12 @@ impl Repeated {
         prompt: &Prompted,
         params: &ValidSamplingParams,
         shown: &ShownInResponse,
-    ) -> ResponseObject {
+        api: &Api,
+    ) -> Result<ResponseObject, ApiError> {
         let token_continuity =
             (shown.token_ids || self.asks_for_continuity).then(|| TokenContinuity::from(&prompt.verdict));
-        let message =
-            |message: String| RawMessage { message, tokens: prompt.token_ids.to_vec(), kind: "raw_message_tokens" };
-        ResponseObject {
+        let input_messages = shown.messages.then(|| raw_prompt(prompt, api)).transpose()?;
+        Ok(ResponseObject {
             id: self.id,
             created_at: created(),
             incomplete_details: None,
@@ -473,13 +414,20 @@ impl Repeated {
             frequency_penalty: params.frequency_penalty,
             kv_transfer_params: None,
             ec_transfer_params: None,
-            input_messages: shown.messages.then(|| vec![message(prompt.text.clone().unwrap_or_default())]),
+            input_messages,
             output_messages: None,
             weight_versions: None,
             dropped_tool_calls: Vec::new(),
             error: None,
             token_continuity,
             notices: self.notices,
-        }
+        })
     }
+}
+
+/// Returns the prompt as a text and its ids. A prompt that came as ids has the text that they are read as.
+fn raw_prompt(prompt: &Prompted, api: &Api) -> Result<Vec<RawMessage>, ApiError> {
+    let tokens = prompt.token_ids.to_vec();
+    let message = prompt.text.clone().map_or_else(|| api.turns.text_of(&tokens), Ok)?;
+    Ok(vec![RawMessage { message, tokens, kind: "raw_message_tokens" }])
 }

@@ -5,27 +5,24 @@ use std::{collections::HashSet, sync::Arc};
 use axum::{
     Json,
     body::Body,
-    extract::{
-        FromRequestParts, Path, Query, State,
-        rejection::{PathRejection, QueryRejection},
-    },
+    extract::{FromRequestParts, Path, State, rejection::PathRejection},
     http::{header, request::Parts},
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{background, stream};
 use crate::{
-    http::caller::Caller,
+    http::{caller::Caller, query::QueryParameters},
     json::{Object, Value},
     records::{DIGEST_FIELD, ID_FIELDS, ResponseKey},
     state::Api,
     store::RecordState,
     wire::{
         error::{ApiError, ErrorBody},
-        responses::types::ResponseObject,
+        responses::{rules::INCLUDED, types::ResponseObject},
     },
 };
 
@@ -37,12 +34,20 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 }
 
 /// How a response is asked for.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
 struct Retrieval {
     /// Answer with the events of a response that is or was generated in the background.
     stream: Option<bool>,
     /// The number of the last event that is known.
     starting_after: Option<usize>,
+}
+
+impl Retrieval {
+    fn of(query: &QueryParameters) -> Result<Self, ApiError> {
+        query.only("include", INCLUDED)?;
+        Ok(Self { stream: query.truth("stream")?, starting_after: query.number("starting_after")? })
+    }
 }
 
 /// Reads the id in the path, as one of the caller's.
@@ -55,12 +60,6 @@ impl<S: Send + Sync> FromRequestParts<S> for ResponseKey {
         let Ok(caller) = Caller::from_request_parts(parts, state).await;
         Ok(ResponseKey::of(caller.client, id))
     }
-}
-
-/// Returns what a query says, or the error in it.
-fn readable<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
-    let Query(read) = query.map_err(|error| ApiError::malformed(Some("query".into()), error.body_text()))?;
-    Ok(read)
 }
 
 /// Answers with JSON text as it was kept.
@@ -82,9 +81,9 @@ fn json(text: impl Into<Body>) -> Response {
 async fn retrieve_response(
     State(api): State<Arc<Api>>,
     key: ResponseKey,
-    how: Result<Query<Retrieval>, QueryRejection>,
+    query: QueryParameters,
 ) -> Result<Response, ApiError> {
-    let how = readable(how)?;
+    let how = Retrieval::of(&query)?;
     let running = api.responses.running(&key);
     if how.stream == Some(true) {
         if let Some(stream) = running.as_ref().and_then(|running| stream::follow(running, how.starting_after)) {
@@ -164,7 +163,8 @@ async fn cancel_response(State(api): State<Arc<Api>>, key: ResponseKey) -> Resul
 }
 
 /// Which items are asked for.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
 struct Listing {
     /// The id of an item; those behind it are listed.
     after: Option<String>,
@@ -172,6 +172,14 @@ struct Listing {
     limit: Option<usize>,
     /// `asc` or `desc` (the default: the latest item first).
     order: Option<String>,
+}
+
+impl Listing {
+    fn of(query: &QueryParameters) -> Result<Self, ApiError> {
+        query.only("include", INCLUDED)?;
+        let text = |name| Ok::<_, ApiError>(query.text(name)?.map(str::to_owned));
+        Ok(Self { after: text("after")?, limit: query.number("limit")?, order: text("order")? })
+    }
 }
 
 /// Items, and whether there are more.
@@ -199,9 +207,9 @@ struct ItemList {
 async fn list_input_items(
     State(api): State<Arc<Api>>,
     key: ResponseKey,
-    asked: Result<Query<Listing>, QueryRejection>,
+    query: QueryParameters,
 ) -> Result<Json<ItemList>, ApiError> {
-    let asked = readable(asked)?;
+    let asked = Listing::of(&query)?;
     let (_, record) = api.responses.get(&key).await?;
     let items = record.input.iter().enumerate();
     let mut items =

@@ -50,7 +50,7 @@ fn older_retention(body: &mut Node<'_>) {
 }
 
 /// The values that `OpenAI` has, and `token_ids`.
-const INCLUDE: Schema = Nullable(&List(&Literal(&[
+pub(crate) const INCLUDED: &[&str] = &[
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",
     "file_search_call.results",
@@ -60,7 +60,9 @@ const INCLUDE: Schema = Nullable(&List(&Literal(&[
     "web_search_call.action.sources",
     "web_search_call.results",
     "token_ids",
-])));
+];
+
+const INCLUDE: Schema = Nullable(&List(&Literal(INCLUDED)));
 
 const TEXT: Schema = Nullable(&Object(
     Model,
@@ -177,6 +179,10 @@ fn tool_usage(body: &mut Node<'_>) -> Checked {
         let names = |value: &Node<'_>| value.get("name").and_then(Node::as_str).is_some_and(|name| !name.is_empty());
         let has_name = choice.is_some_and(|choice| names(choice) || choice.get("function").is_some_and(names));
         return if names_one && !has_name { not_found() } else { Ok(()) };
+    }
+    // The tools may be those of the conversation that is continued: who reads it knows them.
+    if non_null(body, "previous_response_id").is_some() {
+        return Ok(());
     }
     if choice.and_then(Node::as_str) == Some("required") {
         return refuse("tool_choice", "Tool choice 'required' must be specified with 'tools' parameter.");

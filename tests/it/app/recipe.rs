@@ -20,7 +20,7 @@ use tito::{
     media::MediaPolicy,
     model::{EosTokens, ModelFiles},
     prompt::{Harmony, HarmonySettings, OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
-    records::Responses,
+    records::{Responses, TextFingerprint},
     server::{self, ControlPlane, ServerConfig},
     state::{Api, ServedModels, ServerLoad, TokenizerInfo},
     store::ResponseStore,
@@ -143,6 +143,11 @@ impl Recipe {
         Arc::clone(READ.lock().unwrap().entry((self.model, self.family())).or_insert_with(read))
     }
 
+    /// What the ids of stored responses are made with.
+    fn fingerprint(&self, template: &str) -> TextFingerprint {
+        TextFingerprint::of([self.model, template].map(str::as_bytes))
+    }
+
     pub(super) fn serve(&self) -> Served {
         let files = ModelFiles::open(Path::new(self.model)).unwrap();
         let tokenizer = self.tokenizer();
@@ -204,7 +209,10 @@ impl Recipe {
             server_load: ServerLoad::new(self.tracks_load),
             tokenizer_info: self.tokenizer_info.then(info),
             tinker: self.tinker.clone().map(|bounds| Arc::new(Tinker::new(bounds))),
-            responses: self.response_store.clone().map_or(api.responses, Responses::new),
+            responses: match self.response_store.clone() {
+                Some(store) => Responses::new(store, Some(self.fingerprint(source))),
+                None => api.responses,
+            },
             ..api
         };
         let api = Arc::new(api);

@@ -41,6 +41,7 @@ mod render_dialects;
 mod request_ids;
 mod request_metrics;
 mod response_chains;
+mod response_contexts;
 mod response_tokens;
 mod responses;
 mod routed_experts;

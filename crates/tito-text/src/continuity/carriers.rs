@@ -23,6 +23,9 @@ pub struct Carriers {
     pub salt: Option<Arc<str>>,
     /// The name of the adapter that is asked; what one adapter answered is given to no conversation with another.
     pub adapter: Option<Arc<str>>,
+    /// Whether ids of the conversation are known that were sampled in another context, and that the request therefore does
+    /// not bring.
+    pub context_changed: bool,
 }
 
 /// What the explicit carriers of a request say.

@@ -100,6 +100,11 @@ impl Continuity {
         Self { namespace, ..self }
     }
 
+    /// Whether what would otherwise be a warning is refused.
+    pub fn is_strict(&self) -> bool {
+        self.policy.strict
+    }
+
     /// Finds the ids that the prompt must start with and hands them to it, with the checks that they need; `asked` means
     /// that the client wants to know more than the ids. Blocking: time grows with the conversation.
     pub fn find(&self, prompt: &mut ChatPrompt, carriers: &Carriers, asked: bool) -> Result<Found, ContinuityError> {
@@ -140,7 +145,13 @@ impl Continuity {
                 self.check(&mut found, prompt, prefix, asked);
             }
             Explicit::Nothing => found.gap = Some(Gap::Declined),
-            Explicit::Silent => self.recall(&mut found, prompt, missed.flatten()),
+            Explicit::Silent => {
+                self.recall(&mut found, prompt, missed.flatten());
+                if carriers.context_changed {
+                    let changed = |gap| if gap == Gap::Ambiguous { gap } else { Gap::ContextChanged };
+                    found.gap = found.gap.map(changed);
+                }
+            }
         }
         self.refuse(&found)?;
         Ok(found)
