@@ -13,7 +13,7 @@ mod running;
 mod turn_ids;
 
 pub(crate) use context::ConversationContext;
-pub use fingerprint::TextFingerprint;
+pub(crate) use fingerprint::TextFingerprint;
 pub(crate) use key::ResponseKey;
 pub(crate) use reservations::IdReservation;
 pub(crate) use running::Running;

@@ -90,3 +90,27 @@ fn a_store_that_may_not_grow_says_which_it_is_and_loses_nothing() {
         }
     }
 }
+
+/// The second start has the tokenizer and the template of the first one, and reads calls: what says so must not differ from
+/// process to process.
+#[test]
+fn a_file_is_continued_from_its_ids_with_the_template_that_made_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("responses.redb");
+    let flags =
+        ["--response-store", file.to_str().unwrap(), "--enable-auto-tool-choice", "--tool-call-parser", "hermes"];
+    let other = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}";
+    let turn = |server: &Server, previous: &Value| {
+        let body = json!({ "input": "Hi", "previous_response_id": previous, "max_output_tokens": 2,
+            "return_token_continuity": true });
+        server.post("/v1/responses", &body)
+    };
+    let first = turn(&Server::start(&flags), &Value::Null);
+    for (more, outcome, reason) in
+        [(vec![], "exact", Value::Null), (vec!["--chat-template", other], "retokenized", json!("context_changed"))]
+    {
+        let next = turn(&Server::start(&[&flags[..], &more].concat()), &first["id"]);
+        let verdict = &next["token_continuity"];
+        assert_eq!((&verdict["outcome"], &verdict["reason"]), (&json!(outcome), &reason), "{next}");
+    }
+}
