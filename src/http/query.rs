@@ -59,13 +59,11 @@ impl QueryParameters {
     pub(crate) fn only(&self, name: &'static str, known: &[&str]) -> Result<(), ApiError> {
         let bracketed = format!("{name}[]");
         let mut values = self.all(name).chain(self.all(&bracketed));
-        match values.find(|value| !known.contains(value)) {
-            None => Ok(()),
-            Some(_) => {
-                let known: Vec<_> = known.iter().map(|value| format!("'{value}'")).collect();
-                Err(wrong(name, &format!("Input should be one of {}", known.join(", "))))
-            }
+        if values.all(|value| known.contains(&value)) {
+            return Ok(());
         }
+        let known: Vec<_> = known.iter().map(|value| format!("'{value}'")).collect();
+        Err(wrong(name, &format!("Input should be one of {}", known.join(", "))))
     }
 
     fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {

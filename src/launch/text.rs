@@ -73,7 +73,7 @@ impl TextSide {
     pub(super) fn namespace(&self, settings: &Settings, files: &ModelFiles, name: &str) -> anyhow::Result<Namespace> {
         let parts = self.parts(settings, files, name)?;
         let parts = parts.iter().chain([&settings.continuity_store_secret]);
-        Ok(Namespace::of(parts.map(|part| part.as_bytes())))
+        Ok(Namespace::of(parts.map(String::as_bytes)))
     }
 
     /// What has to be the same for the ids of a stored response to be those of this server. A key for codes of others is no
@@ -86,7 +86,7 @@ impl TextSide {
     ) -> anyhow::Result<TextFingerprint> {
         let parts = self.parts(settings, files, name)?;
         let efforts = format!("{:?}", settings.requests.reasoning_effort_map);
-        Ok(TextFingerprint::of(parts.iter().chain([&efforts]).map(|part| part.as_bytes())))
+        Ok(TextFingerprint::of(parts.iter().chain([&efforts]).map(String::as_bytes)))
     }
 
     /// Whatever makes ids of messages, and messages of ids, on a server that serves the model by this name.

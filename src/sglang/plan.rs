@@ -94,7 +94,7 @@ impl SglangPlan {
         api.check_max_tokens("max_new_tokens", max_new_tokens).map_err(|error| error.elsewhere(renamed))?;
         let scores_only = max_new_tokens == Some(0);
         let form = params.form();
-        let mut fields = params.into_fields().map_err(|error| error.elsewhere(in_params))?;
+        let mut fields = params.into_fields().map_err(|error| error.elsewhere(|field| in_params(&field)))?;
         let asked = AskedLogprobs::new(request, index, api)?;
         if let Some(asked) = &asked {
             asked.ask(&mut fields);
@@ -230,10 +230,10 @@ fn error_of_form(form: &'static str, message: String) -> ApiError {
 }
 
 fn param(name: &'static str) -> Path {
-    in_params(name.into())
+    in_params(&name.into())
 }
 
-fn in_params(field: Path) -> Path {
+fn in_params(field: &Path) -> Path {
     Path::from("sampling_params").segments().iter().chain(field.segments()).cloned().collect()
 }
 
