@@ -97,7 +97,7 @@ impl Stored {
 
     /// Has `len` numbers from each of some places on fetched into the caches: a line of each, then the next line of each.
     /// Memory gives half as much again as for one place after the other.
-    pub(super) fn prefetch_side_by_side(&self, places: impl Iterator<Item = usize> + Clone, len: usize) {
+    pub(super) fn prefetch_side_by_side(&self, places: &[usize], len: usize) {
         match self {
             Self::Bf16(numbers) => prefetch_side_by_side(numbers, places, len),
             Self::F32(numbers) => prefetch_side_by_side(numbers, places, len),
@@ -105,10 +105,21 @@ impl Stored {
     }
 }
 
-fn prefetch_side_by_side<T>(numbers: &[T], places: impl Iterator<Item = usize> + Clone, len: usize) {
-    for line in (0..len).step_by((LINE / size_of::<T>()).max(1)) {
-        for place in places.clone() {
-            prefetch_line(numbers.as_ptr().wrapping_add(place + line).cast());
+fn prefetch_side_by_side<T>(numbers: &[T], places: &[usize], len: usize) {
+    // There are often four, which need no loop then.
+    if let Ok(four) = <[usize; 4]>::try_from(places) {
+        prefetch_lines_of_each(numbers, four, len);
+    } else {
+        places.iter().for_each(|place| prefetch_lines_of_each(numbers, [*place], len));
+    }
+}
+
+#[inline(always)]
+fn prefetch_lines_of_each<T, const PLACES: usize>(numbers: &[T], places: [usize; PLACES], len: usize) {
+    let starts = places.map(|place| numbers.as_ptr().wrapping_add(place).cast::<u8>());
+    for offset in (0..len * size_of::<T>()).step_by(LINE) {
+        for start in starts {
+            prefetch_line(start.wrapping_add(offset));
         }
     }
 }

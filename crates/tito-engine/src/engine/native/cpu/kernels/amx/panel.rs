@@ -3,7 +3,7 @@
 //! Owns which tile holds what. Tiles are loaded, used and stored within one block; only the tile configuration has to
 //! outlast it.
 
-use core::{arch::asm, mem::offset_of};
+use core::{arch::asm, mem::offset_of, ptr};
 
 /// Bytes of a tile of B: 16 pairs of rows by 16 columns.
 pub(super) const B_TILE: usize = 1024;
@@ -198,7 +198,7 @@ macro_rules! kernel {
                     accumulate = const offset_of!(Panel, accumulate),
                     steps = const offset_of!(Panel, steps),
                     $($field = const offset_of!(Panel, $($path).+),)+
-                    in("rdi") panel as *mut Panel,
+                    in("rdi") ptr::from_mut(panel),
                     out("rax") _, out("rcx") _, out("rdx") _, out("rsi") _,
                     out("r8") _, out("r9") _, out("r10") _, out("r11") _,
                     out("r12") _, out("r13") _, out("r14") _, out("r15") _,

@@ -240,9 +240,13 @@ impl<'a> Tile<'a> {
     /// Has the parts fetched at once that are not fetched line by line: all of them, or what a shorter stride has no blocks for.
     fn fetch(&self, stride: Stride<'_>, following: Stride<'_>, part: Part) {
         let first = if self.fetches_by_lines() { stride.blocks.len() } else { 0 };
-        let places = (first..following.blocks.len()).map(|index| self.place(following, index, part));
-        let layout = self.attention.store.layout;
-        self.attention.store.numbers.prefetch_side_by_side(places, BLOCK_TOKENS * layout.head_dim);
+        let count = following.blocks.len().saturating_sub(first);
+        let mut places = [0; STRIDE / BLOCK_TOKENS];
+        for (index, place) in places.iter_mut().enumerate().take(count) {
+            *place = self.place(following, first + index, part);
+        }
+        let len = BLOCK_TOKENS * self.attention.store.layout.head_dim;
+        self.attention.store.numbers.prefetch_side_by_side(&places[..count], len);
     }
 
     /// How far behind a part of a block the same part begins in the following stride, so that it is fetched line by line
@@ -291,7 +295,7 @@ impl<'a> Tile<'a> {
             let first = self.first_key(row).saturating_sub(start).min(end);
             let Buffers { scores, weights, sums, running, .. } = &mut *self.buffers;
             let scores = Scores {
-                scores: &mut scores[row * STRIDE..][..keys],
+                numbers: &mut scores[row * STRIDE..][..keys],
                 seen: (first, end),
                 scale: self.attention.shape.scale,
                 cap: self.attention.shape.cap,

@@ -4,8 +4,8 @@
 //! bits are others than those of [`exp_nonpositive`].
 
 use std::arch::x86_64::{
-    __m512, __mmask16, _CMP_NLT_UQ, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_castps_si512,
-    _mm512_castsi512_ps, _mm512_cvtneps_pbh, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps,
+    __m256bh, __m256i, __m512, __mmask16, _CMP_NLT_UQ, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps,
+    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtneps_pbh, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps,
     _mm512_mask_cmp_ps_mask, _mm512_mask_max_ps, _mm512_maskz_mul_ps, _mm512_mul_ps, _mm512_reduce_add_ps,
     _mm512_reduce_max_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_sub_ps,
 };
@@ -24,7 +24,7 @@ pub(super) unsafe fn weigh(row: Scores<'_>, weights: &mut [u16]) {
     let (first, end) = row.seen;
     if first >= end {
         weights.fill(0);
-    } else if first == 0 && end == row.scores.len() {
+    } else if first == 0 && end == row.numbers.len() {
         weigh_seen(row, weights, |_| __mmask16::MAX);
     } else {
         weigh_seen(row, weights, |group| lanes_between(first, end, group * LANES));
@@ -43,7 +43,7 @@ fn lanes_between(first: usize, end: usize, start: usize) -> __mmask16 {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")]
 fn weigh_seen(mut row: Scores<'_>, weights: &mut [u16], seen: impl Fn(usize) -> __mmask16) {
     let scale = _mm512_set1_ps(row.shape());
-    let Scores { scores, sums, running, .. } = row;
+    let Scores { numbers: scores, sums, running, .. } = row;
     let (groups, _) = scores.as_chunks::<LANES>();
     let scaled = |group: &[f32; LANES]| {
         // SAFETY: a group has 16 numbers.
@@ -64,7 +64,7 @@ fn weigh_seen(mut row: Scores<'_>, weights: &mut [u16], seen: impl Fn(usize) -> 
         // No weight is so small that this would take it for zero, but zero.
         let rounded = _mm512_cvtneps_pbh(weight);
         // SAFETY: both types have 256 bits, any of which are valid, and so many are in a group of weights.
-        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), std::mem::transmute(rounded)) };
+        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), std::mem::transmute::<__m256bh, __m256i>(rounded)) };
     }
     let total = _mm512_reduce_add_ps(total);
     if max > running.max {

@@ -17,7 +17,7 @@ fn weighed(
 ) -> (Vec<f32>, f32, Running) {
     let mut weights = Numbers::Bf16(vec![0x7fc0; scores.len() + 8]);
     let (mut sums, mut running) = ([1.0], running);
-    let of_row = Scores { scores: &mut scores, seen, scale: 0.3, cap, sums: &mut sums, running: &mut running };
+    let of_row = Scores { numbers: &mut scores, seen, scale: 0.3, cap, sums: &mut sums, running: &mut running };
     of_row.weigh(set, &mut weights, 4);
     let Numbers::Bf16(weights) = weights else { unreachable!() };
     assert!(weights[..4].iter().chain(&weights[weights.len() - 4..]).all(|bits| *bits == 0x7fc0), "others stay");

@@ -24,7 +24,7 @@ impl Running {
 /// The scores of one row for a stride of keys, which become weights relative to the greatest score so far.
 pub(super) struct Scores<'a> {
     /// A whole number of blocks of keys. What becomes of them is not said.
-    pub(super) scores: &'a mut [f32],
+    pub(super) numbers: &'a mut [f32],
     /// The keys that the row attends to, as indices of `scores`.
     pub(super) seen: (usize, usize),
     pub(super) scale: f32,
@@ -40,7 +40,7 @@ impl Scores<'_> {
         match (set.name(), weights) {
             #[cfg(target_arch = "x86_64")]
             (KernelName::Amx | KernelName::Avx512Bf16, Numbers::Bf16(weights)) => {
-                let weights = &mut weights[place..][..self.scores.len()];
+                let weights = &mut weights[place..][..self.numbers.len()];
                 // SAFETY: that there is a set of this name shows that the processor has its instructions.
                 unsafe { bf16::weigh(self, weights) };
             }
@@ -55,7 +55,7 @@ impl Scores<'_> {
     #[inline(always)]
     fn shape(&mut self) -> f32 {
         let Some(cap) = self.cap else { return self.scale };
-        for score in &mut *self.scores {
+        for score in &mut *self.numbers {
             *score = capped(*score * self.scale, cap);
         }
         1.0
@@ -69,11 +69,11 @@ impl<'a> Vectorized for Scores<'a> {
     fn run(mut self) -> &'a mut [f32] {
         let (first, end) = self.seen;
         if first >= end {
-            self.scores.fill(0.0);
-            return self.scores;
+            self.numbers.fill(0.0);
+            return self.numbers;
         }
         let scale = self.shape();
-        let Self { scores, sums, running, .. } = self;
+        let Self { numbers: scores, sums, running, .. } = self;
         scores[..first].fill(f32::NEG_INFINITY);
         scores[end..].fill(f32::NEG_INFINITY);
         let mut lanes = [f32::NEG_INFINITY; LANES];
