@@ -131,6 +131,10 @@ async fn a_stop_without_its_token_keeps_all_text_and_a_stop_string_is_left_out()
     choice["stop_reason"] = json!("wor");
     let stopped = app.post(&format!("{CHAT}/derender"), ask(choice)).await.ok();
     assert_eq!((text(&stopped).as_str(), &stopped["choices"][0]["stop_reason"]), ("hello ", &json!("wor")));
+    // A stop token that was left out.
+    let by_token = json!({ "index": 0, "token_ids": ids, "finish_reason": "stop", "stop_reason": 5 });
+    let stopped = app.post(&format!("{CHAT}/derender"), ask(by_token)).await.ok();
+    assert_eq!((text(&stopped).as_str(), &stopped["choices"][0]["stop_reason"]), ("hello world", &json!(5)));
 }
 
 #[tokio::test]
@@ -225,7 +229,6 @@ async fn what_is_no_answer_of_the_server_is_refused() {
         (lacks_logprobs, "asks for `logprobs`, and choice 0 of the answer has no `logprobs`"),
         (lacks_scores, "the answer has no `prompt_logprobs`"),
         (after_stop, "the tokens go on behind the end of the text"),
-        (ends(json!("stop"), json!(5)), "the stop_reason is token 5, and the last of the token ids is another one"),
         (ends(json!("length"), json!(6)), "a finish_reason that no answer here has: length, beside a stop_reason"),
         (ends(json!("length"), json!("a")), "a finish_reason that no answer here has: length, beside a stop_reason"),
         (ends(Value::Null, Value::Null), "choice 0 has no finish_reason, and a whole answer has ended"),

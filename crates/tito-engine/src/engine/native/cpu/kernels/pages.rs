@@ -110,7 +110,9 @@ fn prefetch_side_by_side<T>(numbers: &[T], places: &[usize], len: usize) {
     if let Ok(four) = <[usize; 4]>::try_from(places) {
         prefetch_lines_of_each(numbers, four, len);
     } else {
-        places.iter().for_each(|place| prefetch_lines_of_each(numbers, [*place], len));
+        for place in places {
+            prefetch_lines_of_each(numbers, [*place], len);
+        }
     }
 }
 
