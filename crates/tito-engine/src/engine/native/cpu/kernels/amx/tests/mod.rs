@@ -408,11 +408,13 @@ fn high_panels_fetch_all_blocks_that_come_next_and_none_beyond_them() {
             // SAFETY: the matrices are as large as `work` says, and AMX works, be it emulated.
             let soon = unsafe { soon_of(&work, end, group) };
             assert_eq!(soon.from.addr(), b.as_ptr().addr() + end * k * BLOCK * 2, "where those at hand end");
-            let left = (0..rows).step_by(PANEL_ROWS).fold(soon, |soon, top| unsafe {
+            let left = (0..rows).step_by(PANEL_ROWS).fold(soon, |soon, top| {
                 let height = PANEL_ROWS.min(rows - top);
                 // SAFETY: as above.
-                tiles.configure(height);
-                across(&work, top, height, first..end, soon)
+                unsafe {
+                    tiles.configure(height);
+                    across(&work, top, height, first..end, soon)
+                }
             });
             assert!(left.from >= left.end || end - first < group, "{rows} rows of {k}, after {first}: all are fetched");
             assert_eq!(left.end, soon.end);
