@@ -94,7 +94,7 @@ pub(crate) struct ChoiceToDerender {
     pub index: usize,
     /// `stop`, `length`, `abort` or `repetition`; null for a choice that goes on, in an event.
     pub finish_reason: Option<String>,
-    /// With `stop`, the stop string, or the stop token, which is the last of the ids.
+    /// With `stop`, the stop string, or the stop token, which may be left out of the ids.
     pub stop_reason: Option<StopReason>,
     pub token_ids: Option<Vec<TokenId>>,
     pub logprobs: Option<LogprobsToDerender>,

@@ -16,7 +16,7 @@ use super::{
     packed::{NumberParts, Numbers},
 };
 use crate::engine::native::backend::{AttentionShape, Span};
-use weigh::{Running, Scores};
+use weigh::{Running, Scores, weigh};
 
 pub(crate) use both_ways::BothWays;
 
@@ -302,7 +302,7 @@ impl<'a> Tile<'a> {
                 sums: &mut sums[row * width..][..width],
                 running: &mut running[row],
             };
-            scores.weigh(self.set, weights, row * STRIDE);
+            weigh(self.set, scores, weights, row * STRIDE);
         }
     }
 

@@ -18,7 +18,7 @@ fn weighed(
     let mut weights = Numbers::Bf16(vec![0x7fc0; scores.len() + 8]);
     let (mut sums, mut running) = ([1.0], running);
     let of_row = Scores { numbers: &mut scores, seen, scale: 0.3, cap, sums: &mut sums, running: &mut running };
-    of_row.weigh(set, &mut weights, 4);
+    weigh(set, of_row, &mut weights, 4);
     let Numbers::Bf16(weights) = weights else { unreachable!() };
     assert!(weights[..4].iter().chain(&weights[weights.len() - 4..]).all(|bits| *bits == 0x7fc0), "others stay");
     let weights = weights[4..weights.len() - 4].iter().map(|bits| half::bf16::from_bits(*bits).to_f32()).collect();
