@@ -2,21 +2,28 @@
 //!
 //! Our own, for three reasons: it is vectorised, every instruction set gives the same bits, and so does every platform.
 
+/// Adding 1.5 * 2^23 rounds to an integer and leaves that integer in the low bits.
+pub(super) const ROUND: f32 = 12_582_912.0;
+/// ln 2 in two parts: the first times a small integer is exact.
+pub(super) const LN_2_HIGH: f32 = 0.693_359_4;
+pub(super) const LN_2_LOW: f32 = -2.121_944_4e-4;
+/// What `e^x` is `1 + x` and the sum of from the square of `x` on, with the least relative error on [-ln 2 / 2, ln 2 / 2].
+pub(super) const FROM_SQUARE: [f32; 6] =
+    [0.5, 0.166_666_65, 0.041_665_796, 0.008_333_452, 0.001_398_2, 0.000_198_756_91];
+/// Below this, `e^x` counts for 0.
+pub(super) const LEAST: f32 = -87.0;
+
 /// A power of two, and two numbers whose sum with 1 is what `e^x` is divided by that power.
 #[inline(always)]
 fn parts_of_exp(x: f32) -> (f32, f32, f32) {
-    // Adding 1.5 * 2^23 rounds to an integer and leaves that integer in the low bits.
-    const ROUND: f32 = 12_582_912.0;
-    // ln 2 in two parts: the first times a small integer is exact.
-    const LN_2_HIGH: f32 = 0.693_359_4;
-    const LN_2_LOW: f32 = -2.121_944_4e-4;
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let power = shifted - ROUND;
     let rest = (x - power * LN_2_HIGH) - power * LN_2_LOW;
-    // The least relative error on [-ln 2 / 2, ln 2 / 2], in Estrin's order rather than Horner's.
+    // In Estrin's order rather than Horner's.
+    let [second, third, fourth, fifth, sixth, seventh] = FROM_SQUARE;
     let square = rest * rest;
-    let middle = 0.5 + 0.166_666_65 * rest;
-    let high = (0.041_665_796 + 0.008_333_452 * rest) + (0.001_398_2 + 0.000_198_756_91 * rest) * square;
+    let middle = second + third * rest;
+    let high = (fourth + fifth * rest) + (sixth + seventh * rest) * square;
     let power_of_two = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0_f32.to_bits()));
     (power_of_two, rest, square * (middle + square * high))
 }
@@ -25,14 +32,14 @@ fn parts_of_exp(x: f32) -> (f32, f32, f32) {
 #[inline(always)]
 pub(super) fn exp_nonpositive(x: f32) -> f32 {
     let (power_of_two, first, others) = parts_of_exp(x);
-    if x < -87.0 { 0.0 } else { ((1.0 + first) + others) * power_of_two }
+    if x < LEAST { 0.0 } else { ((1.0 + first) + others) * power_of_two }
 }
 
 /// `e^x - 1` for `x` up to 0, close to 0 too: -1 below -87; NaN for NaN.
 #[inline(always)]
 pub(super) fn exp_less_one(x: f32) -> f32 {
     let (power_of_two, first, others) = parts_of_exp(x);
-    if x < -87.0 { -1.0 } else { (first + others) * power_of_two + (power_of_two - 1.0) }
+    if x < LEAST { -1.0 } else { (first + others) * power_of_two + (power_of_two - 1.0) }
 }
 
 /// `x / (1 + e^-x)`.

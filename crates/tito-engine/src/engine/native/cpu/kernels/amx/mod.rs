@@ -12,7 +12,7 @@ mod panel;
 #[cfg(test)]
 mod tests;
 
-use std::{marker::PhantomData, mem::size_of, ops::Range, ptr};
+use std::{marker::PhantomData, mem::size_of, ops::Range};
 
 use panel::{Ahead, B_TILE, CHUNK, Panel, Soon};
 
@@ -166,7 +166,7 @@ unsafe fn across(work: &Bf16Gemm, top: usize, height: usize, blocks: Range<usize
         let width = widest.min(blocks.end - block);
         // SAFETY: the caller's promises, and the panel lies within the product.
         unsafe {
-            let mut panel = Panel { soon, ..panel_at(work, top, block, width) };
+            let mut panel = panel_at(work, top, block, width, soon);
             match (low, width) {
                 (false, 1) => panel::two_by_one(&mut panel),
                 (false, _) => panel::two_by_two(&mut panel),
@@ -186,7 +186,7 @@ unsafe fn across(work: &Bf16Gemm, top: usize, height: usize, blocks: Range<usize
 /// # Safety
 ///
 /// The product has this row and this block, and its pointers are valid for them.
-unsafe fn panel_at(work: &Bf16Gemm, top: usize, block: usize, width: usize) -> Panel {
+unsafe fn panel_at(work: &Bf16Gemm, top: usize, block: usize, width: usize, soon: Soon) -> Panel {
     let steps = work.k / STEP;
     let b_block = work.b_block_stride * size_of::<u16>();
     let ahead = if work.rows <= LOW_PANEL_ROWS { ahead_of(steps, width * b_block) } else { Ahead::default() };
@@ -205,7 +205,7 @@ unsafe fn panel_at(work: &Bf16Gemm, top: usize, block: usize, width: usize) -> P
         accumulate: usize::from(work.accumulate),
         steps: steps - ahead.last_steps,
         ahead,
-        soon: Soon { from: ptr::null(), end: ptr::null(), chunks: 1 },
+        soon,
     }
 }
 

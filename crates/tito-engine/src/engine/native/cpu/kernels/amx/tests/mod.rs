@@ -367,7 +367,9 @@ fn each_low_panel_fetches_its_own_b_and_then_the_next_panels() {
             accumulate: false,
         };
         // SAFETY: takes the addresses of things within `b`, and of the first element of C.
-        let [panel, next] = [0, width].map(|block| unsafe { panel_at(&work, 0, block.min(width), width) });
+        let soon = unsafe { soon_of(&work, 0, width) };
+        // SAFETY: as above.
+        let [panel, next] = [0, width].map(|block| unsafe { panel_at(&work, 0, block.min(width), width, soon) });
         let fetched = (0..panel.steps + panel.ahead.last_steps).map(|step| {
             let Ahead { distance, last_distance, .. } = panel.ahead;
             panel.b.addr() + step * B_TILE + if step < panel.steps { distance } else { last_distance }

@@ -1,7 +1,7 @@
 //! Weights in bf16 with vectors of 512 bits, which are half of the work of attention where tiles do the products.
 //!
 //! Fused operations, and no pass over the scores but two: what is masked and what is scaled is not written back. So the last
-//! bits are others than those of [`exp_nonpositive`].
+//! bits are others than those of `exp_nonpositive`.
 
 use std::arch::x86_64::{
     __m256bh, __m256i, __m512, __mmask16, _CMP_NLT_UQ, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps,
@@ -11,8 +11,11 @@ use std::arch::x86_64::{
 };
 
 use super::{
-    super::super::{LANES, exp::exp_nonpositive},
-    Scores,
+    super::super::{
+        LANES,
+        exp::{FROM_SQUARE, LEAST, LN_2_HIGH, LN_2_LOW, ROUND},
+    },
+    scores::Scores,
 };
 
 /// Writes a weight for each score.
@@ -66,18 +69,7 @@ fn weigh_seen(mut row: Scores<'_>, weights: &mut [u16], seen: impl Fn(usize) -> 
         // SAFETY: both types have 256 bits, any of which are valid, and so many are in a group of weights.
         unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), std::mem::transmute::<__m256bh, __m256i>(rounded)) };
     }
-    let total = _mm512_reduce_add_ps(total);
-    if max > running.max {
-        // This is 0 for the first keys, as nothing was summed yet.
-        let correction = exp_nonpositive(running.max - max);
-        running.total = running.total * correction + total;
-        running.max = max;
-        for sum in sums {
-            *sum *= correction;
-        }
-    } else {
-        running.total += total;
-    }
+    running.take(max, _mm512_reduce_add_ps(total), sums);
 }
 
 /// `e^x` for `x` up to 0 in the lanes `seen`: exactly 1 for 0, 0 below -87, within 1 ulp elsewhere; NaN for NaN. 0 in
@@ -85,18 +77,14 @@ fn weigh_seen(mut row: Scores<'_>, weights: &mut [u16], seen: impl Fn(usize) -> 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")]
 fn exp_of_seen(x: __m512, seen: __mmask16) -> __m512 {
-    // As in `exp.rs`: the power of two is in the low bits of `shifted`, and ln 2 has two parts.
-    const ROUND: f32 = 12_582_912.0;
-    const LN_2_HIGH: f32 = 0.693_359_4;
-    const LN_2_LOW: f32 = -2.121_944_4e-4;
-    const COEFFICIENTS: [f32; 7] = [0.001_398_2, 0.008_333_452, 0.041_665_796, 0.166_666_65, 0.5, 1.0, 1.0];
-    let seen = _mm512_mask_cmp_ps_mask::<_CMP_NLT_UQ>(seen, x, _mm512_set1_ps(-87.0));
+    let seen = _mm512_mask_cmp_ps_mask::<_CMP_NLT_UQ>(seen, x, _mm512_set1_ps(LEAST));
     let shifted = _mm512_fmadd_ps(x, _mm512_set1_ps(std::f32::consts::LOG2_E), _mm512_set1_ps(ROUND));
     let power = _mm512_sub_ps(shifted, _mm512_set1_ps(ROUND));
     let rest = _mm512_fnmadd_ps(power, _mm512_set1_ps(LN_2_HIGH), x);
     let rest = _mm512_fnmadd_ps(power, _mm512_set1_ps(LN_2_LOW), rest);
-    let mut sum = _mm512_set1_ps(0.000_198_756_91);
-    for coefficient in COEFFICIENTS {
+    let [others @ .., seventh] = FROM_SQUARE;
+    let mut sum = _mm512_set1_ps(seventh);
+    for coefficient in others.into_iter().rev().chain([1.0, 1.0]) {
         sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(coefficient));
     }
     let power = _mm512_slli_epi32::<23>(_mm512_castps_si512(shifted));

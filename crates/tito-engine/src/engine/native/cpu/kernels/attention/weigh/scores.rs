@@ -14,13 +14,29 @@ impl Running {
     pub(in super::super) fn new(sink: Option<f32>) -> Self {
         sink.map_or(Self { max: f32::NEG_INFINITY, total: 0.0 }, |max| Self { max, total: 1.0 })
     }
+
+    /// Takes the weights of a stride, which sum up to `total` relative to the greatest score so far, and takes back what
+    /// earlier ones weigh too much relative to that, also in the `sums` of values.
+    #[inline(always)]
+    pub(super) fn take(&mut self, max: f32, total: f32, sums: &mut [f32]) {
+        if max > self.max {
+            // This is 0 for the first keys, as nothing was summed yet.
+            let correction = exp_nonpositive(self.max - max);
+            self.total *= correction;
+            self.max = max;
+            for sum in sums {
+                *sum *= correction;
+            }
+        }
+        self.total += total;
+    }
 }
 
 /// The scores of one row for a stride of keys, which become weights relative to the greatest score so far.
 pub(in super::super) struct Scores<'a> {
     /// A whole number of blocks of keys. What becomes of them is not said.
     pub(in super::super) numbers: &'a mut [f32],
-    /// The keys that the row attends to, as indices of `scores`.
+    /// The keys that the row attends to, as indices of `numbers`.
     pub(in super::super) seen: (usize, usize),
     pub(in super::super) scale: f32,
     pub(in super::super) cap: Option<f32>,
@@ -71,14 +87,7 @@ impl<'a> Vectorized for Scores<'a> {
                 *total += *score;
             }
         }
-        let total: f32 = totals.iter().sum();
-        // This is 0 for the first keys, as nothing was summed yet.
-        let correction = exp_nonpositive(running.max - max);
-        running.total = running.total * correction + total;
-        running.max = max;
-        for sum in sums {
-            *sum *= correction;
-        }
+        running.take(max, totals.iter().sum(), sums);
         scores
     }
 }
