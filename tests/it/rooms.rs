@@ -289,7 +289,7 @@ pub(super) const MAY_USE: [(&str, &[&str]); 55] = [
 ];
 
 /// The most lines that a part may have, with its tests: a part that grows past this has more than one subject.
-pub(super) const MOST_LINES: [(&str, usize); 2] = [("api", 9_000), ("wire", 10_700)];
+pub(super) const MOST_LINES: [(&str, usize); 2] = [("api", 9_000), ("wire", 10_600)];
 
 /// The crate of a file, and its path in the code of that crate.
 pub(super) fn place(path: &str) -> Option<(&str, &str)> {

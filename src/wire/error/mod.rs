@@ -201,15 +201,12 @@ impl ApiError {
         Self { kind, message: message.elsewhere(&elsewhere), field: field.map(elsewhere), retry }
     }
 
-    /// Names the field of an error that names none: vLLM's sentences about numbers begin with it. The first word is looked for
-    /// among `fields`.
+    /// Names the field of an error that names none, if its first word is one of `fields`: vLLM's sentences about numbers begin so.
     #[must_use]
     pub(crate) fn named_by_its_words(mut self, fields: &[&'static str]) -> Self {
-        if self.field.is_none() {
-            let message = self.message();
-            let first = message.split(' ').next();
-            self.field = fields.iter().find(|field| first == Some(**field)).map(|field| Path::from(*field));
-        }
+        let message = self.message();
+        let named = fields.iter().find(|field| message.split(' ').next() == Some(**field));
+        self.field = self.field.take().or_else(|| named.map(|field| Path::from(*field)));
         self
     }
 

@@ -144,13 +144,12 @@ impl SglangSamplingParams {
     }
 
     fn check_stops(&self) -> Result<(), ApiError> {
-        match &self.stop {
-            Some(Stop::Many(stops)) if stops.len() > MOST_STOP_STRINGS => {
-                let message = format!("`stop` has {} texts, and may have {MOST_STOP_STRINGS}", stops.len());
-                Err(ApiError::invalid("stop", message))
-            }
-            _ => Ok(()),
+        let Some(Stop::Many(stops)) = &self.stop else { return Ok(()) };
+        if stops.len() > MOST_STOP_STRINGS {
+            let message = format!("`stop` has {} texts, and may have {MOST_STOP_STRINGS}", stops.len());
+            return Err(ApiError::invalid("stop", message));
         }
+        Ok(())
     }
 
     /// Refuses what would be lost: a limit or a seed by the name that it has elsewhere, for one.

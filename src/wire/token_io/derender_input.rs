@@ -271,9 +271,8 @@ impl ChoiceToDerender {
             ("abort", _) => Finish::Abort,
             ("repetition", _) => Finish::Repetition,
             _ => {
-                let beside = if self.stop_reason.is_some() { ", beside a stop_reason" } else { "" };
-                let message =
-                    format!("choice {} has a finish_reason that no answer here has: {reason}{beside}", self.index);
+                let (index, by) = (self.index, self.stop_reason.as_ref().map_or("", |_| ", beside a stop_reason"));
+                let message = format!("choice {index} has a finish_reason that no answer here has: {reason}{by}");
                 return Err(ApiError::invalid_request(message));
             }
         }))
