@@ -44,12 +44,20 @@ const MEANINGS: [(&str, &str); 9] = [
     ("503", "The server cannot serve now"),
 ];
 const BAD_REQUEST: &str = "400";
-/// The answers that any operation with a body may give.
-const OF_BODIES: [(&str, &str); 3] = [(BAD_REQUEST, ""), ("413", ""), ("500", "")];
-/// Further answers that operations with a body may give, by their tags.
-const OF_TAGS: [(&str, &[(&str, &str)]); 2] = [("generation", &[NO_MODEL, ("501", ""), FULL]), ("tokens", &[NO_MODEL])];
-const NO_MODEL: (&str, &str) = ("404", "The model is not served here");
-const FULL: (&str, &str) = ("503", "Too many requests wait already");
+
+/// A status, its description, and the schema of its body.
+type Answer = (&'static str, &'static str, &'static str);
+
+/// What any operation with parameters may answer.
+const OF_PARAMETERS: [Answer; 1] = [(BAD_REQUEST, "", "ErrorBody")];
+/// What any operation with a body may answer.
+const OF_BODIES: [Answer; 3] =
+    [(BAD_REQUEST, "", "BadRequestBody"), ("413", "", "ErrorBody"), ("500", "", "ErrorBody")];
+/// What operations with a body may answer besides, by their tags.
+const OF_TAGS: [(&str, &[Answer]); 2] =
+    [("generation", &[NO_MODEL, ("501", "", "ErrorBody"), FULL]), ("tokens", &[NO_MODEL])];
+const NO_MODEL: Answer = ("404", "The model is not served here", "ErrorBody");
+const FULL: Answer = ("503", "Too many requests wait already", "ErrorBody");
 const JSON: &str = "application/json";
 
 /// Describes every response, and adds those that every operation may give.
@@ -69,20 +77,20 @@ fn add_common(operation: &mut Operation) {
     let responses = &mut operation.responses.responses;
     // Servers that were started with a key ask for it; that answer has a shape of its own.
     responses.entry("401".to_owned()).or_insert_with(|| RefOr::T(Response::default()));
-    if operation.request_body.is_none() {
-        return;
-    }
+    let common: Vec<_> = match (&operation.request_body, &operation.parameters) {
+        (Some(_), _) => OF_BODIES.iter().chain(of_tags.flat_map(|(_, answers)| *answers)).collect(),
+        (None, Some(_)) => OF_PARAMETERS.iter().collect(),
+        (None, None) => return,
+    };
     // Endpoints with errors of their own declare them at their 400.
     let own = match responses.get(BAD_REQUEST) {
         Some(RefOr::T(response)) => response.content.get(JSON).cloned(),
         _ => None,
     };
-    for (status, description) in OF_BODIES.iter().chain(of_tags.flat_map(|(_, errors)| *errors)) {
-        let schema =
-            own.clone().unwrap_or_else(|| body(if *status == BAD_REQUEST { "BadRequestBody" } else { "ErrorBody" }));
+    for (status, description, schema) in common {
         let error = || {
             let mut response = Response::new(*description);
-            response.content.insert(JSON.to_owned(), schema);
+            response.content.insert(JSON.to_owned(), own.clone().unwrap_or_else(|| body(schema)));
             RefOr::T(response)
         };
         responses.entry((*status).to_owned()).or_insert_with(error);

@@ -11,6 +11,7 @@ pub(crate) mod held_body;
 pub(crate) mod hidden_parts;
 pub(crate) mod json_answer;
 pub(crate) mod json_body;
+pub(crate) mod path;
 pub(crate) mod query;
 pub(crate) mod slashes;
 pub(crate) mod sse;

@@ -10,16 +10,13 @@ mod sampling;
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use serde_json::{Value, json};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use self::enabled::{Enabled, sessions_of};
 use crate::{
-    http::{caller::Caller, json_body::JsonBody},
+    http::{caller::Caller, json_body::JsonBody, path::PathParameters},
     retry::Cause,
     state::Api,
     wire::{
@@ -131,7 +128,7 @@ async fn heartbeat(
 async fn finish(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    Path(session_id): Path<String>,
+    PathParameters(session_id): PathParameters<String>,
 ) -> Result<Json<Value>, ApiError> {
     sessions_of(&api)?.finish(&session_id, &caller.client.owner());
     Ok(Json(json!({})))
@@ -169,7 +166,7 @@ async fn create_sampling_session(
 async fn sampler(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    Path(sampler_id): Path<String>,
+    PathParameters(sampler_id): PathParameters<String>,
 ) -> Result<Json<TinkerSampler>, ApiError> {
     let (_, model) = sessions_of(&api)?.model(&sampler_id, &caller.client.owner())?;
     Ok(Json(TinkerSampler { sampler_id, base_model: model.base_model, model_path: model.model_path }))
@@ -207,7 +204,10 @@ const TRAINING: [&str; 13] = [
     params(("call" = String, Path, description = "A call that trains, or another one that is not served")),
     responses((status = 400, description = "It trains"), (status = 404, description = "It is not served"))
 )]
-async fn refuse_training(State(api): State<Arc<Api>>, Path(call): Path<String>) -> Result<(), ApiError> {
+async fn refuse_training(
+    State(api): State<Arc<Api>>,
+    PathParameters(call): PathParameters<String>,
+) -> Result<(), ApiError> {
     sessions_of(&api)?;
     if TRAINING.contains(&call.as_str()) {
         let message = format!("`{call}` is about training, and this server only samples: train elsewhere");

@@ -1,6 +1,6 @@
 //! openapi/openapi.json is current, and what it says is there.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -8,9 +8,12 @@ use axum::{
 };
 use expect_test::expect_file;
 use serde_json::{Value, json};
-use tito::tinker_sessions::TinkerBounds;
+use tito::{store::MemoryStore, tinker_sessions::TinkerBounds};
 
-use crate::it::app::TestApp;
+use crate::it::{
+    app::TestApp,
+    routes::trajectories::{POLICY, capture},
+};
 
 fn document() -> Value {
     serde_json::to_value(tito::api::openapi()).unwrap()
@@ -52,6 +55,40 @@ async fn every_route_of_the_document_answers() {
         let documented = operation["responses"].as_object().unwrap();
         assert!(documented.contains_key(&answer.status.to_string()), "{method} {path}: {}", answer.status);
     }
+}
+
+/// Queries and paths that are refused before anybody looks for what they name.
+fn nonsense(path: &str, operation: &Value) -> Vec<String> {
+    let parameters = operation["parameters"].as_array().map_or(&[][..], Vec::as_slice);
+    let of_place = |place: &'static str| parameters.iter().filter(move |parameter| parameter["in"] == place);
+    let mut uris = vec![format!("{path}?%ff"), format!("{path}?no-such=1")];
+    for name in of_place("query").map(|parameter| parameter["name"].as_str().unwrap()) {
+        uris.extend([format!("{path}?{name}=-1"), format!("{path}?{name}=%ff"), format!("{path}?{name}=a&{name}=a")]);
+    }
+    let in_braces = |parameter: &Value| format!("{{{}}}", parameter["name"].as_str().unwrap());
+    uris.extend(of_place("path").map(in_braces).map(|name| path.replace(&name, "%ff")));
+    // What is left in braces is no part of a URI.
+    uris.into_iter().map(|uri| uri.replace(['{', '}'], "")).collect()
+}
+
+#[tokio::test]
+async fn refusals_of_queries_and_paths_are_documented() {
+    let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
+    let app = TestApp::new().captures(capture(store, POLICY)).tokenizer_info().tinker(TinkerBounds::default());
+    let mut refused = 0;
+    let mut untold = BTreeSet::new();
+    for (method, path, operation) in operations(&document()) {
+        for uri in nonsense(&path, &operation) {
+            let request = Request::builder().method(method.clone()).uri(&uri).body(Body::from("{}")).unwrap();
+            let status = app.request(request).await.status;
+            refused += usize::from(status == 400);
+            if operation["responses"].get(status.to_string()).is_none() {
+                untold.insert(format!("{method} {uri}: {status}"));
+            }
+        }
+    }
+    assert!(untold.is_empty(), "{untold:#?}");
+    assert!(refused > 20, "{refused}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use axum::{
     Json,
     body::Body,
-    extract::{FromRequestParts, Path, State, rejection::PathRejection},
+    extract::{FromRequestParts, State},
     http::{header, request::Parts},
     response::{IntoResponse, Response},
 };
@@ -15,7 +15,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{background, stream};
 use crate::{
-    http::{caller::Caller, query::QueryParameters},
+    http::{caller::Caller, path::PathParameters, query::QueryParameters},
     json::{Object, Value},
     records::{DIGEST_FIELD, ID_FIELDS, ResponseKey},
     state::Api,
@@ -55,8 +55,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ResponseKey {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let malformed = |error: PathRejection| ApiError::malformed(Some("path.response_id".into()), error.body_text());
-        let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(malformed)?;
+        let PathParameters::<String>(id) = PathParameters::from_request_parts(parts, state).await?;
         let Ok(caller) = Caller::from_request_parts(parts, state).await;
         Ok(ResponseKey::of(caller.client, id))
     }

@@ -4,13 +4,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use axum::{Json, extract::State};
 
-use super::{
-    OwnTrajectories, not_found,
-    tokens::{TurnPath, made},
-};
+use super::{OwnTrajectories, not_found, tokens::made};
 use crate::{
     engine::Adapter,
-    http::json_body::JsonBody,
+    http::{json_body::JsonBody, path::PathParameters},
     replay::{CapturedTurn, Compared, Outcome, Replayer, Verdict, computed_by},
     state::Api,
     trajectory::{CaptureError, Owner, Rescored, Sequence, SequenceKey, Trajectories, WeightSet},
@@ -38,13 +35,12 @@ const RESCORE: &str = "trajectory.turn.rescore";
 pub(super) async fn replay_turn(
     State(api): State<Arc<Api>>,
     own: OwnTrajectories,
-    path: TurnPath,
+    PathParameters((trajectory, turn)): PathParameters<(String, String)>,
     JsonBody(CheckRequest {}): JsonBody<CheckRequest>,
 ) -> Result<Json<TurnCheck>, ApiError> {
     let (owner, vocab_size) = (own.owner.clone(), own.vocab_size);
     let weights = api.turns.generator.engine().current_weights().number;
     let process = api.turns.capture.as_ref().map(|capture| Arc::clone(&capture.process)).unwrap_or_default();
-    let TurnPath { trajectory, turn } = path;
     let wanted = (trajectory.clone(), turn.clone());
     let work = move |trajectories: &Trajectories, owner: &Owner| {
         let Some(key) = trajectories.sequence_of(owner, &wanted.0, &wanted.1) else { return Ok(None) };
@@ -81,11 +77,10 @@ pub(super) async fn replay_turn(
 pub(super) async fn rescore_turn(
     State(api): State<Arc<Api>>,
     own: OwnTrajectories,
-    path: TurnPath,
+    PathParameters((trajectory, turn)): PathParameters<(String, String)>,
     JsonBody(CheckRequest {}): JsonBody<CheckRequest>,
 ) -> Result<Json<TurnCheck>, ApiError> {
     let vocab_size = own.vocab_size;
-    let TurnPath { trajectory, turn } = path;
     let wanted = (trajectory.clone(), turn.clone());
     let work =
         move |trajectories: &Trajectories, owner: &Owner| made(trajectories, owner, (&wanted.0, &wanted.1), vocab_size);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{FromRef, FromRequestParts, Path, rejection::PathRejection},
+    extract::{FromRef, FromRequestParts},
     http::request::Parts,
 };
 use tokio::task;
 
 use crate::{
-    http::caller::Caller,
+    http::{caller::Caller, path::PathParameters},
     retry::Cause,
     state::Api,
     tokenizer::Tokenizer,
@@ -92,9 +92,7 @@ impl<S: Send + Sync> FromRequestParts<S> for TrajectoryId {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let malformed =
-            |error: PathRejection| ApiError::malformed(Some("path.trajectory_id".into()), error.body_text());
-        Path::<String>::from_request_parts(parts, state).await.map(|Path(id)| Self(id)).map_err(malformed)
+        PathParameters::from_request_parts(parts, state).await.map(|PathParameters(id)| Self(id))
     }
 }
 

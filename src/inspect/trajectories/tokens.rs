@@ -1,13 +1,13 @@
 //! The ids of a turn's sequence, for looking at.
 
 use axum::{
-    extract::{FromRequestParts, Path, rejection::PathRejection},
-    http::{header::CONTENT_TYPE, request::Parts},
+    http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
 };
 
 use super::{OwnTrajectories, not_found};
 use crate::{
+    http::path::PathParameters,
     trajectory::{CaptureError, ImageUsed, Owner, Sequence, SequenceKey, Trajectories},
     turn::{Drift, Inspection, Origin, OriginSpan},
     wire::{
@@ -15,22 +15,6 @@ use crate::{
         trajectories::tokens::{DriftShown, OriginShown, TurnTokens},
     },
 };
-
-/// The ids in the path.
-pub(super) struct TurnPath {
-    pub(super) trajectory: String,
-    pub(super) turn: String,
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for TurnPath {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let malformed = |error: PathRejection| ApiError::malformed(Some("path".into()), error.body_text());
-        let Path((trajectory, turn)) = Path::from_request_parts(parts, state).await.map_err(malformed)?;
-        Ok(Self { trajectory, turn })
-    }
-}
 
 /// All ids of the sequence that ends with a turn: texts, log-probs, where they came from, and where encoding again differs.
 #[utoipa::path(
@@ -43,9 +27,11 @@ impl<S: Send + Sync> FromRequestParts<S> for TurnPath {
         (status = 404, description = "There is no such trajectory or turn", body = ErrorBody),
     )
 )]
-pub(super) async fn get_tokens(own: OwnTrajectories, path: TurnPath) -> Result<Response, ApiError> {
+pub(super) async fn get_tokens(
+    own: OwnTrajectories,
+    PathParameters((trajectory, turn)): PathParameters<(String, String)>,
+) -> Result<Response, ApiError> {
     let (tokenizer, vocab_size) = (own.tokenizer.clone(), own.vocab_size);
-    let TurnPath { trajectory, turn } = path;
     let wanted = (trajectory.clone(), turn.clone());
     let work = move |trajectories: &Trajectories, owner: &Owner| {
         let (trajectory, turn) = wanted;

@@ -61,7 +61,7 @@ mod tokenize;
 mod tokenizer_info;
 mod tool_calls;
 mod tool_references;
-mod trajectories;
+pub(super) mod trajectories;
 mod trajectory_faults;
 mod trajectory_images;
 mod trajectory_lists;

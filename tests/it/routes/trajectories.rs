@@ -21,9 +21,9 @@ use crate::it::{
 };
 
 const PATH: &str = "/v1/trajectories";
-pub(super) const POLICY: CapturePolicy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true, images: true };
+pub(in crate::it) const POLICY: CapturePolicy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true, images: true };
 
-pub(super) fn capture(store: Arc<dyn BatchStore>, policy: CapturePolicy) -> Capture {
+pub(in crate::it) fn capture(store: Arc<dyn BatchStore>, policy: CapturePolicy) -> Capture {
     Capture {
         trajectories: Arc::new(Trajectories::open(store, policy).unwrap()),
         model: MODEL.into(),
