@@ -22,13 +22,11 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
 
 fn malformed(error: PathRejection) -> ApiError {
     let message = error.body_text();
-    let place = Path::from("path");
-    let place = match error {
-        PathRejection::FailedToDeserializePathParams(failed) => match failed.into_kind() {
-            ErrorKind::InvalidUtf8InPathParam { key } => place.then(key),
-            _ => place,
-        },
-        _ => place,
-    };
+    let mut place = Path::from("path");
+    if let PathRejection::FailedToDeserializePathParams(failed) = error
+        && let ErrorKind::InvalidUtf8InPathParam { key } = failed.into_kind()
+    {
+        place = place.then(key);
+    }
     ApiError::malformed(Some(place), message)
 }
