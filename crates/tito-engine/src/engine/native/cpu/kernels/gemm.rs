@@ -3,11 +3,15 @@
 //! Both sides have one precision, or activations are f32 and weights bf16. Then weights are widened in registers, and sums
 //! have the order of f32: the product has the bits of the one with weights that were widened before.
 
-use std::ops::Range;
+use std::{ops::Range, ptr};
 
 use super::{
-    KernelName, KernelSet, LANES, Operand, Packed, Pool, Processor, States, multiplier::Multiplier, packed::Numbers,
-    pages::Stored, parts::Parts, raw::Gemm,
+    KernelName, KernelSet, LANES, Operand, Packed, Pool, Processor, States,
+    multiplier::Multiplier,
+    packed::Numbers,
+    pages::Stored,
+    parts::Parts,
+    raw::{Along, Gemm, MOST_PIECES, Piece},
 };
 
 /// A product of either precision or of both, with sides that know their lengths.
@@ -49,6 +53,48 @@ impl Product<'_> {
                 (Numbers::Bf16(_), Stored::F32(_)) => panic!("activations are no less precise than weights"),
             }
         }
+    }
+
+    /// Computes it in pieces whose B lies anywhere: this product is the first of them but for where B begins among its numbers, and
+    /// for `soon`, which each of the pieces says. The result has the bits that it has if they are computed one by one.
+    ///
+    /// # Panics
+    /// As of [`Product::compute`], for each of the pieces; or if there are more than [`MOST_PIECES`].
+    ///
+    /// # Safety
+    /// As of [`Product::compute`], for each of the pieces.
+    pub(super) unsafe fn compute_pieces(
+        &self,
+        multiplier: &mut Multiplier,
+        along: Along,
+        pieces: &[(usize, isize)],
+        c: *mut f32,
+    ) {
+        // SAFETY: `raw` looks at the lengths of both sides of each piece, the caller vouches for `k` and C.
+        unsafe {
+            match (self.a.0, self.b.0) {
+                (Numbers::Bf16(a), Stored::Bf16(b)) => {
+                    let mut raw = [Piece { b: ptr::null(), soon: 0 }; MOST_PIECES];
+                    for (index, (raw, piece)) in raw.iter_mut().zip(pieces).enumerate() {
+                        let Gemm { b, soon, .. } = self.piece(along, index, *piece).raw(a, b, c);
+                        *raw = Piece { b, soon };
+                    }
+                    multiplier.bf16_pieces(&self.raw(a, b, c), along, &raw[..pieces.len()]);
+                }
+                _ => {
+                    for (index, piece) in pieces.iter().enumerate() {
+                        let beside = if along == Along::Columns { index * self.blocks * LANES } else { 0 };
+                        self.piece(along, index, *piece).compute(multiplier, c.add(beside));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The sides of a piece.
+    fn piece(&self, along: Along, index: usize, (place, soon): (usize, isize)) -> Product<'_> {
+        let beginning = if along == Along::Depth { index * self.k } else { 0 };
+        Product { a: (self.a.0, self.a.1 + beginning), b: (self.b.0, place), soon, ..*self }
     }
 
     fn raw<T, A>(&self, a: &[A], b: &[T], c: *mut f32) -> Gemm<T, A> {

@@ -3,7 +3,7 @@
 use super::{
     KernelName, KernelSet, LANES,
     precision::PAIR,
-    raw::{Bf16Gemm, Gemm, MixedGemm},
+    raw::{Along, Bf16Gemm, Gemm, MixedGemm, Piece},
     vector::Plain,
     walk::walk,
 };
@@ -53,6 +53,24 @@ impl Multiplier {
                 KernelName::Avx2 => avx2_pairs(work),
                 _ => walk::<Plain, u16, u16, 4, 1>(work),
             }
+        }
+    }
+
+    /// Computes a product of bf16 in pieces whose B lies anywhere: `work` is the first of them. The result has the bits that it
+    /// has if they are computed one by one.
+    ///
+    /// # Safety
+    /// As of [`Multiplier::bf16`], for each of the pieces.
+    pub(super) unsafe fn bf16_pieces(&mut self, work: &Bf16Gemm, along: Along, pieces: &[Piece<u16>]) {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        if self.set.name() == KernelName::Amx && Tiles::takes_pieces(work, along) {
+            // SAFETY: the caller's promise, and as of `bf16`.
+            unsafe { self.tiles.multiply_pieces(work, along, pieces) };
+            return;
+        }
+        for (index, piece) in pieces.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { self.bf16(&work.piece(along, index, piece)) };
         }
     }
 

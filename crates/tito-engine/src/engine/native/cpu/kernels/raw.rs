@@ -1,5 +1,7 @@
 //! A product as kernels take it: addresses and distances, without lengths.
 
+use super::LANES;
+
 /// `C[m][n] (+)= sum over k of A[m][k] * B[k][n]`, as raw as a kernel needs it; `T` is what B has, `u16` (bf16) or `f32`,
 /// and `A` is what A has.
 pub(super) struct Gemm<T, A = T> {
@@ -27,6 +29,38 @@ pub(super) struct Gemm<T, A = T> {
     /// Adds to what C holds rather than overwriting it. The products are summed first: to add them one by one to a
     /// large number would round each of them at its last place.
     pub(super) accumulate: bool,
+}
+
+/// What a product is taken apart along, so that B may lie anywhere for each of the pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Along {
+    /// Columns of the result: all of A is multiplied with each piece of B, and the results lie one beside another.
+    Columns,
+    /// The inner dimension: each piece of A is multiplied with one of B, and all results are added to C.
+    Depth,
+}
+
+/// How many pieces there are at most.
+pub(super) const MOST_PIECES: usize = 4;
+
+/// Where B lies for a piece of a product.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece<T> {
+    /// As of [`Gemm`].
+    pub(super) b: *const T,
+    /// As of [`Gemm`].
+    pub(super) soon: isize,
+}
+
+impl<T, A> Gemm<T, A> {
+    /// The piece `index`, if this is the first one.
+    pub(super) fn piece(&self, along: Along, index: usize, piece: &Piece<T>) -> Self {
+        let (a, c) = match along {
+            Along::Columns => (self.a, self.c.wrapping_add(index * self.blocks * LANES)),
+            Along::Depth => (self.a.wrapping_add(index * self.k), self.c),
+        };
+        Self { a, c, b: piece.b, soon: piece.soon, ..*self }
+    }
 }
 
 /// A product of bf16.

@@ -12,11 +12,11 @@ mod panel;
 #[cfg(test)]
 mod tests;
 
-use std::{marker::PhantomData, mem::size_of, ops::Range};
+use std::{marker::PhantomData, mem::size_of, ops::Range, ptr};
 
 use panel::{Ahead, B_TILE, CHUNK, Panel, Soon};
 
-use super::raw::Bf16Gemm;
+use super::raw::{Along, Bf16Gemm, MOST_PIECES, Piece};
 
 /// K in one step.
 const STEP: usize = 32;
@@ -91,6 +91,43 @@ impl Tiles {
                 unsafe {
                     self.configure(height);
                     soon = across(work, top, height, first..end, soon);
+                }
+            }
+        }
+    }
+
+    /// Whether [`Tiles::multiply_pieces`] takes such pieces.
+    pub(super) fn takes_pieces(work: &Bf16Gemm, along: Along) -> bool {
+        match along {
+            Along::Columns => !work.accumulate,
+            Along::Depth => work.accumulate && work.k == STEP,
+        }
+    }
+
+    /// Computes a product in pieces whose B lies anywhere: `work` is the first of them. Pieces of the depth are a step each: C is
+    /// read and written once for all of them.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Tiles::multiply`], for each of the pieces, which are such as [`Tiles::takes_pieces`].
+    pub(super) unsafe fn multiply_pieces(&mut self, work: &Bf16Gemm, along: Along, pieces: &[Piece<u16>]) {
+        debug_assert!(Self::takes_pieces(work, along));
+        if work.rows == 0 || work.blocks == 0 || pieces.is_empty() {
+            return;
+        }
+        for top in (0..work.rows).step_by(PANEL_ROWS) {
+            let height = PANEL_ROWS.min(work.rows - top);
+            // SAFETY: the caller's promises; the panels lie within the pieces.
+            unsafe {
+                self.configure(height);
+                match along {
+                    Along::Columns => {
+                        for (index, piece) in pieces.iter().enumerate() {
+                            let piece = work.piece(along, index, piece);
+                            across(&piece, top, height, 0..work.blocks, Soon::NOTHING);
+                        }
+                    }
+                    Along::Depth => across_steps(work, top, height, pieces),
                 }
             }
         }
@@ -181,6 +218,37 @@ unsafe fn across(work: &Bf16Gemm, top: usize, height: usize, blocks: Range<usize
     soon
 }
 
+/// Computes `height` rows from `top` on, of all blocks, over a step for each of the pieces.
+///
+/// # Safety
+///
+/// As of [`Tiles::multiply_pieces`]; these rows are the product's, and the tiles are configured for the height.
+unsafe fn across_steps(work: &Bf16Gemm, top: usize, height: usize, pieces: &[Piece<u16>]) {
+    let mut jumps = [0; MOST_PIECES];
+    for (jump, pair) in jumps.iter_mut().zip(pieces.windows(2)) {
+        *jump = pair[1].b.addr().wrapping_sub(pair[0].b.addr()).wrapping_sub(B_TILE).cast_signed();
+    }
+    let jumps = &jumps[..pieces.len()];
+    let low = height <= LOW_PANEL_ROWS;
+    let widest = if low { 4 } else { 2 };
+    for block in (0..work.blocks).step_by(widest) {
+        let width = widest.min(work.blocks - block);
+        // SAFETY: the caller's promises, and the panel lies within the product.
+        unsafe {
+            let mut panel = panel_at(work, top, block, width, Soon::NOTHING);
+            (panel.steps, panel.jumps) = (jumps.len(), jumps.as_ptr());
+            match (low, width) {
+                (false, 1) => panel::two_by_one_anywhere(&mut panel),
+                (false, _) => panel::two_by_two_anywhere(&mut panel),
+                (true, 1) => panel::one_by_one_anywhere(&mut panel),
+                (true, 2) => panel::one_by_two_anywhere(&mut panel),
+                (true, 3) => panel::one_by_three_anywhere(&mut panel),
+                (true, _) => panel::one_by_four_anywhere(&mut panel),
+            }
+        }
+    }
+}
+
 /// The panel of `width` blocks whose upper left corner is the row `top` of the block `block`.
 ///
 /// # Safety
@@ -206,6 +274,7 @@ unsafe fn panel_at(work: &Bf16Gemm, top: usize, block: usize, width: usize, soon
         steps: steps - ahead.last_steps,
         ahead,
         soon,
+        jumps: ptr::null(),
     }
 }
 

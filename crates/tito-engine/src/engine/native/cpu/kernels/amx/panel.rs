@@ -26,6 +26,9 @@ pub(super) struct Panel {
     pub(super) ahead: Ahead,
     /// What high panels fetch.
     pub(super) soon: Soon,
+    /// Of kernels whose steps lie anywhere: how many bytes behind the end of a step's tile that of the next one begins, for each
+    /// step. What the last one says is not read from.
+    pub(super) jumps: *const isize,
 }
 
 /// What a low panel fetches of B while it reads it.
@@ -49,6 +52,10 @@ pub(super) struct Soon {
     pub(super) end: *const u8,
     /// How much a step fetches, in chunks of [`CHUNK`]. At least one.
     pub(super) chunks: usize,
+}
+
+impl Soon {
+    pub(super) const NOTHING: Self = Self { from: ptr::null(), end: ptr::null(), chunks: 1 };
 }
 
 /// What is fetched at once, in bytes: eight lines.
@@ -211,10 +218,24 @@ macro_rules! kernel {
     };
 }
 
+/// A kernel whose steps lie anywhere, as the jumps at r13 say, and that fetches nothing.
+macro_rules! anywhere_kernel {
+    ($name:ident, c: $c:tt, b: [$($block:literal),+], step: $step:tt) => {
+        kernel!(
+            $name, c: $c, b: [$($block),+], step: $step,
+            begin: ["mov r13, [rdi + {jumps}]",],
+            each: [$(concat!("add ", $block, ", [r13]"),)+ "add r13, 8",],
+            end: ["",],
+            fields: [jumps: jumps]
+        );
+    };
+}
+
 /// A kernel that reads B once and fetches it ahead of itself: first as many steps as have something to fetch at the first
 /// distance (r13; 0 for none), then those with the other one (r15 of them).
 macro_rules! low_kernel {
-    ($name:ident, c: $c:tt, b: [$($block:literal),+], step: $step:tt) => {
+    ($name:ident, $anywhere:ident, c: $c:tt, b: [$($block:literal),+], step: $step:tt) => {
+        anywhere_kernel!($anywhere, c: $c, b: [$($block),+], step: $step);
         kernel!(
             $name, c: $c, b: [$($block),+], step: $step,
             begin: ["mov r13, [rdi + {distance}]", "mov r15, [rdi + {last_steps}]",],
@@ -234,7 +255,8 @@ macro_rules! low_kernel {
 /// A kernel of which several read the same B, one after the other, and that fetches what comes after it: from r13 to r15, r14
 /// chunks a step.
 macro_rules! high_kernel {
-    ($name:ident, c: $c:tt, b: $b:tt, step: $step:tt) => {
+    ($name:ident, $anywhere:ident, c: $c:tt, b: $b:tt, step: $step:tt) => {
+        anywhere_kernel!($anywhere, c: $c, b: $b, step: $step);
         kernel!(
             $name, c: $c, b: $b, step: $step,
             begin: ["mov r13, [rdi + {from}]", "mov r15, [rdi + {end}]",],
@@ -265,6 +287,7 @@ macro_rules! high_kernel {
 // 17 to 32 rows by 32 columns: four loads feed four products, and each accumulator has three products to settle.
 high_kernel!(
     two_by_two,
+    two_by_two_anywhere,
     c: [
         "tmm0" at "r14 + rcx*1", "tmm1" at "r14 + rcx*1 + 64",
         "tmm2" at "r15 + rcx*1", "tmm3" at "r15 + rcx*1 + 64"
@@ -284,6 +307,7 @@ high_kernel!(
 
 high_kernel!(
     two_by_one,
+    two_by_one_anywhere,
     c: ["tmm0" at "r14 + rcx*1", "tmm2" at "r15 + rcx*1"],
     b: ["r8"],
     step: [
@@ -298,6 +322,7 @@ high_kernel!(
 // Up to 16 rows: B is read once and never again, so that what counts is to have many of its lines under way.
 low_kernel!(
     one_by_four,
+    one_by_four_anywhere,
     c: [
         "tmm0" at "r14 + rcx*1", "tmm1" at "r14 + rcx*1 + 64",
         "tmm2" at "r14 + rcx*1 + 128", "tmm3" at "r14 + rcx*1 + 192"
@@ -318,6 +343,7 @@ low_kernel!(
 
 low_kernel!(
     one_by_three,
+    one_by_three_anywhere,
     c: ["tmm0" at "r14 + rcx*1", "tmm1" at "r14 + rcx*1 + 64", "tmm2" at "r14 + rcx*1 + 128"],
     b: ["r8", "r9", "r10"],
     step: [
@@ -333,6 +359,7 @@ low_kernel!(
 
 low_kernel!(
     one_by_two,
+    one_by_two_anywhere,
     c: ["tmm0" at "r14 + rcx*1", "tmm1" at "r14 + rcx*1 + 64"],
     b: ["r8", "r9"],
     step: [
@@ -346,6 +373,7 @@ low_kernel!(
 
 low_kernel!(
     one_by_one,
+    one_by_one_anywhere,
     c: ["tmm0" at "r14 + rcx*1"],
     b: ["r8"],
     step: [

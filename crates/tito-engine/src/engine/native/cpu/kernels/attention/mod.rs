@@ -14,6 +14,7 @@ use super::{
     kv::BLOCK_TOKENS,
     multiplier::Multiplier,
     packed::{NumberParts, Numbers},
+    raw::Along,
 };
 use crate::engine::native::backend::{AttentionShape, Span};
 use weigh::{Running, Scores, weigh};
@@ -22,8 +23,13 @@ pub(crate) use both_ways::BothWays;
 
 /// How many keys there are between two looks at the running maximum.
 const STRIDE: usize = 4 * BLOCK_TOKENS;
-/// How many queries (tokens times the heads that share keys) are worked on together.
-const ROWS: usize = 32;
+/// How many queries (tokens times the heads that share keys) are worked on together at most, where there is work for all threads:
+/// the more, the less often keys and values are read.
+const MOST_ROWS: usize = 96;
+/// How many they are at least, in whole panels of tiles.
+const PANEL: usize = 32;
+/// How many shares each thread has at least, where there is so much work: whoever is late leaves some to the others.
+const SHARES_OF_A_THREAD: usize = 8;
 
 /// What all sequences of a batch share.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +72,8 @@ pub(crate) fn attend(
     let layout = attention.store.layout;
     out.reshape(attention.states.rows, attention.shape.heads * layout.head_dim);
     let group = attention.shape.heads / layout.heads;
-    let tokens_at_once = (ROWS / group).max(1);
+    let rows = rows_of_a_share(spans, attention.shape.heads, pool.threads());
+    let tokens_at_once = (rows / group).max(1);
     let mut shares = Vec::new();
     for (span, Span { tokens, first_position, blocks, .. }) in spans.iter().enumerate() {
         assert!(blocks.len() * BLOCK_TOKENS >= first_position + tokens, "every token has a block");
@@ -84,6 +91,12 @@ pub(crate) fn attend(
         let next = shares.get(index + threads).map(|next| first_stride(attention, &spans[next.span], next));
         Buffers::with(|buffers| Tile::new(set, attention, &spans[share.span], share, buffers).run(next, &out, stride));
     });
+}
+
+/// How many queries are worked on together, if there are so many heads of them for each token.
+fn rows_of_a_share(spans: &[Span], heads: usize, threads: usize) -> usize {
+    let rows = spans.iter().map(|span| span.tokens).sum::<usize>() * heads;
+    (rows / (threads * SHARES_OF_A_THREAD) / PANEL * PANEL).clamp(PANEL, MOST_ROWS)
 }
 
 /// Takes where the keys of a block begin and where its values do, and says which of them are meant.
@@ -260,31 +273,44 @@ impl<'a> Tile<'a> {
         }
     }
 
+    /// The parts of a stride's blocks that are multiplied, and how far behind each of them lies what is fetched meanwhile.
+    fn pieces(
+        &self,
+        stride: Stride<'_>,
+        following: Stride<'_>,
+        part: Part,
+    ) -> ([(usize, isize); STRIDE / BLOCK_TOKENS], usize) {
+        let mut pieces = [(0, 0); STRIDE / BLOCK_TOKENS];
+        for (index, piece) in pieces.iter_mut().enumerate().take(stride.blocks.len()) {
+            *piece = (self.place(stride, index, part), self.soon(stride, index, following, part));
+        }
+        (pieces, stride.blocks.len())
+    }
+
     /// Queries times the keys of some blocks, into `scores`.
     fn score(&mut self, stride: Stride<'_>, following: Stride<'_>) {
-        let layout = self.attention.store.layout;
-        let depth = layout.key_depth();
-        self.fetch(stride, following, |(keys, _)| keys);
-        for (index, block) in stride.blocks.iter().enumerate() {
-            let (keys, _) = layout.offsets(*block, stride.head);
-            let product = Product {
-                a: (&self.buffers.queries, 0),
-                a_stride: depth,
-                rows: self.rows,
-                b: (&self.attention.store.numbers, keys),
-                b_block_stride: LANES * depth,
-                blocks: BLOCK_TOKENS / LANES,
-                following: 0,
-                next: (0, 0),
-                soon: self.soon(stride, index, following, |(keys, _)| keys),
-                k: depth,
-                c_stride: STRIDE,
-                accumulate: false,
-            };
-            // SAFETY: `scores` has a stride for each row, and a block is part of it; keys are padded to what their precision
-            // reads at once.
-            unsafe { product.compute(&mut self.multiplier, self.buffers.scores[index * BLOCK_TOKENS..].as_mut_ptr()) };
-        }
+        let depth = self.attention.store.layout.key_depth();
+        let keys: Part = |(keys, _)| keys;
+        self.fetch(stride, following, keys);
+        let (pieces, count) = self.pieces(stride, following, keys);
+        let product = Product {
+            a: (&self.buffers.queries, 0),
+            a_stride: depth,
+            rows: self.rows,
+            b: (&self.attention.store.numbers, pieces[0].0),
+            b_block_stride: LANES * depth,
+            blocks: BLOCK_TOKENS / LANES,
+            following: 0,
+            next: (0, 0),
+            soon: 0,
+            k: depth,
+            c_stride: STRIDE,
+            accumulate: false,
+        };
+        let scores = self.buffers.scores.as_mut_ptr();
+        // SAFETY: `scores` has a stride for each row, and the blocks lie in it side by side; keys are padded to what their
+        // precision reads at once.
+        unsafe { product.compute_pieces(&mut self.multiplier, Along::Columns, &pieces[..count], scores) };
     }
 
     /// Makes weights of the scores of `keys` keys from `start` on, and takes back what the sums weigh too much.
@@ -310,26 +336,26 @@ impl<'a> Tile<'a> {
     fn add_values(&mut self, stride: Stride<'_>, following: Stride<'_>) {
         let layout = self.attention.store.layout;
         let width = layout.value_width();
-        self.fetch(stride, following, |(_, values)| values);
-        for (index, block) in stride.blocks.iter().enumerate() {
-            let (_, values) = layout.offsets(*block, stride.head);
-            let product = Product {
-                a: (&self.buffers.weights, index * BLOCK_TOKENS),
-                a_stride: STRIDE,
-                rows: self.rows,
-                b: (&self.attention.store.numbers, values),
-                b_block_stride: LANES * BLOCK_TOKENS,
-                blocks: width / LANES,
-                following: 0,
-                next: (0, 0),
-                soon: self.soon(stride, index, following, |(_, values)| values),
-                k: BLOCK_TOKENS,
-                c_stride: width,
-                accumulate: true,
-            };
-            // SAFETY: `sums` has a value's width for each row; a block's 32 tokens are what bf16 reads at once.
-            unsafe { product.compute(&mut self.multiplier, self.buffers.sums.as_mut_ptr()) };
-        }
+        let values: Part = |(_, values)| values;
+        self.fetch(stride, following, values);
+        let (pieces, count) = self.pieces(stride, following, values);
+        let product = Product {
+            a: (&self.buffers.weights, 0),
+            a_stride: STRIDE,
+            rows: self.rows,
+            b: (&self.attention.store.numbers, pieces[0].0),
+            b_block_stride: LANES * BLOCK_TOKENS,
+            blocks: width / LANES,
+            following: 0,
+            next: (0, 0),
+            soon: 0,
+            k: BLOCK_TOKENS,
+            c_stride: width,
+            accumulate: true,
+        };
+        let sums = self.buffers.sums.as_mut_ptr();
+        // SAFETY: `sums` has a value's width for each row; a block's 32 tokens are what bf16 reads at once.
+        unsafe { product.compute_pieces(&mut self.multiplier, Along::Depth, &pieces[..count], sums) };
     }
 
     fn write(self, out: &NumberParts<'_>, stride: usize) {

@@ -2,6 +2,7 @@
 
 mod emulator;
 mod guarded;
+mod pieces;
 
 use std::{iter, ops::Range, ptr};
 

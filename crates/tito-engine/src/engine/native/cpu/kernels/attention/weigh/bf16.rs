@@ -1,19 +1,17 @@
 //! Weights in bf16 with vectors of 512 bits, which are half of the work of attention where tiles do the products.
 //!
 //! Fused operations, and no pass over the scores but two: what is masked and what is scaled is not written back. So the last
-//! bits are others than those of `exp_nonpositive`.
 
 use std::arch::x86_64::{
-    __m256bh, __m256i, __m512, __mmask16, _CMP_NLT_UQ, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps,
-    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtneps_pbh, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps,
-    _mm512_mask_cmp_ps_mask, _mm512_mask_max_ps, _mm512_maskz_mul_ps, _mm512_mul_ps, _mm512_reduce_add_ps,
-    _mm512_reduce_max_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_sub_ps,
+    __m512, __m512bh, __m512i, __mmask16, _CMP_NLT_UQ, _mm512_add_ps, _mm512_cvtne2ps_pbh, _mm512_fmadd_ps,
+    _mm512_fmsub_ps, _mm512_loadu_ps, _mm512_mask_cmp_ps_mask, _mm512_mask_max_ps, _mm512_maskz_scalef_ps,
+    _mm512_reduce_add_ps, _mm512_reduce_max_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_si512, _mm512_sub_ps,
 };
 
 use super::{
     super::super::{
         LANES,
-        exp::{FROM_SQUARE, LEAST, LN_2_HIGH, LN_2_LOW, ROUND},
+        exp::{LEAST, ROUND},
     },
     scores::Scores,
 };
@@ -45,41 +43,46 @@ fn lanes_between(first: usize, end: usize, start: usize) -> __mmask16 {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")]
 fn weigh_seen(mut row: Scores<'_>, weights: &mut [u16], seen: impl Fn(usize) -> __mmask16) {
-    let scale = _mm512_set1_ps(row.shape());
+    let scale = row.shape();
     let Scores { numbers: scores, sums, running, .. } = row;
-    let (groups, _) = scores.as_chunks::<LANES>();
-    let scaled = |group: &[f32; LANES]| {
-        // SAFETY: a group has 16 numbers.
-        _mm512_mul_ps(unsafe { _mm512_loadu_ps(group.as_ptr()) }, scale)
-    };
     let mut most = _mm512_set1_ps(f32::NEG_INFINITY);
-    for (index, group) in groups.iter().enumerate() {
+    for (index, group) in scores.as_chunks::<LANES>().0.iter().enumerate() {
         // Of a score that is no number, the other one is taken.
-        most = _mm512_mask_max_ps(most, seen(index), scaled(group), most);
+        most = _mm512_mask_max_ps(most, seen(index), loaded(group), most);
     }
-    let most = _mm512_reduce_max_ps(most);
+    let most = _mm512_reduce_max_ps(most) * scale;
     let max = if most > running.max { most } else { running.max };
+    let weigh = |group: &[f32; LANES], index| {
+        exp_of_seen(_mm512_fmsub_ps(loaded(group), _mm512_set1_ps(scale), _mm512_set1_ps(max)), seen(index))
+    };
     let mut total = _mm512_setzero_ps();
-    let (to, _) = weights.as_chunks_mut::<LANES>();
-    for (index, (group, to)) in groups.iter().zip(to).enumerate() {
-        let weight = exp_of_seen(_mm512_sub_ps(scaled(group), _mm512_set1_ps(max)), seen(index));
-        total = _mm512_add_ps(total, weight);
+    let (pairs, _) = scores.as_chunks::<{ 2 * LANES }>();
+    let (to, _) = weights.as_chunks_mut::<{ 2 * LANES }>();
+    for (index, (pair, to)) in pairs.iter().zip(to).enumerate() {
+        let ([first, second], _) = pair.as_chunks::<LANES>() else { unreachable!("a pair has two groups") };
+        let (first, second) = (weigh(first, 2 * index), weigh(second, 2 * index + 1));
+        total = _mm512_add_ps(total, _mm512_add_ps(first, second));
         // No weight is so small that this would take it for zero, but zero.
-        let rounded = _mm512_cvtneps_pbh(weight);
-        // SAFETY: both types have 256 bits, any of which are valid, and so many are in a group of weights.
-        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), std::mem::transmute::<__m256bh, __m256i>(rounded)) };
+        let rounded = _mm512_cvtne2ps_pbh(second, first);
+        // SAFETY: both types have 512 bits, any of which are valid, and so many are in a pair of groups of weights.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), std::mem::transmute::<__m512bh, __m512i>(rounded)) };
     }
     running.take(max, _mm512_reduce_add_ps(total), sums);
 }
 
-/// The coefficients of `e^x`, those of the greatest power first. They are an array of constants, because a chain of iterators over
-/// them is not unrolled: all of attention's weights took more than twice as long.
-const COEFFICIENTS: [f32; 8] = {
-    let [second, third, fourth, fifth, sixth, seventh] = FROM_SQUARE;
-    [seventh, sixth, fifth, fourth, third, second, 1.0, 1.0]
-};
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn loaded(group: &[f32; LANES]) -> __m512 {
+    // SAFETY: a group has 16 numbers.
+    unsafe { _mm512_loadu_ps(group.as_ptr()) }
+}
 
-/// `e^x` for `x` up to 0 in the lanes `seen`: exactly 1 for 0, 0 below -87, within 1 ulp elsewhere; NaN for NaN. 0 in
+/// The coefficients of `2^x - 1`, from that of the fifth power down, with the least relative error of `2^x` on [-1/2, 1/2]: 1e-7,
+/// where rounding to bf16 takes up to 4e-3. They are an array of constants, because a chain of iterators is not unrolled: all
+/// of attention's weights took more than twice as long.
+const OF_TWO_TO_THE: [f32; 5] = [0.001_326_472_7, 0.009_671_513, 0.055_507_336, 0.240_222_42, 0.693_147];
+
+/// `e^x` for `x` up to 0 in the lanes `seen`: exactly 1 for 0, 0 below -87, within 2e-6 of it elsewhere; NaN for NaN. 0 in
 /// other lanes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")]
@@ -87,14 +90,12 @@ fn exp_of_seen(x: __m512, seen: __mmask16) -> __m512 {
     let seen = _mm512_mask_cmp_ps_mask::<_CMP_NLT_UQ>(seen, x, _mm512_set1_ps(LEAST));
     let shifted = _mm512_fmadd_ps(x, _mm512_set1_ps(std::f32::consts::LOG2_E), _mm512_set1_ps(ROUND));
     let power = _mm512_sub_ps(shifted, _mm512_set1_ps(ROUND));
-    let rest = _mm512_fnmadd_ps(power, _mm512_set1_ps(LN_2_HIGH), x);
-    let rest = _mm512_fnmadd_ps(power, _mm512_set1_ps(LN_2_LOW), rest);
-    let [greatest, others @ ..] = COEFFICIENTS;
+    let rest = _mm512_fmsub_ps(x, _mm512_set1_ps(std::f32::consts::LOG2_E), power);
+    let [greatest, others @ ..] = OF_TWO_TO_THE;
     let mut sum = _mm512_set1_ps(greatest);
     for coefficient in others {
         sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(coefficient));
     }
-    let power = _mm512_slli_epi32::<23>(_mm512_castps_si512(shifted));
-    let power = _mm512_add_epi32(power, _mm512_set1_epi32(1.0_f32.to_bits().cast_signed()));
-    _mm512_maskz_mul_ps(seen, sum, _mm512_castsi512_ps(power))
+    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0));
+    _mm512_maskz_scalef_ps(seen, sum, power)
 }
