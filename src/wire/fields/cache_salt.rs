@@ -16,25 +16,21 @@ const FORBIDDEN: [char; 4] = ['@', '/', '\\', '\0'];
 
 /// Checks the field as it was sent; a value that is no string is refused in the words for an empty one, as in vLLM.
 pub(crate) fn check(field: Option<&Node<'_>>) -> Result<(), ApiError> {
-    match field {
+    match field.filter(|value| !value.is_null()) {
         None => Ok(()),
-        Some(value) if value.is_null() => Ok(()),
         Some(value) => check_text(FIELD, value.as_str().unwrap_or_default()),
     }
 }
 
 fn check_text(field: &'static str, salt: &str) -> Result<(), ApiError> {
-    let invalid = |rule: &str| {
-        let message = format!("Parameter '{field}' must be {rule}");
-        Err(ApiError::refused(field, message, None))
+    let rule = if salt.is_empty() {
+        "a non-empty string if provided."
+    } else if salt.chars().count() > MAX_CHARS || salt.contains(FORBIDDEN) {
+        r"at most 128 characters and must not contain '@', '/', '\', or NUL."
+    } else {
+        return Ok(());
     };
-    if salt.is_empty() {
-        return invalid("a non-empty string if provided.");
-    }
-    if salt.chars().count() > MAX_CHARS || salt.contains(FORBIDDEN) {
-        return invalid(r"at most 128 characters and must not contain '@', '/', '\\', or NUL.");
-    }
-    Ok(())
+    Err(ApiError::refused(field, format!("Parameter '{field}' must be {rule}"), None))
 }
 
 /// Reads the field and SGLang's `extra_key` beside it. Where both are there, each of them keeps requests apart, as in SGLang: the
@@ -53,10 +49,8 @@ pub(crate) fn cache_salt(field: Option<&Value>) -> Result<Option<Arc<str>>, ApiE
 }
 
 fn key_of(field: &'static str, value: Option<&Value>) -> Result<Option<Arc<str>>, ApiError> {
-    let key = match value {
-        None | Some(Value::Null) => return Ok(None),
-        Some(value) => value.as_str().unwrap_or_default(),
-    };
+    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
+    let key = value.as_str().unwrap_or_default();
     check_text(field, key)?;
     Ok(Some(key.into()))
 }
