@@ -34,7 +34,7 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/v1/unload_lora_adapter", posted(unload)),
         ("/load_lora_adapter", posted(load_for_prime_rl)),
         ("/load_lora_adapter_from_tensors", posted(super::lora_tensors::load_from_tensors)),
-        ("/unload_lora_adapter", posted(unload)),
+        ("/unload_lora_adapter", posted(unload_for_sglang)),
         ("/skyrl/v1/load_lora_adapter", posted(load_in_place)),
     ]
 }
@@ -51,22 +51,34 @@ async fn load_in_place(State(admin): State<Shared>, query: Parameters, request: 
     load_adapter(&admin, &query, asked).await.map(IntoResponse::into_response)
 }
 
-/// `POST /load_lora_adapter`, where prime-rl loads every policy under one name.
+/// `POST /load_lora_adapter`, where prime-rl loads every policy under one name. SGLang's clients call it too.
 async fn load_for_prime_rl(State(admin): State<Shared>, query: Parameters, request: Request) -> Answered {
     let asked = read_request(&query, request, true).await?;
     load_adapter(&admin, &query, asked).await?;
-    Ok(answer(json!({ "status": "ok" })))
+    Ok(answer(json!({ "status": "ok", "success": true, "error_message": "" })))
 }
 
-/// `POST /v1/unload_lora_adapter`. As in vLLM, `lora_int_id` is without effect: the name says which adapter is meant.
+/// `POST /unload_lora_adapter`, whose clients read SGLang's `success`.
+async fn unload_for_sglang(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    unload_adapter(&admin, &fields).await?;
+    Ok(answer(json!({ "success": true, "error_message": "" })))
+}
+
+/// `POST /v1/unload_lora_adapter`.
 async fn unload(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
-    only(&fields, &["lora_name", "lora_int_id"])?;
-    let name = text_of(&fields, "lora_name")?.unwrap_or_default();
+    let name = unload_adapter(&admin, &fields).await?;
+    Ok(format!("Success: LoRA adapter '{name}' removed successfully.").into_response())
+}
+
+/// Takes the adapter that the fields name away. As in vLLM, `lora_int_id` is without effect: the name says which adapter is meant.
+async fn unload_adapter(admin: &Shared, fields: &Map<String, Value>) -> Result<String, AdminError> {
+    only(fields, &["lora_name", "lora_int_id"])?;
+    let name = text_of(fields, "lora_name")?.unwrap_or_default();
     if name.is_empty() {
         return Err(AdminError::user_input("'lora_name' needs to be provided to unload a LoRA adapter."));
     }
     admin.adapters.unload(&name).await?;
-    Ok(format!("Success: LoRA adapter '{name}' removed successfully.").into_response())
+    Ok(name)
 }
 
 /// The fields of an adapter. `is_3d_lora_weight` is about experts, whose adapters are refused in any case, and nothing here

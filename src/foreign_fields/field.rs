@@ -2,6 +2,9 @@
 
 use crate::json::{Node, NodeKind};
 
+/// What there is instead of a field that has no other name here.
+pub(super) const NOTHING_LIKE_IT: &str = "this server has nothing like it";
+
 /// A field that an endpoint does not serve.
 #[derive(Debug)]
 pub(crate) struct ForeignField {

@@ -7,11 +7,13 @@
 
 pub(crate) mod engine_params;
 mod field;
+mod of_sglang;
 
 pub(crate) use field::ForeignField;
 
 use crate::json::{Node, NodeKind};
-use field::{field, given, number_of_answers, number_or_off, position, switch};
+use field::{NOTHING_LIKE_IT, field, given, number_of_answers, position, switch};
+use of_sglang::{SGLANG, SGLANG_LOGPROBS, SGLANG_ON_CHATS, SGLANG_ON_IDS, SHOWN_BY_CHATS};
 
 /// What an endpoint does not serve.
 #[derive(Debug)]
@@ -40,7 +42,6 @@ impl ForeignFields {
     }
 }
 
-const NOTHING_LIKE_IT: &str = "this server has nothing like it";
 const AS_PARTS: &str = "send images as parts of a message's `content`";
 const FORM: &str = "the form of an answer is `response_format` on chats and completions, `text.format` on responses";
 
@@ -60,42 +61,6 @@ const SCORING: [ForeignField; 2] = [
     given("prompt_logprob_token_ids", "/inference/v1/generate has it"),
 ];
 
-/// SGLang's names of what is logged.
-const SGLANG_LOGPROBS: [ForeignField; 4] = [
-    position("logprob_start_len", "log-probs of the prompt are `prompt_logprobs` on chats and completions"),
-    field("return_logprob", "`logprobs` on chats and completions asks for log-probs"),
-    field("token_ids_logprob", "`logprob_token_ids` on chats and completions names the tokens"),
-    field("top_logprobs_num", "`top_logprobs` on chats says how many there are"),
-];
-
-/// SGLang's own fields (0.5.23, `srt/entrypoints/openai/protocol.py`) that change what is generated or answered. What SGLang needs
-/// for its processes and its GPUs, such as `data_parallel_rank`, asks for nothing here.
-const SGLANG: [ForeignField; 18] = [
-    field("custom_logit_processor", NOTHING_LIKE_IT),
-    field("custom_params", NOTHING_LIKE_IT),
-    field("ebnf", "send the grammar as `structured_outputs`: {\"grammar\": ...}"),
-    field("json_schema", "send the schema as `structured_outputs`: {\"json\": ...}"),
-    ForeignField {
-        name: "lora_path",
-        instead: "name the adapter as `model`",
-        // SGLang's own benchmark sends both.
-        asks: |value, body| value.is_truthy() && body.get("model").and_then(Node::as_str) != value.as_str(),
-    },
-    field("min_new_tokens", "send `min_tokens`"),
-    field("regex", "send the expression as `structured_outputs`: {\"regex\": ...}"),
-    field("return_cached_tokens_details", "start the server with --enable-prompt-tokens-details, and read `usage`"),
-    field("return_flat_raw_output_top_logprobs", NOTHING_LIKE_IT),
-    field("return_hidden_states", NOTHING_LIKE_IT),
-    field("return_indexer_topk", NOTHING_LIKE_IT),
-    field("return_input_ids_in_sglext", "send `return_token_ids`"),
-    field("return_output_ids_in_sglext", "send `return_token_ids`"),
-    field("return_spec_tokens_details", NOTHING_LIKE_IT),
-    given("sampling_seed", "send `seed`"),
-    field("session_params", "send the whole conversation, and name it by `session_id`"),
-    field("stop_regex", NOTHING_LIKE_IT),
-    field("watermark", NOTHING_LIKE_IT),
-];
-
 /// What tools were before they were tools: the model would call nothing.
 const OLDER_FUNCTIONS: [ForeignField; 2] =
     [field("function_call", "send `tools` and `tool_choice`"), field("functions", "send `tools` and `tool_choice`")];
@@ -109,14 +74,6 @@ const GUIDED: [ForeignField; 7] = [
     field("guided_regex", "send the expression as `structured_outputs`: {\"regex\": ...}"),
     field("guided_whitespace_pattern", "send it in `structured_outputs`, as `whitespace_pattern`"),
     field("structural_tag", "send the tag as `structured_outputs`: {\"structural_tag\": ...}"),
-];
-
-/// SGLang's own fields that chats and completions read.
-const SGLANG_ON_CHATS: [ForeignField; 4] = [
-    field("extra_key", "send `cache_salt`"),
-    field("no_stop_trim", "send `include_stop_str_in_output`"),
-    field("return_routed_experts", "chats and completions have it"),
-    field("rid", "send `request_id`"),
 ];
 
 /// Anthropic's fields, for the dialects of OpenAI.
@@ -185,6 +142,7 @@ pub(crate) static OF_COMPLETIONS: ForeignFields = ForeignFields {
         &SCORING,
         &SGLANG_LOGPROBS,
         &SGLANG,
+        &SHOWN_BY_CHATS,
         &GUIDED,
         &ANTHROPIC,
         &RESPONSES,
@@ -219,6 +177,7 @@ pub(crate) static OF_MESSAGES: ForeignFields = ForeignFields {
         &SCORING,
         &SGLANG_LOGPROBS,
         &SGLANG,
+        &SHOWN_BY_CHATS,
         &OLDER_FUNCTIONS,
         &GUIDED,
         &SGLANG_ON_CHATS,
@@ -266,6 +225,7 @@ pub(crate) static OF_RESPONSES: ForeignFields = ForeignFields {
         &SCORING,
         &SGLANG_LOGPROBS,
         &SGLANG,
+        &SHOWN_BY_CHATS,
         &OLDER_FUNCTIONS,
         &GUIDED,
         &SGLANG_ON_CHATS,
@@ -362,22 +322,6 @@ const SAMPLING: [ForeignField; 45] = [
     field("use_beam_search", NOTHING_LIKE_IT),
 ];
 
-/// SGLang's own fields (0.5.23, `srt/managers/io_struct.py`) of requests with ids that change what is sampled or answered.
-const SGLANG_ON_IDS: [ForeignField; 12] = [
-    number_or_off("max_thinking_tokens", "`thinking_token_budget` of /v1/chat/completions ends thoughts"),
-    field("multi_item_delimiter_indices", NOTHING_LIKE_IT),
-    field("positional_embed_overrides", "send ids"),
-    field("require_reasoning", "send messages to /v1/chat/completions"),
-    field("return_entropy", NOTHING_LIKE_IT),
-    field("return_flat_raw_output_top_logprobs", "each token has its alternatives beside it here"),
-    field("return_flat_raw_top_logprobs", "each token has its alternatives beside it here"),
-    field("return_flat_raw_top_logprobs_b64", "each token has its alternatives beside it here"),
-    field("return_hidden_states", NOTHING_LIKE_IT),
-    field("return_indexer_topk", NOTHING_LIKE_IT),
-    field("token_indices_to_pool", NOTHING_LIKE_IT),
-    field("watermark", NOTHING_LIKE_IT),
-];
-
 const IN_SAMPLING_PARAMS: &str = "how to sample is said in `sampling_params`";
 
 /// Of SGLang's `/generate`.
@@ -398,6 +342,7 @@ pub(crate) static OF_SGLANG_GENERATE: ForeignFields = ForeignFields {
             field("prompt_logprobs", "send `logprob_start_len`: 0"),
             field("prompt_token_ids", "send `input_ids`"),
             field("required_prefix_token_ids", "send all ids as `input_ids`"),
+            field("return_prompt_text", "/v1/chat/completions has it"),
             field("routed_experts", "chats and completions have it"),
             field("session_params", "send the whole conversation, and name it by `session_id`"),
             given("token_ids", "send `input_ids`"),
@@ -429,6 +374,9 @@ pub(crate) static OF_GENERATE: ForeignFields = ForeignFields {
             field("prompt_token_ids", "send `token_ids`"),
             field("required_prefix_token_ids", "send all ids as `token_ids`"),
             field("return_logprob", "send `logprobs` in `sampling_params`"),
+            field("return_meta_info", "/v1/chat/completions has it"),
+            field("return_prompt_text", "/v1/chat/completions has it"),
+            field("return_prompt_token_ids", "they are the `token_ids` that you send"),
             field(
                 "return_routed_experts",
                 "answers have them on a server with --enable-return-routed-experts; leave it out",

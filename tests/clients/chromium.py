@@ -37,6 +37,7 @@ def page(browser):
     """A page that must not complain."""
     context = browser.new_context(viewport=WIDE, color_scheme="light", accept_downloads=True)
     context.grant_permissions(["clipboard-read", "clipboard-write"])
+    context.set_default_timeout(300_000)
     page, complaints = context.new_page(), []
     page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -48,7 +49,7 @@ def page(browser):
 
 def until(page, condition):
     """Waits for a condition of the page, whose policy lets no test look for it in there."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not page.evaluate(condition):
         assert time.monotonic() < deadline, condition
         page.wait_for_timeout(10)

@@ -164,7 +164,7 @@ class Running:
         self.future = on_a_thread(lambda: self.read(request))
 
     def begun(self):
-        assert self.has_tokens.wait(60), "nothing was streamed"
+        assert self.has_tokens.wait(300), "nothing was streamed"
 
     def read(self, request):
         rollout = Rollout(self.prompt, [], [])

@@ -10,8 +10,8 @@ from lines import data_of
 from routers import SESSION
 
 TURNS = 6
-# How often a turn is asked again that was not answered.
-ATTEMPTS = 40
+# How often a turn is asked again that was not answered: as often as a busy machine may need.
+ATTEMPTS = 2_400
 # The ways to bring the ids of earlier turns back.
 CARRIERS = ["messages", "required prefix", "session", "cache"]
 

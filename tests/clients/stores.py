@@ -30,7 +30,7 @@ class Redis:
     def ask(self, *command):
         """The first bytes of the answer to a command, as they come."""
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(60)
+            connection.settimeout(300)
             connection.connect(str(self.path))
             parts = [part.encode() for part in command]
             written = b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)

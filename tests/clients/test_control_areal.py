@@ -71,7 +71,7 @@ class Areal:
         """What AReaL's trainer does between two steps."""
         meta = self.shapes.WeightUpdateMeta(type="disk", path=str(directory), clear_checkpoint_after_load=False)
         engine.pause_generation()
-        engine.update_weights_from_disk(meta).result(60)
+        engine.update_weights_from_disk(meta).result(300)
         engine.set_version(version)
         engine.continue_generation()
 
@@ -127,7 +127,7 @@ def test_what_is_aborted_goes_on_with_the_new_weights(areal, engine, trained):
         trained.gate.go_on()
         cuts = []
         for number, future in enumerate(running):
-            answer = future.result(120)
+            answer = future.result(300)
             assert len(answer.output_tokens) == LONG
             assert answer.stop_reason == "length"
             rollout = Rollout(prompt(number), answer.output_tokens, answer.output_logprobs)
@@ -146,7 +146,7 @@ def test_a_request_during_the_pause_waits(areal, engine, trained):
     late = trained.later(lambda: areal.generate(engine, prompt(1), 12))
     assert not late.done()
     engine.continue_generation()
-    answer = late.result(60)
+    answer = late.result(300)
     trained.check(Rollout(prompt(1), answer.output_tokens, answer.output_logprobs), "base")
 
 
@@ -156,7 +156,7 @@ def test_a_checkpoint_that_cannot_be_loaded(areal, engine, trained):
     meta = areal.shapes.WeightUpdateMeta(type="disk", path=str(partial), clear_checkpoint_after_load=False)
     engine.pause_generation()
     with pytest.raises(RuntimeError, match="/areal_update_weights"):
-        engine.update_weights_from_disk(meta).result(60)
+        engine.update_weights_from_disk(meta).result(300)
     engine.continue_generation()
     answer = areal.generate(engine, prompt(1), 12)
     trained.check(Rollout(prompt(1), answer.output_tokens, answer.output_logprobs), "base")
@@ -178,7 +178,7 @@ def test_an_adapter_of_each_step(areal, adapting, adapted):
         meta = areal.shapes.WeightUpdateMeta(
             type="disk", path=str(directory), use_lora=True, lora_name="policy", version=version, clear_checkpoint_after_load=False
         )
-        adapting.update_weights_from_disk(meta).result(60)
+        adapting.update_weights_from_disk(meta).result(300)
         adapting.set_version(version)
         answer = areal.generate(adapting, prompt(version), 12, lora_name="policy")
         assert answer.output_versions == [version] * 12

@@ -103,7 +103,7 @@ def test_verl_resumes_weights_before_keys_and_values(trained):
     late = trained.later(lambda: trained.complete(prompt(1)))
     assert not late.done()
     called(trained, "resume_memory_occupation", {"tags": ["kv_cache"]})
-    trained.check(late.result(60), "one")
+    trained.check(late.result(300), "one")
 
 
 def test_an_update_between_a_begin_and_an_end(trained):
@@ -273,7 +273,7 @@ def test_slimes_pause_ends_what_runs_and_has_others_wait(trained):
     late = trained.later(lambda: trained.complete(prompt(1)))
     assert not late.done()
     called(trained, "continue_generation")
-    trained.check(late.result(60), "base")
+    trained.check(late.result(300), "base")
 
 
 def test_slime_aborts_until_nothing_runs(trained):

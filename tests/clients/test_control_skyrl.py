@@ -182,7 +182,7 @@ def test_it_pauses_in_every_mode(client, trained, mode):
     if mode == "wait":
         assert not pausing.done()
         trained.gate.go_on()
-    pausing.result(60)
+    pausing.result(300)
     assert client.call("is_sleeping")
     if mode == "keep":
         assert not running.future.done()
@@ -199,7 +199,7 @@ def test_it_pauses_in_every_mode(client, trained, mode):
     trained.gate.go_on()
     assert not client.call("is_sleeping")
     if mode == "keep":
-        trained.check(late.result(60), "base")
+        trained.check(late.result(300), "base")
         assert running.rollout().finish_reason == "length"
     trained.check(client.rollout(prompt(1)), "base")
 

@@ -70,7 +70,7 @@ class Clients:
     def stop(self):
         self.stopping.set()
         for worker in self.workers:
-            worker.result(120)
+            worker.result(300)
         self.pool.shutdown()
 
 

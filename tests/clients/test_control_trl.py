@@ -78,7 +78,7 @@ def test_what_is_in_flight_goes_on_with_the_new_weights(client, trained):
     assert not late.done()
     client.resume()
     trained.gate.go_on()
-    trained.check(late.result(60), "one")
+    trained.check(late.result(300), "one")
     kept = running.rollout()
     assert kept.finish_reason == "length"
     assert len(kept.ids) == LONG

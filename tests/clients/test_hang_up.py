@@ -3,7 +3,19 @@
 import json
 import subprocess
 
+import pytest
+from conftest import Server
+
 CLIENTS = 100
+
+
+@pytest.fixture
+def held():
+    """A server that samples nothing."""
+    server = Server("--engine", "native", gated=True)
+    server.gate.hold()
+    yield server
+    server.stop()
 
 
 def curl(server, max_tokens):
@@ -33,10 +45,12 @@ def test_killed_clients_leave_nothing_behind(server):
     assert answer["usage"]["completion_tokens"] > 0
 
 
-def test_clients_killed_in_the_queue_leave_it(server):
-    clients = [curl(server, max_tokens=2000) for _ in range(8)]
-    in_engine = ["vllm:num_requests_running", "vllm:num_requests_waiting"]
-    server.poll("all clients are in", lambda: sum(map(server.gauge, in_engine)) == len(clients))
+def test_clients_killed_in_the_queue_leave_it(held):
+    clients = [curl(held, max_tokens=2000) for _ in range(8)]
+    held.poll("all clients are in", lambda: held.gate.sequences() == len(clients))
     for client in clients:
         killed(client)
-    server.poll("the queue is empty", server.idle)
+    # None of them can have come to its end.
+    held.poll("the engine has none of them", lambda: held.gate.sequences() == 0)
+    held.gate.go_on()
+    held.poll("the queue is empty", held.idle)

@@ -97,7 +97,7 @@ def test_a_list_is_filtered_paged_and_live(serving, page):
     # What comes while it is looked at appears by itself.
     page.get_by_label("Order").select_option("desc")
     chat(serving, [{"role": "user", "content": "Are you there?"}], "it came later", 3)
-    page.get_by_role("link", name="it came later").wait_for(timeout=60000)
+    page.get_by_role("link", name="it came later").wait_for(timeout=300000)
 
 
 def test_tokens_show_where_they_came_from(serving, page):

@@ -137,7 +137,7 @@ def test_an_adapter_is_replaced_and_those_who_run_go_on_with_the_old_one(served)
         post(served, "/v1/load_lora_adapter", {"lora_name": "policy", "lora_path": str(new), "load_inplace": True})
         served.gate.go_on()
         assert set(served.check(served.complete(prompt(1), model="policy"))) == {"new"}
-        kept = [future.result(120) for future in running]
+        kept = [future.result(300) for future in running]
         # Each has one adapter from its first token to its last, and those that ran have the old one.
         assert all(len(set(served.check(rollout))) == 1 for rollout in kept)
         assert {(rollout.finish_reason, len(rollout.ids)) for rollout in kept} == {("length", LONG)}
@@ -146,7 +146,7 @@ def test_an_adapter_is_replaced_and_those_who_run_go_on_with_the_old_one(served)
         running = many(served, pool, "policy")
         body = {"lora_name": "policy", "lora_path": str(third), "load_inplace": True}
         post(served, "/v1/load_lora_adapter?on_replace=abort", body)
-        ended = [future.result(120) for future in running]
+        ended = [future.result(300) for future in running]
         served.gate.go_on()
         assert {rollout.finish_reason for rollout in ended} == {"abort"}
         for rollout in ended:
@@ -336,7 +336,7 @@ def test_a_hundred_loads_and_unloads_under_load_leave_no_memory_behind(served):
             sizes.append(served.server.resident_mib())
         stop = True
         for future in running:
-            future.result(60)
+            future.result(300)
     early, late = max(sizes[20:40]), min(sizes[80:])
     assert late < early + 16, f"{early:.0f} MiB after 40 cycles, {late:.0f} MiB after 100"
     assert len(json.loads(served.server.get("/v1/models"))["data"]) == 2
@@ -444,7 +444,7 @@ def test_metrics_and_the_server_say_which_adapters_are_asked_for(served):
         served.server.poll("the adapter in the metrics", lambda: series in served.server.get("/metrics"))
         served.gate.go_on()
         for future in running:
-            future.result(120)
+            future.result(300)
     series = 'vllm:lora_requests_info{max_lora="4",waiting_lora_adapters="",running_lora_adapters=""}'
     served.server.poll("no adapter in the metrics", lambda: series in served.server.get("/metrics"))
 

@@ -137,8 +137,8 @@ class Collector:
 
 
 @contextlib.contextmanager
-def serving(model, endpoint, *flags):
-    server = Server(*FLAGS, "--otlp-traces-endpoint", endpoint, *flags, model=model)
+def serving(model, endpoint, *flags, gated=False):
+    server = Server(*FLAGS, "--otlp-traces-endpoint", endpoint, *flags, model=model, gated=gated)
     try:
         yield server
     except BaseException:
@@ -226,9 +226,12 @@ def test_a_trace_goes_on_and_garbage_begins_another(model):
 
 def test_a_stream_that_is_left_is_one_span_and_so_is_a_refusal(model):
     sink = Sink()
-    with serving(model, f"http://127.0.0.1:{sink.port}/v1/traces") as server:
+    with serving(model, f"http://127.0.0.1:{sink.port}/v1/traces", gated=True) as server:
+        # It cannot end while its client leaves.
+        server.gate.hold()
         body = {"model": "smollm2", "messages": MESSAGES, "max_tokens": 2000, "ignore_eos": True, "stream": True}
         with httpx.stream("POST", server.url + "/v1/chat/completions", json=body, timeout=WAIT_SECONDS) as answer:
+            server.gate.step()
             next(answer.iter_lines())
         span = sink.wait("the stream", lambda: sink.named("llm_request"))[0]
         assert (span.attributes["tito.finish_reason"], span.status) == ("abort", 0)

@@ -73,7 +73,7 @@ class Haproxy:
 
     def states(self):
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(60)
+            connection.settimeout(300)
             connection.connect(str(self.socket))
             connection.sendall(b"show stat\n")
             text = connection.makefile().read().removeprefix("# ")

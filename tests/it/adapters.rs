@@ -299,3 +299,29 @@ async fn however_many_ask_for_an_adapter_by_its_name_it_is_loaded_once() {
     };
     assert_eq!(adapters.load(load).await.unwrap_err(), AdapterError::Taken("policy".to_owned()));
 }
+
+/// SGLang's calls at the root answer in its words, vLLM's below `/v1` in vLLM's.
+#[tokio::test]
+async fn an_adapter_is_taken_away_in_the_words_of_the_call() {
+    let settings =
+        NativeSettings { adapters: Some(AdapterLimits { max_loras: 1, max_lora_rank: 1 }), ..control::settings() };
+    let engine: Arc<dyn Engine> = Arc::new(control::engine_of(&settings));
+    let control = control::serve(Arc::clone(&engine), ControlPolicy::default()).control;
+    let adapters = Arc::new(Adapters::new(engine, AdapterPolicy::default()));
+    let served =
+        admin::Served { model: "tiny".to_owned(), name: "tiny".to_owned(), weights: None, kv_block_size: None };
+    let router = admin::router(Arc::new(Admin { control, served, adapters }));
+    let (bytes, post) = (adapter(&settings), axum::http::Method::POST);
+    let named = json!({ "lora_name": "a" }).to_string();
+    for (root, says_success) in [("", true), ("/v1", false)] {
+        let load = format!("{root}/load_lora_adapter?lora_name=a");
+        let (status, loaded) = ask(&router, &post, &load, "application/octet-stream", bytes.clone()).await;
+        let path = format!("{root}/unload_lora_adapter");
+        let (unloaded, gone) = ask(&router, &post, &path, "application/json", named.clone()).await;
+        assert_eq!((status.as_u16(), unloaded.as_u16()), (200, 200), "{path}");
+        for answer in [loaded, gone] {
+            let said: Value = serde_json::from_slice(&answer).unwrap_or_default();
+            assert_eq!(said["success"] == true && said["error_message"] == "", says_success, "{path}: {said}");
+        }
+    }
+}

@@ -252,7 +252,7 @@ async fn a_new_name_of_the_weights_says_that_requests_go_on() {
         let told = renamed(json!({ "new_version": "3", "abort_all_requests": aborts })).await;
         assert_eq!(told, "Weight version updated to 3");
     }
-    assert_eq!(ended(running).await, Finish::Abort);
+    assert_eq!(ended(&server, running).await, Finish::Abort);
 }
 
 /// JSON readers take a number for the nearest one that they can hold, which would be another name.

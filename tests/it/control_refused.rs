@@ -9,7 +9,7 @@ use tower::ServiceExt;
 
 use super::{
     control::{MODEL, norm_file, settings},
-    control_effects::{Server, ask, ended, under_way},
+    control_effects::{Server, ask, ended, held},
 };
 
 async fn posted(server: &Server, path: &str, body: &Value) -> (StatusCode, Value) {
@@ -37,7 +37,7 @@ fn model() -> Value {
 async fn a_call_that_ends_requests_ends_none_where_it_is_refused() {
     // Without adapters.
     let server = Server::of(&settings());
-    let running = under_way(&server).await;
+    let running = held(&server).await;
     for (path, body) in [
         ("/areal_update_weights", json!({ "model_path": "/nowhere" })),
         ("/areal_update_weights_lora", json!({ "lora_model_path": "/nowhere", "lora_name": "a" })),
@@ -47,15 +47,15 @@ async fn a_call_that_ends_requests_ends_none_where_it_is_refused() {
         let (status, said) = posted(&server, path, &body).await;
         assert!(status.is_client_error() || status == 501, "{path}: {status} {said}");
     }
-    assert_eq!(ended(running).await, Finish::Length);
+    assert_eq!(ended(&server, running).await, Finish::Length);
     for (path, body) in [
         ("/areal_update_weights", json!({ "model_path": model() })),
         ("/update_weights_from_disk", json!({ "model_path": model(), "abort_all_requests": true })),
         ("/update_weight_version", json!({ "new_version": "7", "abort_all_requests": true })),
     ] {
-        let running = under_way(&server).await;
+        let running = held(&server).await;
         done(&server, path, body).await;
-        assert_eq!(ended(running).await, Finish::Abort, "{path}");
+        assert_eq!(ended(&server, running).await, Finish::Abort, "{path}");
     }
 }
 
@@ -105,14 +105,14 @@ async fn a_part_ends_requests_once_the_weights_are_there() {
         ("/begin_weight_update", vec![&disk], Finish::Abort),
         ("/start_weight_update", vec![&part], Finish::Length),
     ] {
-        let running = under_way(&server).await;
+        let running = held(&server).await;
         done(&server, start, json!({})).await;
         for (path, body) in &parts {
             done(&server, path, body.clone()).await;
         }
         let (status, said) = posted(&server, "/finish_weight_update", &json!({})).await;
         assert_eq!(status.is_success(), parts.len() > 1 || parts[0] != &name, "{parts:?}: {said}");
-        assert_eq!(ended(running).await, finish, "{parts:?}");
+        assert_eq!(ended(&server, running).await, finish, "{parts:?}");
     }
 }
 

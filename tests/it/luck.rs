@@ -1,5 +1,6 @@
-//! What makes a test pass or fail by chance: sleeping, asserting how long something took, and ports that are fixed or that
-//! others may take in between. Refused in all tests, in Rust and in Python.
+//! What makes a test pass or fail by chance: sleeping, asserting how long something took, giving up early, ports that are
+//! fixed or that others may take in between, and requests that nothing holds until a call comes. Refused in all tests, in Rust
+//! and in Python.
 //!
 //! It goes by what a line says, and knows of what is asserted only the names that the file gives to times.
 
@@ -15,12 +16,25 @@ use crate::it::layering::{is_name, name_at};
 const KNOWN: &[(&str, Luck, usize, &str)] = &[
     ("tests/clients/conftest.py", Luck::Port, 2, "for programs that do not say which port they took"),
     ("tests/clients/control.py", Luck::Time, 1, "a wait that looks whether something ends too early"),
+    (
+        "tests/clients/inspect_pictures.py",
+        Luck::Sleep,
+        1,
+        "until nothing moves any more in a picture that people look at",
+    ),
+    ("tests/clients/routed.py", Luck::Sleep, 1, "between two attempts of a client that gives up at none"),
     ("tests/clients/recorded.py", Luck::Sleep, 1, "between two looks at a response in the background"),
     ("tests/clients/routers.py", Luck::Sleep, 1, "until a router answers, which tells nobody that it does"),
-    ("tests/clients/routers.py", Luck::Time, 2, "the bound of that wait, and of one look"),
+    ("tests/clients/routers.py", Luck::Time, 3, "the bound of that wait, of one look, and of an end without a kill"),
     ("tests/clients/routers.py", Luck::Port, 2, "routers take the number of a port, and do not say which they took"),
     ("tests/clients/test_control_faults.py", Luck::Sleep, 1, "a client that stays until it is killed"),
     ("tests/clients/test_control_faults.py", Luck::Port, 1, "a server whose log nobody can read"),
+    (
+        "tests/clients/test_control_soak.py",
+        Luck::Sleep,
+        1,
+        "of a client that was refused, and asks until it is stopped",
+    ),
     ("tests/clients/chromium.py", Luck::Time, 1, "the bound of a wait for the page"),
     ("tests/clients/test_prometheus.py", Luck::Time, 1, "the bound of one look"),
     ("tests/clients/test_prometheus.py", Luck::Sleep, 1, "until Prometheus has scraped"),
@@ -41,11 +55,20 @@ const KNOWN: &[(&str, Luck, usize, &str)] = &[
     ("tests/gpu/found.py", Luck::Time, 1, "a driver that does not answer is none"),
     ("tests/gpu/session.py", Luck::Sleep, 1, "between two looks at a gauge"),
     ("tests/ray/conftest.py", Luck::Port, 1, "Ray Serve takes the number of a port, which the test holds"),
+    ("tests/it/control.rs", Luck::Race, 1, UNREAD),
+    ("tests/it/control_races.rs", Luck::Race, 7, UNREAD),
 ];
 
+/// Why a request needs no gate where only the control plane's count of requests is asked.
+const UNREAD: &str = "for the control plane, who is not read runs, also once the engine has computed all of it";
+
 /// The functions that may pause between two looks at a condition, for all tests in their language.
-const POLLS: [(&str, &str); 2] =
-    [("tests/clients/conftest.py", "def poll("), ("tests/it/patience.rs", "async fn within(")];
+const POLLS: [(&str, &str); 4] = [
+    ("tests/clients/conftest.py", "def poll("),
+    ("tests/ray/conftest.py", "def poll("),
+    ("tests/clients/chromium.py", "def until("),
+    ("tests/it/patience.rs", "async fn within("),
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Luck {
@@ -55,6 +78,8 @@ enum Luck {
     Time,
     /// It hopes that nobody else has it.
     Port,
+    /// It hopes that a request has not ended yet.
+    Race,
 }
 
 /// A line that is refused.
@@ -119,9 +144,48 @@ fn in_rust(path: &str, text: &str) -> Vec<Found> {
         if binds_fixed(line, &["TcpListener::bind(", "UdpSocket::bind(", "\"--port\", \""]) {
             found.push((*number, Luck::Port));
         }
+        if is_impatient(line) {
+            found.push((*number, Luck::Time));
+        }
+    }
+    if path.starts_with("tests/it/control") {
+        found.extend(ungated(&lines).into_iter().map(|number| (number, Luck::Race)));
     }
     found.extend(asserted_times(&lines, &CLOCKS, "let ", &["assert!(", "assert_eq!(", "assert_ne!("]));
     found
+}
+
+/// Whether a line of Rust gives up what a busy machine would still do: earlier than `PATIENCE` of `tests/it/patience.rs`.
+fn is_impatient(line: &str) -> bool {
+    const LEAST_MILLISECONDS: u64 = 240_000;
+    let waits = ["timeout(", "PATIENCE: Duration = "].into_iter().any(|wait| line.contains(wait));
+    waits
+        && [("from_millis(", 1), ("from_secs(", 1_000), ("from_mins(", 60_000)].into_iter().any(
+            |(unit, milliseconds)| {
+                let mut given = line.split(unit).skip(1).map(name_at);
+                given.any(|number| number.parse::<u64>().is_ok_and(|number| number * milliseconds < LEAST_MILLISECONDS))
+            },
+        )
+}
+
+/// Requests for many tokens in functions that know no gate: they may have ended when what comes next meets them.
+fn ungated(lines: &[(usize, String)]) -> Vec<usize> {
+    const MANY_TOKENS: u32 = 100;
+    let is_long = |line: &str| {
+        line.split("request(").skip(1).any(|rest| {
+            let arguments = rest.split(')').next().unwrap_or_default();
+            let last = arguments.rsplit(',').next().unwrap_or_default();
+            last.trim().parse::<u32>().is_ok_and(|tokens| tokens >= MANY_TOKENS)
+        })
+    };
+    let begins = |line: &str| line.starts_with("fn ") || line.contains(" fn ");
+    lines
+        .chunk_by(|_, (_, next)| !begins(next))
+        .filter(|function| !function.iter().any(|(_, line)| line.contains("gate")))
+        .flatten()
+        .filter(|(_, line)| is_long(line))
+        .map(|(number, _)| *number)
+        .collect()
 }
 
 /// Refused in Python.
@@ -130,7 +194,8 @@ fn in_python(text: &str) -> Vec<Found> {
     let lines: Vec<_> = text.lines().enumerate().map(|(i, line)| (i + 1, without_comment(line, "# "))).collect();
     let mut found = Vec::new();
     for (number, line) in &lines {
-        if calls(line, &["sleep(", "time.sleep(", "asyncio.sleep("]) && !line.contains("def sleep(") {
+        let sleeps = calls(line, &["sleep(", "time.sleep(", "asyncio.sleep(", "page.wait_for_timeout("]);
+        if (sleeps && !line.contains("def sleep(")) || line.contains(PAUSE) {
             found.push((*number, Luck::Sleep));
         }
         // Closed again, anybody may have it.
@@ -148,11 +213,23 @@ fn in_python(text: &str) -> Vec<Found> {
 /// more than 60 for what takes one of 0.1.
 const LEAST_TIMEOUT: u32 = 300;
 
+/// What waits less than a second waits for nothing else.
+const PAUSE: &str = ".wait(0.";
+
 /// Whether a line gives up what a busy machine would still do.
 fn gives_up_early(line: &str) -> bool {
-    ["timeout=", "START_SECONDS = ", "STOP_SECONDS = ", "WAIT_SECONDS = "].into_iter().any(|before| {
-        line.split(before).skip(1).any(|rest| name_at(rest).parse::<u32>().is_ok_and(|seconds| seconds < LEAST_TIMEOUT))
-    })
+    const BOUNDS: [&str; 8] = [
+        "timeout=",
+        "START_SECONDS = ",
+        "STOP_SECONDS = ",
+        "WAIT_SECONDS = ",
+        "monotonic() + ",
+        "settimeout(",
+        ".result(",
+        ".wait(",
+    ];
+    let is_early = |rest: &str| name_at(rest).parse::<u32>().is_ok_and(|seconds| seconds < LEAST_TIMEOUT);
+    !line.contains(PAUSE) && BOUNDS.into_iter().any(|before| line.split(before).skip(1).any(is_early))
 }
 
 /// Whether what follows one of these has a port that is a number other than 0.
@@ -304,6 +381,8 @@ fn luck_is_found_in_rust() {
         ("let begun = Instant::now();\ng();\nassert!(Instant::now() - begun < SOON);", vec![(3, Time)]),
         ("assert!(\n    a\n    && begun.elapsed() < SOON,\n);", vec![(1, Time)]),
         ("let took = begun.elapsed();\nassert!(took < SOON);", vec![(2, Time)]),
+        ("tokio::time::timeout(Duration::from_secs(60), ended)", vec![(1, Time)]),
+        ("const PATIENCE: Duration = Duration::from_mins(1);", vec![(1, Time)]),
         ("let a = TcpListener::bind(\"127.0.0.1:8000\");", vec![(1, Port)]),
         ("let a = TcpListener::bind((HOST, 8000));", vec![(1, Port)]),
         ("run(&[\"--port\", \"8000\"]);", vec![(1, Port)]),
@@ -326,8 +405,19 @@ fn luck_is_found_in_rust() {
         "let begun = Instant::now();\nassert!(ends);",
         "let watched = Watched { began: Instant::now() };\nassert!(watched.look());",
         "serve(&[\"--port\", \"70000\"]);",
+        "tokio::time::timeout(Duration::from_mins(4), ended)",
+        "let policy = Policy { ttl: Duration::from_millis(1) };",
     ] {
         assert_eq!(in_rust("tests/it/a.rs", text), [], "{text}");
+    }
+}
+
+#[test]
+fn requests_that_nothing_holds_are_found() {
+    let ungated = "fn f() {\n    gate.shut();\n}\nasync fn g() {\n    let a = request(&control, 400);\n    call();\n}";
+    assert_eq!(in_rust("tests/it/control_a.rs", ungated), [(5, Luck::Race)]);
+    for text in [ungated.replace("call()", "gate.open()"), ungated.replace("400", "2")] {
+        assert_eq!(in_rust("tests/it/control_a.rs", &text), [], "{text}");
     }
 }
 
@@ -344,6 +434,9 @@ fn luck_is_found_in_python() {
         ("self.assertLess(time.time() - begun, 10)", vec![(1, Time)]),
         ("requests.get(url, timeout=60)", vec![(1, Time)]),
         ("START_SECONDS = 120", vec![(1, Time)]),
+        ("assert begun.wait(60)\nlate.result(60)\na.settimeout(5)", vec![(1, Time), (2, Time), (3, Time)]),
+        ("end = time.monotonic() + 60", vec![(1, Time)]),
+        ("Event().wait(0.25)\npage.wait_for_timeout(10)", vec![(1, Sleep), (2, Sleep)]),
         ("port = free_port()", vec![(1, Port)]),
         ("a.bind((\"\", 0))\nreturn a.getsockname()[1]", vec![(2, Port)]),
         ("a.bind((\"127.0.0.1\", 8000))", vec![(1, Port)]),
@@ -359,6 +452,7 @@ fn luck_is_found_in_python() {
         "assert port == 1",
         "get(url, timeout=300)",
         "WAIT_SECONDS = 600",
+        "late.result(300)",
     ] {
         assert_eq!(in_python(text), [], "{text}");
     }

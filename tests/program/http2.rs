@@ -11,7 +11,7 @@ use axum::http::Request;
 use crate::program::{Server, tito};
 
 /// The longest that a write may wait.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(4);
 /// Many more bytes than a server takes that counts what it is sent.
 const MOST_SENT: usize = 64 << 20;
 

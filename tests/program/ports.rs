@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The longest that an answer may take; nothing here waits for a model.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(4);
 
 /// The answer to a request on a connection of its own.
 pub(crate) fn answer(address: SocketAddr, request: &str) -> String {

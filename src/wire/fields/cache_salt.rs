@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::{json::Node, wire::error::ApiError};
 
+const FIELD: &str = "cache_salt";
 /// The length of the longest salt, in characters.
 const MAX_CHARS: usize = 128;
 /// Characters that the keys of external caches are put together with.
@@ -15,31 +16,27 @@ const FORBIDDEN: [char; 4] = ['@', '/', '\\', '\0'];
 
 /// Checks the field as it was sent; a value that is no string is refused in the words for an empty one, as in vLLM.
 pub(crate) fn check(field: Option<&Node<'_>>) -> Result<(), ApiError> {
-    match field {
+    match field.filter(|value| !value.is_null()) {
         None => Ok(()),
-        Some(value) if value.is_null() => Ok(()),
-        Some(value) => check_text(value.as_str().unwrap_or_default()),
+        Some(value) => check_text(FIELD, value.as_str().unwrap_or_default()),
     }
 }
 
-fn check_text(salt: &str) -> Result<(), ApiError> {
-    let invalid = |rule: &str| {
-        let message = format!("Parameter 'cache_salt' must be {rule}");
-        Err(ApiError::refused("cache_salt", message, None))
+fn check_text(field: &'static str, salt: &str) -> Result<(), ApiError> {
+    let rule = if salt.is_empty() {
+        "a non-empty string if provided."
+    } else if salt.chars().count() > MAX_CHARS || salt.contains(FORBIDDEN) {
+        r"at most 128 characters and must not contain '@', '/', '\', or NUL."
+    } else {
+        return Ok(());
     };
-    if salt.is_empty() {
-        return invalid("a non-empty string if provided.");
-    }
-    if salt.chars().count() > MAX_CHARS || salt.contains(FORBIDDEN) {
-        return invalid(r"at most 128 characters and must not contain '@', '/', '\\', or NUL.");
-    }
-    Ok(())
+    Err(ApiError::refused(field, format!("Parameter '{field}' must be {rule}"), None))
 }
 
 /// Reads the field and SGLang's `extra_key` beside it. Where both are there, each of them keeps requests apart, as in SGLang: the
 /// salt is then made of both, as one that the field takes too.
 pub(crate) fn joined_salt(field: Option<&Value>, extra_key: Option<&Value>) -> Result<Option<Arc<str>>, ApiError> {
-    let (salt, key) = (cache_salt(field)?, cache_salt(extra_key)?);
+    let (salt, key) = (cache_salt(field)?, key_of("extra_key", extra_key)?);
     let (Some(salt), Some(key)) = (&salt, &key) else { return Ok(salt.or(key)) };
     // Neither of them has the character between them.
     let both = blake3::hash(format!("{salt}\0{key}").as_bytes());
@@ -48,10 +45,12 @@ pub(crate) fn joined_salt(field: Option<&Value>, extra_key: Option<&Value>) -> R
 
 /// Reads the field and checks it.
 pub(crate) fn cache_salt(field: Option<&Value>) -> Result<Option<Arc<str>>, ApiError> {
-    let salt = match field {
-        None | Some(Value::Null) => return Ok(None),
-        Some(value) => value.as_str().unwrap_or_default(),
-    };
-    check_text(salt)?;
-    Ok(Some(salt.into()))
+    key_of(FIELD, field)
+}
+
+fn key_of(field: &'static str, value: Option<&Value>) -> Result<Option<Arc<str>>, ApiError> {
+    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
+    let key = value.as_str().unwrap_or_default();
+    check_text(field, key)?;
+    Ok(Some(key.into()))
 }

@@ -4,7 +4,7 @@
 
 mod rows;
 
-use std::{collections::BTreeMap, fmt::Write as _, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path, pin::pin, sync::Arc};
 
 use axum::{
     Router,
@@ -12,7 +12,7 @@ use axum::{
     http::{Method, Request, StatusCode, header},
 };
 use expect_test::expect_file;
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, poll};
 use serde_json::Value;
 use tempfile::TempDir;
 use tito::{
@@ -193,17 +193,10 @@ async fn cached(server: &Server) -> usize {
     cached
 }
 
-/// A request that goes on as long as nobody reads it.
-pub(super) async fn under_way(server: &Server) -> Events {
-    let mut stream = request(&server.served, 400);
-    while !matches!(stream.next().await.unwrap().unwrap(), Event::Delta(_)) {}
-    stream
-}
-
-/// Likewise, but it stays where it is: only an abort ends it.
+/// A request that has begun and stays where it is: only an abort ends it, until [`ended`] lets it go on.
 pub(super) async fn held(server: &Server) -> Events {
     server.gate.shut().await.unwrap();
-    let mut stream = request(&server.served, 400);
+    let mut stream = request(&server.served, 40);
     loop {
         match stream.next().now_or_never() {
             Some(event) if matches!(event.as_ref().unwrap().as_ref().unwrap(), Event::Delta(_)) => return stream,
@@ -213,7 +206,9 @@ pub(super) async fn held(server: &Server) -> Events {
     }
 }
 
-pub(super) async fn ended(mut stream: Events) -> Finish {
+/// Lets a request go on, and says how it ends.
+pub(super) async fn ended(server: &Server, mut stream: Events) -> Finish {
+    server.gate.open().await.unwrap();
     while let Some(event) = stream.next().await {
         if let Event::Delta(delta) = event.unwrap()
             && let Some(finish) = delta.finish
@@ -224,6 +219,19 @@ pub(super) async fn ended(mut stream: Events) -> Finish {
     panic!("it did not end");
 }
 
+/// The answer to a call that waits for the request that runs: this is held until the call waits, and ends by itself.
+async fn awaiting(server: &Server, asked: &Ask, running: Events) -> (StatusCode, Vec<u8>) {
+    let mut call = pin!(server.ask(asked));
+    until("the call waits", async || {
+        assert!(poll!(call.as_mut()).is_pending(), "{asked} waits for no request");
+        server.served.control.status().paused
+    })
+    .await;
+    let (answer, finish) = tokio::join!(call, ended(server, running));
+    assert_eq!(finish, Finish::Length, "{asked}");
+    answer
+}
+
 /// Asks as a row says, and says what came of it.
 async fn seen(row: &Row) -> Result<String, String> {
     let server = Server::new();
@@ -232,9 +240,13 @@ async fn seen(row: &Row) -> Result<String, String> {
         let (status, answer) = server.ask(first).await;
         assert_eq!(status, 200, "{first}: {}", String::from_utf8_lossy(&answer));
     }
-    let running = if row.is_idle { None } else { Some(under_way(&server).await) };
+    let mut running = if row.is_idle { None } else { Some(held(&server).await) };
     let before = Seen::of(&server).await;
-    let (status, answer) = server.ask(&row.asked).await;
+    let awaited = running.take_if(|_| row.waits);
+    let (status, answer) = match awaited {
+        Some(stream) => awaiting(&server, &row.asked, stream).await,
+        None => server.ask(&row.asked).await,
+    };
     for then in &row.then {
         let (status, answer) = server.ask(then).await;
         assert_eq!(status, 200, "{then}: {}", String::from_utf8_lossy(&answer));
@@ -254,7 +266,7 @@ async fn seen(row: &Row) -> Result<String, String> {
         control.update(Update { path, label: None, aborts: false }).await.unwrap();
     }
     if let Some(stream) = running
-        && ended(stream).await == Finish::Abort
+        && ended(&server, stream).await == Finish::Abort
     {
         effects.push("ends the request that runs".to_owned());
     }

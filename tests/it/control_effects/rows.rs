@@ -81,13 +81,15 @@ pub(super) struct Row {
     pub(super) then: Vec<Ask>,
     /// Whether no request runs.
     pub(super) is_idle: bool,
+    /// Whether it answers only once the request that runs has ended by itself.
+    pub(super) waits: bool,
     /// Whether it only looks.
     pub(super) is_look: bool,
 }
 
 fn row(path: &'static str, asked: &'static str) -> Row {
     let (first, then) = (Vec::new(), Vec::new());
-    Row { asked: Ask::post(path, asked), first, then, is_idle: false, is_look: false }
+    Row { asked: Ask::post(path, asked), first, then, is_idle: false, waits: false, is_look: false }
 }
 
 /// A `GET` that only looks.
@@ -111,6 +113,10 @@ impl Row {
 
     fn idle(self) -> Self {
         Self { is_idle: true, ..self }
+    }
+
+    fn waits(self) -> Self {
+        Self { waits: true, ..self }
     }
 
     fn looks(self) -> Self {
@@ -158,7 +164,7 @@ pub(super) fn rows() -> Vec<Row> {
 fn of_pauses() -> Vec<Row> {
     vec![
         row("/pause", ""),
-        row("/pause", "?mode=wait").idle(),
+        row("/pause", "?mode=wait").waits(),
         row("/pause", "?mode=keep"),
         row("/pause", "?clear_cache=false"),
         row("/resume", "").after("/pause", "?mode=keep"),

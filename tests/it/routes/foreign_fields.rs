@@ -121,6 +121,9 @@ async fn what_sglang_calls_otherwise_is_refused_with_the_name_here() {
         ("min_new_tokens", json!(3), json!([null, 0]), "send `min_tokens`"),
         ("sampling_seed", json!(0), json!([null]), "send `seed`"),
         ("return_indexer_topk", json!(true), json!([null, false]), nothing),
+        ("return_entropy", json!(true), json!([null, false]), nothing),
+        ("return_flat_raw_top_logprobs_b64", json!(true), json!([null, false]), nothing),
+        ("max_thinking_tokens", json!(0), json!([null, false]), "send `thinking_token_budget`"),
         ("logprob_start_len", json!(0), json!([null, -1]), "`prompt_logprobs`"),
         ("logprob_start_len", json!(2), json!([null, -1]), "`prompt_logprobs`"),
     ];
@@ -135,6 +138,36 @@ async fn what_sglang_calls_otherwise_is_refused_with_the_name_here() {
                 let (status, answer) = answer_to(&app, path, &least, field, nothing).await;
                 assert_eq!(status, 200, "{path} {field} {nothing}: {answer}");
             }
+        }
+    }
+}
+
+/// What chats show, and others would leave out without a word.
+#[tokio::test]
+async fn what_only_chats_show_is_refused_elsewhere() {
+    let app = TestApp::new();
+    let serve = |path: &str, field: &str| path == "/generate" && field != "return_prompt_text";
+    for (path, least) in
+        endpoints().into_iter().filter(|(path, _)| !["/v1/chat/completions", "/tokenize"].contains(path))
+    {
+        for field in ["return_meta_info", "return_prompt_text", "return_prompt_token_ids"] {
+            let (status, answer) = answer_to(&app, path, &least, field, &json!(true)).await;
+            assert_eq!(status == 200, serve(path, field), "{path} {field}: {answer}");
+            assert!(status == 200 || answer["error"]["message"].as_str().unwrap().contains(field), "{path}: {answer}");
+            assert_eq!(answer_to(&app, path, &least, field, &json!(false)).await.0, 200, "{path} {field}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn errors_about_an_extra_key_name_it() {
+    let app = TestApp::new();
+    let served = ["/v1/chat/completions", "/v1/completions", "/generate"];
+    for (path, least) in endpoints().into_iter().filter(|(path, _)| served.contains(path)) {
+        for wrong in [json!(""), json!("a/b"), json!(5)] {
+            let (status, answer) = answer_to(&app, path, &least, "extra_key", &wrong).await;
+            assert_eq!(status, 400, "{path} {wrong}: {answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains("extra_key"), "{path} {wrong}: {answer}");
         }
     }
 }

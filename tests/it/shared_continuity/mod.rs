@@ -174,7 +174,10 @@ async fn a_store_that_does_not_answer_holds_one_turn_for_its_time_and_no_other()
     let wire = Wire::to(&redis);
     let here = spelling(&redis.url()).await;
     let there = TestApp::new().says("hello").shares(store(&wire.url(), Duration::from_secs(1)).await, namespace());
-    let first = ask(&here, &[], "What?").await;
+    let (before, first) = (ask(&here, &[], "Before?").await, ask(&here, &[], "What?").await);
+    // On a busy machine, it may be connected only later, and lost again.
+    let connected = async || ask(&there, &before.messages, "And?").await.verdict() == ("store", "exact", None);
+    until("the store is connected", connected).await;
     wire.cut();
     let cut_off = ask(&there, &first.messages, "And?").await;
     assert_eq!(cut_off.verdict(), ("none", "retokenized", Some("store_timeout")));
