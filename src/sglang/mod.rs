@@ -74,11 +74,11 @@ async fn prepared(caller: &Caller, turn: &mut SglangTurn, api: &Api) -> Result<V
     let asker = Asker { client: caller.client, session: turn.session.as_deref() };
     let mut prepared = Vec::with_capacity(turn.prompts.len());
     let last = turn.plans.len() - 1;
-    for (index, SglangPrompt { token_ids, id }) in turn.prompts.iter().enumerate() {
+    for (index, SglangPrompt { token_ids, names, .. }) in turn.prompts.iter().enumerate() {
         let plan = &mut turn.plans[index.min(last)];
         let refusal = plan.refusal(turn.prompt_field);
         let ids = Arc::clone(token_ids).into();
-        let ready = api.turns.prepare_ids(asker, &ids, &mut plan.sampling, vec![id.as_str().into()]).await;
+        let ready = api.turns.prepare_ids(asker, &ids, &mut plan.sampling, names.clone()).await;
         prepared.push(ready.map_err(refusal)?);
     }
     Ok(prepared)

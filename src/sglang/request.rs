@@ -25,6 +25,9 @@ pub(super) struct SglangPrompt {
     pub(super) token_ids: Arc<[TokenId]>,
     /// What the request is called, for this prompt.
     pub(super) id: String,
+    /// What it is called to be aborted: by that, and by the one name of all prompts, if the client gave them one. SGLang ends
+    /// whatever begins with the name that it is told.
+    pub(super) names: Vec<Arc<str>>,
 }
 
 /// A valid request.
@@ -170,22 +173,20 @@ fn known_ids(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
 
 /// Gives each prompt the name that the request has for it, or a fresh one.
 fn name_prompts(prompts: Vec<Arc<[TokenId]>>, rid: Option<OneOrMany<String>>) -> Result<Vec<SglangPrompt>, ApiError> {
-    let names = match rid {
-        None => None,
-        Some(OneOrMany::One(name)) if prompts.len() == 1 => Some(vec![name]),
-        Some(OneOrMany::One(name)) => Some((0..prompts.len()).map(|index| format!("{name}_{index}")).collect()),
-        Some(OneOrMany::Many(names)) => Some(names),
+    let (ids, of_all) = match rid {
+        None => (prompts.iter().map(|_| uuid::Uuid::new_v4().simple().to_string()).collect(), None),
+        Some(OneOrMany::One(name)) if prompts.len() == 1 => (vec![name], None),
+        Some(OneOrMany::One(name)) => ((0..prompts.len()).map(|index| format!("{name}_{index}")).collect(), Some(name)),
+        Some(OneOrMany::Many(names)) => (names, None),
     };
-    if let Some(names) = &names {
-        if names.len() != prompts.len() {
-            let (names, prompts) = (names.len(), prompts.len());
-            return Err(ApiError::invalid("rid", format!("`rid` has {names} names, and there are {prompts} prompts")));
-        }
-        names.iter().try_for_each(|name| check_chosen_id("rid", name))?;
+    if ids.len() != prompts.len() {
+        let (names, prompts) = (ids.len(), prompts.len());
+        return Err(ApiError::invalid("rid", format!("`rid` has {names} names, and there are {prompts} prompts")));
     }
-    let mut names = names.unwrap_or_default().into_iter();
-    let fresh = || uuid::Uuid::new_v4().simple().to_string();
-    let prompts =
-        prompts.into_iter().map(|token_ids| SglangPrompt { token_ids, id: names.next().unwrap_or_else(fresh) });
-    Ok(prompts.collect())
+    ids.iter().chain(&of_all).try_for_each(|name| check_chosen_id("rid", name))?;
+    let named = prompts.into_iter().zip(ids).map(|(token_ids, id)| {
+        let names = [&id].into_iter().chain(&of_all).map(|name| name.as_str().into()).collect();
+        SglangPrompt { token_ids, id, names }
+    });
+    Ok(named.collect())
 }

@@ -252,7 +252,8 @@ impl ChatEnvelope {
     fn meta_info(&self, began: Instant, completion: &Completion) -> Result<Box<SglangMetaInfo>, ApiError> {
         let (logprobs, top, mask) = (self.logprobs, self.shown.top_logprobs, self.return_sampling_mask);
         let shown = ShownInMetaInfo { began, logprobs, top, mask };
-        meta_info(&self.api, &self.id, self.prompt_token_ids.len(), completion, shown).map(Box::new)
+        let id = self.shown.rid.as_ref().unwrap_or(&self.id);
+        meta_info(&self.api, id, self.prompt_token_ids.len(), completion, shown).map(Box::new)
     }
 
     /// Returns which weights sampled the tokens of a choice, if that is asked for.

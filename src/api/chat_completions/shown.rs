@@ -31,6 +31,8 @@ pub(in crate::api) struct ShownInChat {
     pub(super) prompt_token_ids: bool,
     /// When the request came, where each choice shows what SGLang says of it.
     pub(super) meta_info: Option<Instant>,
+    /// What the client calls the request in SGLang's words, which is its name in what SGLang says of it.
+    pub(super) rid: Option<String>,
     /// Whether the answer shows experts where SGLang does.
     pub(super) routed_experts: bool,
 }
@@ -47,6 +49,7 @@ impl ShownInChat {
             reasoning: true,
             prompt_token_ids: false,
             meta_info: None,
+            rid: None,
             routed_experts: false,
         }
     }
@@ -92,6 +95,7 @@ impl ShownInChat {
             reasoning,
             prompt_token_ids: request.return_prompt_token_ids.unwrap_or(false),
             meta_info: request.return_meta_info.unwrap_or(false).then(Instant::now),
+            rid: request.sglang.rid.clone(),
             routed_experts: shows_experts(request.sglang.return_routed_experts, api)?,
         })
     }

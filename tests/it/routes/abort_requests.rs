@@ -167,6 +167,33 @@ async fn of_several_prompts_one_may_end_and_a_request_that_waits_ends_too() {
 }
 
 #[tokio::test]
+async fn one_name_of_several_prompts_ends_them_all_and_each_has_its_own() {
+    let prompts = json!({ "text": ["hello", "world"], "rid": "mine", "sampling_params": { "n": 2 } });
+    for (name, ended) in [("mine", [true, true]), ("mine_1", [false, true])] {
+        let gate = Gate::shut();
+        let app = TestApp::new().gate(&gate);
+        let running = spawned(&app, "/generate", &prompts);
+        app.until_load(4, 0).await;
+        assert_eq!(app.post(PATH, json!({ "request_ids": [name] })).await.status, 200);
+        gate.open();
+        let answer = read(running.await.unwrap()).await;
+        for (index, sequence) in answer.as_array().unwrap().iter().enumerate() {
+            let info = &sequence["meta_info"];
+            let is_ended = info["finish_reason"]["type"] == "abort";
+            assert_eq!((info["id"].as_str(), is_ended), (Some(["mine_0", "mine_1"][index / 2]), ended[index / 2]));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_chat_that_is_named_in_the_words_of_sglang_says_that_name() {
+    let messages = json!([{ "role": "user", "content": "hello" }]);
+    let body = json!({ "messages": messages, "rid": "mine", "request_id": "a", "return_meta_info": true });
+    let answer = TestApp::new().post("/v1/chat/completions", body).await.ok();
+    assert_eq!((&answer["id"], &answer["choices"][0]["meta_info"]["id"]), (&json!("chatcmpl-a"), &json!("mine")));
+}
+
+#[tokio::test]
 async fn a_body_without_ids_is_refused() {
     let app = TestApp::new();
     let missing = app.post(PATH, json!({})).await;
