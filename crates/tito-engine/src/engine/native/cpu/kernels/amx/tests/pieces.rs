@@ -38,7 +38,9 @@ impl InPieces {
         let a: Vec<u16> = (0..rows * a_stride).map(|_| random.bf16()).collect();
         let c: Vec<f32> = (0..rows * c_stride).map(|_| random.f32()).collect();
         let mut pieces: Vec<_> = (0..count).map(|_| Guarded::filled(blocks * BLOCK * k, NAN)).collect();
-        pieces.iter_mut().for_each(|piece| piece.iter_mut().for_each(|number| *number = random.bf16()));
+        for piece in &mut pieces {
+            piece.fill_with(|| random.bf16());
+        }
         pieces.reverse();
         let work = Bf16Gemm {
             a: ptr::null(),
