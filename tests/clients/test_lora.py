@@ -379,7 +379,7 @@ def test_prime_rl_and_skyrl_overwrite_one_name(served):
         directory = served.checkpoints.write_adapter(f"v{version}", version)
         answer = post(served, path, {"lora_name": "policy", "lora_path": str(directory)})
         if path == "/load_lora_adapter":
-            assert answer.json() == {"status": "ok"}
+            assert answer.json() == {"status": "ok", "success": True, "error_message": ""}
         served.names[f"policy@{version}"] = f"v{version}"
         assert set(served.check(served.complete(prompt(version), model="policy"))) == {f"v{version}"}
 
