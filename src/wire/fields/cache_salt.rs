@@ -26,7 +26,7 @@ fn check_text(field: &'static str, salt: &str) -> Result<(), ApiError> {
     let rule = if salt.is_empty() {
         "a non-empty string if provided."
     } else if salt.chars().count() > MAX_CHARS || salt.contains(FORBIDDEN) {
-        r"at most 128 characters and must not contain '@', '/', '\', or NUL."
+        r"at most 128 characters and must not contain '@', '/', '\\', or NUL."
     } else {
         return Ok(());
     };
